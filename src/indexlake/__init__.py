@@ -1,0 +1,59 @@
+"""IndexLake: a lakehouse table you can write to one row at a time."""
+
+from indexlake.commit.write_set import WriteResult
+from indexlake.config import TableConfig
+from indexlake.connect import connect
+from indexlake.errors import (
+    AlreadyExistsError,
+    CatalogError,
+    ConflictError,
+    ConstraintError,
+    CorruptionError,
+    DuplicateKeyError,
+    ExpressionError,
+    IndexLakeError,
+    JobError,
+    MissingExtraError,
+    NotFoundError,
+    OwnershipError,
+    SchemaError,
+    SnapshotExpiredError,
+    StorageError,
+)
+from indexlake.expression import Expression, expr
+from indexlake.lake import Lake, LakeView
+from indexlake.scan.scan import Scan
+from indexlake.table import Snapshot, Table, TableStats
+from indexlake.transaction import Transaction
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AlreadyExistsError",
+    "CatalogError",
+    "ConflictError",
+    "ConstraintError",
+    "CorruptionError",
+    "DuplicateKeyError",
+    "Expression",
+    "ExpressionError",
+    "IndexLakeError",
+    "JobError",
+    "Lake",
+    "LakeView",
+    "MissingExtraError",
+    "NotFoundError",
+    "OwnershipError",
+    "Scan",
+    "SchemaError",
+    "Snapshot",
+    "SnapshotExpiredError",
+    "StorageError",
+    "Table",
+    "TableConfig",
+    "TableStats",
+    "Transaction",
+    "WriteResult",
+    "connect",
+    "expr",
+]

@@ -1,0 +1,73 @@
+"""The catalog records of a block and of a key or index segment, as the rest of the code passes them around.
+
+Plain immutable values: they can be printed, compared and pickled, and carry neither secrets nor open files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+BlockRole = Literal["data", "delta", "history"]
+RowOrder = Literal["row_id", "key"]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRecord:
+    """One immutable data file of a table.
+
+    `row_ids` is a serialised `RowIds` where `row_order` is "row_id"; else it is empty and only the bounds are
+    known.  `column_stats` is what `stats_to_bytes` gives, by the file's own column names (`f<field_id>`);
+    `checksum` is a serialised `Checksums`.  The file has the fields of the table as of `schema_snapshot`.
+    `end_snapshot` is None while the block is live; `changed_in` is the commit that last wrote this record.
+    """
+
+    data_file_id: int
+    table_id: int
+    path: str
+    format: str
+    role: BlockRole
+    row_order: RowOrder
+    size: int
+    record_count: int
+    row_ids: bytes
+    min_row_id: int
+    max_row_id: int
+    min_snapshot: int
+    max_snapshot: int
+    column_stats: bytes
+    checksum: bytes
+    partition_id: int | None
+    schema_snapshot: int
+    begin_snapshot: int
+    end_snapshot: int | None
+    changed_in: int
+
+    def visible_at(self, snapshot_id: int) -> bool:
+        """Whether a reader at `snapshot_id` reads this block."""
+        return self.begin_snapshot <= snapshot_id and (
+            self.end_snapshot is None or self.end_snapshot > snapshot_id
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRecord:
+    """One immutable index file and the blocks that it covers.  Keys are in `key_to_bytes` form."""
+
+    index_file_id: int
+    index_id: int
+    data_file_ids: tuple[int, ...]
+    path: str
+    size: int
+    checksum: bytes
+    min_key: bytes
+    max_key: bytes
+    begin_snapshot: int
+    end_snapshot: int | None
+    changed_in: int
+
+    def visible_at(self, snapshot_id: int) -> bool:
+        """Whether a reader at `snapshot_id` may use this segment."""
+        return self.begin_snapshot <= snapshot_id and (
+            self.end_snapshot is None or self.end_snapshot > snapshot_id
+        )

@@ -1,0 +1,118 @@
+"""Block files: rows written once in a columnar format, and read back exactly, by position and by predicate.
+
+Formats are `vortex` (warm), `parquet` (cold, for every engine) and `ipc` (Arrow files of clustered tables).
+Whatever the format, a column comes back with the logical Arrow type it was written with, and no byte reaches
+a decoder before it has been compared with the checksums in the catalog: damage is a `CorruptionError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexlake.blocks.checksum import Checksums
+from indexlake.errors import CorruptionError, SchemaError
+from indexlake.storage import Storage
+
+if TYPE_CHECKING:
+    from indexlake.expr import Bound
+
+Positions = npt.NDArray[np.uint64]
+
+_MODULES = {
+    "vortex": "indexlake.blocks.formats.vortex",
+    "parquet": "indexlake.blocks.formats.parquet",
+    "ipc": "indexlake.blocks.formats.ipc",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A file that is durable and visible in storage, with what the catalog must remember of it."""
+
+    path: str
+    size: int
+    checksums: Checksums
+    row_count: int
+
+
+class BlockReader(Protocol):
+    """An open block.  Cheap to keep, safe for any number of threads, not for use after a fork."""
+
+    path: str
+    schema: pa.Schema
+
+    @property
+    def row_count(self) -> int: ...
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes taken from storage so far."""
+
+    def read(
+        self,
+        columns: Sequence[str],
+        positions: Positions | None = None,
+        predicate: Bound | None = None,
+        batch_rows: int = 65536,
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows in file order, only those at the given sorted positions and for which the predicate is true.
+
+        Row groups and segments that hold none of the positions are not fetched.  Batches hold about
+        `batch_rows` rows; empty ones are left out.
+        """
+
+    def take(self, positions: Any, columns: Sequence[str]) -> pa.Table:
+        """The rows at these positions, in the order given, repeated where a position is."""
+
+    def row(self, position: int, columns: Sequence[str]) -> dict[str, Any]:
+        """One row as Python values: what `take` and `to_pylist` give, at less cost."""
+
+    def location(self, position: int) -> str:
+        """The place of a row inside the file, as `locate` shows it."""
+
+
+def write_file(
+    storage: Storage,
+    path: str,
+    format: str,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    metadata: Mapping[str, str],
+) -> WrittenFile:
+    """Write a block file from a stream of batches, in memory bounded by a few of them.
+
+    `metadata` is kept in the file by Parquet and IPC.  Vortex has no place for it and leaves it out.
+    If anything fails, the iterator of batches included, no file appears.
+    """
+    with storage.create_file(path) as out:
+        row_count: int = _module(format).write(out, schema, batches, dict(metadata))
+        out.close()
+        return WrittenFile(path, out.checksums.size, out.checksums, row_count)
+
+
+def open_reader(
+    storage: Storage, path: str, format: str, size: int, checksums: Checksums, schema: pa.Schema
+) -> BlockReader:
+    """Open a block file.  `schema` is the logical schema of the file's columns."""
+    module = _module(format)
+    if size != checksums.size:
+        raise CorruptionError(
+            f"file {path!r} is recorded with {size} bytes and with checksums of {checksums.size}: "
+            "its catalog record is damaged",
+            path=path,
+        )
+    reader: BlockReader = module.open_reader(storage.open_file(path, checksums), schema)
+    return reader
+
+
+def _module(format: str) -> Any:
+    if format not in _MODULES:
+        raise SchemaError(f"block format {format!r} is not known; use one of {', '.join(_MODULES)}")
+    return import_module(_MODULES[format])

@@ -1,0 +1,125 @@
+"""What the formats share: converting batches to and from stored types, cutting them, selecting rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from indexlake.errors import SchemaError
+from indexlake.types.vortex import from_vortex as convert
+
+if TYPE_CHECKING:
+    from indexlake.expr import Bound
+
+BATCH_ROWS = 65536
+BATCH_BYTES = 64 * 1024 * 1024
+
+
+def stored_schema(schema: pa.Schema, stored_type: Callable[[Any], Any]) -> pa.Schema:
+    """The schema a format writes for a logical schema."""
+    return pa.schema([pa.field(field.name, stored_type(field.type), field.nullable) for field in schema])
+
+
+def mapped_leaves(type: Any, leaf: Callable[[Any], Any]) -> Any:
+    """A type with `leaf` applied to every type inside it that is not nested; dictionaries as their values."""
+    t = pa.types
+
+    def field(inner: Any) -> Any:
+        return pa.field(inner.name, mapped_leaves(inner.type, leaf), inner.nullable)
+
+    if t.is_dictionary(type):
+        return mapped_leaves(type.value_type, leaf)
+    if t.is_struct(type):
+        return pa.struct([field(type.field(index)) for index in range(type.num_fields)])
+    if t.is_map(type):
+        return pa.map_(field(type.key_field), field(type.item_field), type.keys_sorted)
+    if t.is_fixed_size_list(type):
+        return pa.list_(field(type.value_field), type.list_size)
+    if t.is_large_list(type):
+        return pa.large_list(field(type.value_field))
+    if t.is_list(type):
+        return pa.list_(field(type.value_field))
+    return leaf(type)
+
+
+def without_view(type: Any) -> Any:
+    """A leaf type that pyarrow can select rows of: it cannot for string and binary views."""
+    if pa.types.is_string_view(type):
+        return pa.string()
+    return pa.binary() if pa.types.is_binary_view(type) else type
+
+
+def encoded(batches: Iterable[pa.RecordBatch], stored: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Batches with the stored types; their columns are found by name."""
+    for batch in batches:
+        if batch.schema.names != stored.names:
+            raise SchemaError(f"a batch to write has the columns {batch.schema.names}, not {stored.names}")
+        columns = [convert(column, field.type) for column, field in zip(batch.columns, stored, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, schema=stored)
+
+
+def decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch of stored types with the logical types of `schema`, and its columns in that order."""
+    columns = [convert(batch.column(field.name), field.type) for field in schema]
+    return record_batch(columns, schema, batch.num_rows)
+
+
+def record_batch(columns: list[Any], schema: pa.Schema, row_count: int) -> pa.RecordBatch:
+    """A batch that knows its row count even without columns."""
+    if columns:
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+    empty = pa.StructArray.from_buffers(pa.struct([]), row_count, [None])
+    return pa.RecordBatch.from_struct_array(empty)
+
+
+def matching(batch: pa.RecordBatch, predicate: Bound, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows of a batch of stored types for which the predicate is true."""
+    names = [name for name in schema.names if name in predicate.columns]
+    known = pa.schema([schema.field(name) for name in names])
+    mask = predicate.mask(decoded(batch, known))
+    return batch if mask.true_count == len(mask) else batch.filter(mask)
+
+
+def with_columns_of(columns: Sequence[str], predicate: Bound | None, schema: pa.Schema) -> list[str]:
+    """The columns to fetch: those asked for and those the predicate needs, each once."""
+    extra = predicate.columns if predicate is not None else frozenset[str]()
+    return [
+        *dict.fromkeys(columns),
+        *(name for name in schema.names if name in extra and name not in columns),
+    ]
+
+
+def distinct(positions: Any) -> tuple[Any, Any]:
+    """Positions sorted, each once, and for each given one its place among those (None: they are the same)."""
+    given = np.ascontiguousarray(positions, dtype=np.uint64)
+    if len(given) < 2 or bool(np.all(given[1:] > given[:-1])):
+        return given, None
+    return np.unique(given, return_inverse=True)
+
+
+def rechunked(
+    batches: Iterable[pa.RecordBatch], rows: int, limit: int | None = BATCH_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of `rows` rows, the last shorter, and shorter ones where they pass `limit`."""
+    pending: list[pa.RecordBatch] = []
+    pending_rows = pending_bytes = 0
+    for batch in batches:
+        at = 0
+        while at < batch.num_rows:
+            piece = batch.slice(at, rows - pending_rows)
+            at += piece.num_rows
+            pending.append(piece)
+            pending_rows += piece.num_rows
+            pending_bytes += piece.nbytes
+            if pending_rows >= rows or (limit is not None and pending_bytes >= limit):
+                yield _joined(pending)
+                pending, pending_rows, pending_bytes = [], 0, 0
+    if pending:
+        yield _joined(pending)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -1,0 +1,109 @@
+"""Reading formats whose rows lie in chunks that are decoded whole: Parquet row groups, IPC record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from indexlake.blocks.formats.batches import decoded, distinct, matching, record_batch, with_columns_of
+
+if TYPE_CHECKING:
+    from indexlake.blocks.formats import Positions
+    from indexlake.expr import Bound
+
+
+class Chunks(Protocol):
+    """The chunks of one open file."""
+
+    path: str
+
+    @property
+    def bytes_read(self) -> int: ...
+
+    def starts(self) -> Any:
+        """The position of the first row of each chunk, and after them the row count."""
+
+    def load(self, index: int, columns: list[str]) -> pa.RecordBatch:
+        """A chunk's columns in their stored types, in the order asked for."""
+
+    def surviving(self, predicate: Bound) -> Any:
+        """For each chunk whether a row of it may match (None: any may)."""
+
+
+class ChunkedReader:
+    """An open Parquet or IPC block."""
+
+    def __init__(self, chunks: Chunks, schema: pa.Schema) -> None:
+        self.path = chunks.path
+        self.schema = schema
+        self._chunks = chunks
+        self._starts = chunks.starts()
+
+    @property
+    def row_count(self) -> int:
+        return int(self._starts[-1])
+
+    @property
+    def bytes_read(self) -> int:
+        return self._chunks.bytes_read
+
+    def read(
+        self,
+        columns: Sequence[str],
+        positions: Positions | None = None,
+        predicate: Bound | None = None,
+        batch_rows: int = 65536,
+    ) -> Iterator[pa.RecordBatch]:
+        logical = pa.schema([self.schema.field(name) for name in columns])
+        fetched = with_columns_of(columns, predicate, self.schema)
+        survivors = self._chunks.surviving(predicate) if predicate is not None else None
+        for index, rows in self._selected(positions):
+            if survivors is not None and not survivors[index]:
+                continue
+            if not fetched:
+                count = int(self._starts[index + 1] - self._starts[index]) if rows is None else len(rows)
+                batch = record_batch([], pa.schema([]), count)
+            else:
+                batch = self._chunks.load(index, fetched)
+                if rows is not None:
+                    batch = batch.take(pa.array(rows))
+            if predicate is not None:
+                batch = matching(batch, predicate, self.schema)
+            for start in range(0, batch.num_rows, batch_rows):
+                yield decoded(batch.slice(start, batch_rows), logical)
+
+    def take(self, positions: Any, columns: Sequence[str]) -> pa.Table:
+        wanted, places = distinct(positions)
+        logical = pa.schema([self.schema.field(name) for name in columns])
+        rows = []
+        for index, inside in self._selected(wanted):
+            batch = self._chunks.load(index, list(dict.fromkeys(columns)))
+            rows.append(batch if inside is None else batch.take(pa.array(inside)))
+        if places is not None and rows:
+            rows = pa.Table.from_batches(rows).take(pa.array(places)).to_batches()
+        return pa.Table.from_batches([decoded(batch, logical) for batch in rows], logical)
+
+    def row(self, position: int, columns: Sequence[str]) -> dict[str, Any]:
+        return self.take([position], columns).to_pylist()[0]  # type: ignore[no-any-return]
+
+    def location(self, position: int) -> str:
+        index = int(np.searchsorted(self._starts, position, side="right")) - 1
+        return f"{index}:{position - int(self._starts[index])}"
+
+    def _selected(self, positions: Any) -> Iterator[tuple[int, Any]]:
+        """Each chunk that holds wanted rows, with their places inside it (None: all of them)."""
+        if positions is None:
+            yield from ((index, None) for index in range(len(self._starts) - 1))
+            return
+        if len(positions) == 0:
+            return
+        if int(positions[-1]) >= self.row_count:
+            raise IndexError(f"{self.path!r} has {self.row_count} rows, none at {int(positions[-1])}")
+        bounds = np.searchsorted(positions, self._starts)
+        for index in np.flatnonzero(bounds[1:] > bounds[:-1]).tolist():
+            inside = positions[bounds[index] : bounds[index + 1]] - self._starts[index]
+            whole = len(inside) == self._starts[index + 1] - self._starts[index]
+            yield index, None if whole else inside

@@ -1,0 +1,119 @@
+"""Arrow IPC blocks: the data and delta files of clustered tables.
+
+Record batches of equal length (at most 64 Ki rows, fewer if rows are large; the last may be shorter), buffers
+compressed with lz4.  The length is in the schema metadata, so a row is found without reading other batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from indexlake.blocks.formats.batches import (
+    BATCH_BYTES,
+    BATCH_ROWS,
+    encoded,
+    mapped_leaves,
+    rechunked,
+    stored_schema,
+    without_view,
+)
+from indexlake.blocks.formats.chunked import ChunkedReader
+from indexlake.errors import CorruptionError
+from indexlake.storage import InputFile, OutputFile
+from indexlake.storage.failure import first_line
+
+if TYPE_CHECKING:
+    from indexlake.expr import Bound
+
+_BATCH_ROWS = "indexlake.batch_rows"
+
+
+def write(
+    out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch], metadata: Mapping[str, str]
+) -> int:
+    """Write all batches and return how many rows they hold."""
+    stored = stored_schema(schema, ipc_type)
+    batch_rows, rows = _batch_rows(encoded(batches, stored))
+    stored = stored.with_metadata({**metadata, _BATCH_ROWS: str(batch_rows)})
+    options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+    row_count = 0
+    with pa.ipc.new_file(pa.PythonFile(out, mode="w"), stored, options=options) as writer:
+        for batch in rechunked(rows, batch_rows, limit=None):
+            writer.write_batch(batch)
+            row_count += batch.num_rows
+    return row_count
+
+
+def open_reader(file: InputFile, schema: pa.Schema) -> ChunkedReader:
+    return ChunkedReader(_Batches(file, schema), schema)
+
+
+def ipc_type(type: Any) -> Any:
+    """The Arrow type in which values of `type` are written: dictionaries and views as their values."""
+    return mapped_leaves(type, without_view)
+
+
+def _batch_rows(batches: Iterator[pa.RecordBatch]) -> tuple[int, Iterator[pa.RecordBatch]]:
+    """How many rows a record batch of this file gets, judged by the first rows; and all the rows."""
+    first = next((batch for batch in batches if batch.num_rows), None)
+    if first is None:
+        return BATCH_ROWS, iter(())
+    width = max(1, first.nbytes // first.num_rows)
+    return max(1, min(BATCH_ROWS, BATCH_BYTES // width)), chain([first], batches)
+
+
+class _Batches:
+    def __init__(self, file: InputFile, schema: pa.Schema) -> None:
+        self.path = file.path
+        self._file = file
+        self._names = schema.names
+        self._count = 0
+
+    @property
+    def bytes_read(self) -> int:
+        return self._file.bytes_read
+
+    def starts(self) -> Any:
+        reader = self._open(self._names[:1])
+        self._count = reader.num_record_batches
+        try:
+            batch_rows = int((reader.schema.metadata or {})[_BATCH_ROWS.encode()])
+        except (KeyError, ValueError) as error:
+            raise self._unreadable(error) from error
+        starts = np.arange(self._count + 1, dtype=np.uint64) * np.uint64(batch_rows)
+        if self._count:
+            starts[-1] = starts[-2] + np.uint64(self._batch(reader, self._count - 1).num_rows)
+        return starts
+
+    def load(self, index: int, columns: list[str]) -> pa.RecordBatch:
+        return self._batch(self._open(columns), index).select(columns)
+
+    def surviving(self, predicate: Bound) -> Any:
+        return None
+
+    def _open(self, columns: list[str]) -> Any:
+        """A reader of some columns; it keeps state of its own, so every read gets one."""
+        options = pa.ipc.IpcReadOptions(
+            included_fields=sorted(self._names.index(name) for name in columns), use_threads=False
+        )
+        try:
+            return pa.ipc.open_file(pa.PythonFile(self._file.duplicate(), mode="r"), options=options)
+        except (pa.ArrowException, OSError) as error:
+            raise self._unreadable(error) from error
+
+    def _batch(self, reader: Any, index: int) -> pa.RecordBatch:
+        try:
+            return reader.get_batch(index)
+        except (pa.ArrowException, OSError) as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> CorruptionError:
+        return CorruptionError(
+            f"file {self.path!r} matches its checksums but is no readable Arrow file: {first_line(error)}",
+            path=self.path,
+        )

@@ -1,0 +1,138 @@
+"""Parquet blocks: the cold tier, which every engine reads.
+
+zstd, row groups of at most 64 Ki rows, statistics and page index, no INT96.  A few types that Parquet would
+change or refuse are written as integers or as another width, and restored from the table's schema when read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from indexlake.blocks.formats.batches import (
+    BATCH_ROWS,
+    encoded,
+    mapped_leaves,
+    rechunked,
+    stored_schema,
+    without_view,
+)
+from indexlake.blocks.formats.chunked import ChunkedReader
+from indexlake.errors import CorruptionError
+from indexlake.storage import InputFile, OutputFile
+from indexlake.storage.failure import first_line
+
+if TYPE_CHECKING:
+    from indexlake.expr import Bound
+
+
+def write(
+    out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch], metadata: Mapping[str, str]
+) -> int:
+    """Write all batches and return how many rows they hold."""
+    import pyarrow.parquet as pq
+
+    stored = stored_schema(schema, parquet_type)
+    row_count = 0
+    writer = pq.ParquetWriter(
+        pa.PythonFile(out, mode="w"),
+        stored.with_metadata(dict(metadata)),
+        version="2.6",
+        compression="zstd",
+        write_statistics=True,
+        write_page_index=True,
+        use_deprecated_int96_timestamps=False,
+    )
+    with writer:
+        for batch in rechunked(encoded(batches, stored), BATCH_ROWS):
+            writer.write_batch(batch, row_group_size=BATCH_ROWS)
+            row_count += batch.num_rows
+    return row_count
+
+
+def open_reader(file: InputFile, schema: pa.Schema) -> ChunkedReader:
+    return ChunkedReader(_RowGroups(file, schema), schema)
+
+
+def parquet_type(type: Any) -> Any:
+    """The Arrow type in which values of `type` are written to a Parquet file and come back unchanged."""
+    return mapped_leaves(type, _parquet_leaf)
+
+
+def _parquet_leaf(type: Any) -> Any:
+    t = pa.types
+    if t.is_date64(type) or (t.is_timestamp(type) and type.unit == "s"):
+        return pa.int64()
+    if t.is_time32(type) and type.unit == "s":
+        return pa.int32()
+    if t.is_decimal(type) and not 0 <= type.scale <= type.precision:
+        return _unscaled(type)
+    return without_view(type)
+
+
+def _unscaled(type: Any) -> Any:
+    return {32: pa.decimal32, 64: pa.decimal64, 128: pa.decimal128, 256: pa.decimal256}[type.bit_width](
+        type.precision, 0
+    )
+
+
+class _RowGroups:
+    def __init__(self, file: InputFile, schema: pa.Schema) -> None:
+        self.path = file.path
+        self._file = file
+        self._schema = schema
+        self._stored = stored_schema(schema, parquet_type)
+        self._metadata: Any = None
+        self._metadata = self._open().metadata
+
+    @property
+    def bytes_read(self) -> int:
+        return self._file.bytes_read
+
+    def starts(self) -> Any:
+        counts = [self._metadata.row_group(index).num_rows for index in range(self._metadata.num_row_groups)]
+        return np.concatenate([[0], np.cumsum(counts)]).astype(np.uint64)
+
+    def load(self, index: int, columns: list[str]) -> pa.RecordBatch:
+        try:
+            table = self._open().read_row_group(index, columns=columns, use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            raise self._unreadable(error) from error
+        return table.select(columns).combine_chunks().to_batches()[0]
+
+    def surviving(self, predicate: Bound) -> Any:
+        pushed = predicate.parquet()
+        if pushed is None or not all(self._prunable(name) for name in predicate.columns):
+            return None
+        import pyarrow.dataset as ds
+
+        fragment = ds.ParquetFileFormat().make_fragment(self._source())
+        found = fragment.subset(pushed[0], schema=self._stored)
+        survivors = np.zeros(self._metadata.num_row_groups, bool)
+        survivors[[group.id for group in found.row_groups]] = True
+        return survivors
+
+    def _prunable(self, name: str) -> bool:
+        """Not floats: Parquet leaves NaN, to us the greatest, out of its statistics.  Nor what is encoded."""
+        type = self._schema.field(name).type
+        return not pa.types.is_floating(type) and type == self._stored.field(name).type
+
+    def _open(self) -> Any:
+        import pyarrow.parquet as pq
+
+        try:
+            return pq.ParquetFile(self._source(), metadata=self._metadata)
+        except (pa.ArrowException, OSError) as error:
+            raise self._unreadable(error) from error
+
+    def _source(self) -> Any:
+        return pa.PythonFile(self._file.duplicate(), mode="r")
+
+    def _unreadable(self, error: Exception) -> CorruptionError:
+        return CorruptionError(
+            f"file {self.path!r} matches its checksums but is no readable Parquet: {first_line(error)}",
+            path=self.path,
+        )

@@ -1,0 +1,286 @@
+"""Vortex blocks: the warm tier.  Point reads in tens of microseconds, scans at memory speed.
+
+Vortex has no integrity check and may return wrong rows or abort on a damaged file, so it reads through
+`InputFile`, which verifies each chunk before it is handed over.  Of a local file it gets slices of a memory
+map, without copies.  An error raised there reaches us as text only: it is kept and raised again here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from indexlake.blocks.formats.batches import (
+    BATCH_ROWS,
+    decoded,
+    distinct,
+    encoded,
+    mapped_leaves,
+    matching,
+    record_batch,
+    stored_schema,
+    with_columns_of,
+    without_view,
+)
+from indexlake.errors import CorruptionError, IndexLakeError
+from indexlake.storage import InputFile, OutputFile
+from indexlake.storage.failure import failure, first_line
+from indexlake.types.vortex import vortex_type
+
+if TYPE_CHECKING:
+    from indexlake.blocks.formats import Positions
+    from indexlake.expr import Bound
+
+_PREPARED_SCANS = 16
+
+
+def write(
+    out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch], metadata: Mapping[str, str]
+) -> int:
+    """Write all batches and return how many rows they hold."""
+    import vortex
+
+    rows = _Rows(encoded(batches, stored := stored_schema(schema, vortex_type)))
+    with out.as_local_path() as path:
+        try:
+            vortex.io.write(pa.RecordBatchReader.from_batches(stored, rows), path)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a panic in Vortex is no Exception
+            if rows.error is not None:
+                raise rows.error from None
+            raise failure("write", out.path, RuntimeError(str(error))) from error
+    return rows.count
+
+
+def open_reader(file: InputFile, schema: pa.Schema) -> VortexReader:
+    return VortexReader(file, schema)
+
+
+class VortexReader:
+    """An open Vortex block."""
+
+    def __init__(self, file: InputFile, schema: pa.Schema) -> None:
+        import vortex
+
+        self.path = file.path
+        self.schema = schema
+        self._input = file
+        self._bytes = _Bytes(file)
+        self._stored = stored_schema(schema, _returned_type)
+        self._scans: dict[tuple[str, ...], _PointScan] = {}
+        self._lock = threading.Lock()
+        with self._guarded():
+            self._file = vortex.open_readable(self._bytes)
+        self.row_count = len(self._file)
+
+    @property
+    def bytes_read(self) -> int:
+        return self._input.bytes_read
+
+    def read(
+        self,
+        columns: Sequence[str],
+        positions: Positions | None = None,
+        predicate: Bound | None = None,
+        batch_rows: int = 65536,
+    ) -> Iterator[pa.RecordBatch]:
+        self._check(positions)
+        if positions is not None and len(positions) == self.row_count:
+            positions = None
+        logical = pa.schema([self.schema.field(name) for name in columns])
+        pushed = predicate.vortex() if predicate is not None else None
+        expression, exact = pushed if pushed is not None else (None, False)
+        recheck = None if exact else predicate
+        fetched = with_columns_of(columns, recheck, self.schema)
+        if not fetched:
+            if expression is None:
+                yield from _counted(self.row_count if positions is None else len(positions), batch_rows)
+                return
+            fetched = [self.schema.names[0]]
+        if positions is not None and len(positions) == 0:
+            return
+        for batch in self._batches(fetched, positions, expression, batch_rows):
+            if recheck is not None:
+                batch = matching(batch, recheck, self.schema)
+            if batch.num_rows:
+                yield decoded(batch, logical)
+
+    def take(self, positions: Any, columns: Sequence[str]) -> pa.Table:
+        wanted, places = distinct(positions)
+        logical = pa.schema([self.schema.field(name) for name in columns])
+        self._check(wanted)
+        if not columns or len(wanted) == 0:
+            return pa.Table.from_batches(_counted(len(positions), BATCH_ROWS), logical)
+        if len(wanted) == 1 and places is None:
+            return pa.Table.from_batches([self._scan(columns).batch(int(wanted[0]))])
+        rows = pa.Table.from_batches(self._batches(list(dict.fromkeys(columns)), wanted, None, BATCH_ROWS))
+        if places is not None:
+            rows = rows.take(pa.array(places))
+        return pa.Table.from_batches([decoded(batch, logical) for batch in rows.to_batches()], logical)
+
+    def row(self, position: int, columns: Sequence[str]) -> dict[str, Any]:
+        if not 0 <= position < self.row_count:
+            raise self._outside(position)
+        return self._scan(columns).row(position)
+
+    def location(self, position: int) -> str:
+        return f"0:{position}"
+
+    def _batches(
+        self, columns: list[str], positions: Positions | None, expression: Any, batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        import vortex
+
+        stored = pa.schema([self._stored.field(name) for name in columns])
+        with self._guarded():
+            indices = None if positions is None else vortex.array(pa.array(positions))
+            reader = self._file.to_arrow(
+                columns, expr=expression, indices=indices, batch_size=batch_rows, schema=stored
+            )
+        while True:
+            with self._guarded():
+                batch = next(reader, None)
+            if batch is None:
+                return
+            yield batch
+
+    def _check(self, positions: Any) -> None:
+        if positions is not None and len(positions) and int(positions[-1]) >= self.row_count:
+            raise self._outside(int(positions[-1]))
+
+    def _outside(self, position: int) -> IndexError:
+        return IndexError(f"{self.path!r} has {self.row_count} rows, none at {position}")
+
+    def _scan(self, columns: Sequence[str]) -> _PointScan:
+        """The prepared scan for single rows of these columns."""
+        key = tuple(columns)
+        scan = self._scans.get(key)
+        if scan is None:
+            with self._guarded():
+                scan = _PointScan(self, key)
+            with self._lock:
+                if len(self._scans) >= _PREPARED_SCANS:
+                    self._scans.pop(next(iter(self._scans)))
+                self._scans[key] = scan
+        return scan
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Raise what our own reader raised, or say that verified bytes could not be decoded."""
+        try:
+            yield
+        except BaseException as error:  # a panic in Vortex is no Exception
+            raise self._explained(error) from None
+
+    def _explained(self, error: BaseException) -> BaseException:
+        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | IndexLakeError):
+            return error
+        text = str(error)
+        for known in reversed(self._bytes.errors):
+            if str(known) in text:
+                return known
+        return CorruptionError(
+            f"file {self.path!r} matches its checksums but Vortex cannot read it: {first_line(error)}",
+            path=self.path,
+        )
+
+
+class _PointScan:
+    """A prepared scan of some columns, for one row at a time."""
+
+    def __init__(self, reader: VortexReader, columns: tuple[str, ...]) -> None:
+        self._reader = reader
+        self._columns = columns
+        self._logical = pa.schema([reader.schema.field(name) for name in columns])
+        self._plain = all(_is_plain(field.type) for field in self._logical)
+        self._scan = reader._file.to_repeated_scan(list(columns))
+
+    def row(self, position: int) -> dict[str, Any]:
+        if not self._plain:
+            return self.batch(position).to_pylist()[0]  # type: ignore[no-any-return]
+        try:
+            return self._scan.scalar_at(position).as_py()  # type: ignore[no-any-return]
+        except BaseException as error:
+            raise self._reader._explained(error) from None
+
+    def batch(self, position: int) -> pa.RecordBatch:
+        try:
+            rows = self._scan.execute(row_range=(position, position + 1)).read_all().to_arrow_array()
+        except BaseException as error:
+            raise self._reader._explained(error) from None
+        return decoded(pa.RecordBatch.from_struct_array(rows), self._logical)
+
+
+class _Bytes:
+    """The file as Vortex asks for it, from its own threads; keeps the errors that it would turn into text."""
+
+    def __init__(self, file: InputFile) -> None:
+        self._file = file
+        self.errors: deque[BaseException] = deque(maxlen=32)
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def read_at(self, offset: int, length: int) -> memoryview:
+        try:
+            return self._file.read_at(offset, length)
+        except BaseException as error:
+            self.errors.append(error)
+            raise
+
+
+class _Rows:
+    """An iterator of batches that counts their rows and keeps the error that ended it."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.count = 0
+        self.error: BaseException | None = None
+
+    def __iter__(self) -> _Rows:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            raise
+        except BaseException as error:
+            self.error = error
+            raise
+        self.count += batch.num_rows
+        return batch
+
+
+def _counted(row_count: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Batches without columns."""
+    for start in range(0, row_count, batch_rows):
+        yield record_batch([], pa.schema([]), min(batch_rows, row_count - start))
+
+
+def _returned_type(type: Any) -> Any:
+    """What to ask a scan for: strings and not the views Vortex has, which pyarrow cannot select rows of."""
+    return mapped_leaves(vortex_type(type), without_view)
+
+
+def _is_plain(type: Any) -> bool:
+    """Whether Vortex gives the same Python value as Arrow for this type."""
+    t = pa.types
+    return bool(
+        t.is_boolean(type)
+        or t.is_integer(type)
+        or t.is_float32(type)
+        or t.is_float64(type)
+        or t.is_string(type)
+        or t.is_large_string(type)
+        or t.is_string_view(type)
+        or t.is_binary(type)
+        or t.is_large_binary(type)
+        or t.is_binary_view(type)
+    )

@@ -1,0 +1,44 @@
+"""A block that is written and not yet part of the lake: what a commit needs to add it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyroaring import BitMap
+
+from indexlake.blocks.row_ids import RowIds
+from indexlake.keys.encoding import KeyColumn
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A file that was written and is not yet part of the lake."""
+
+    path: str
+    size: int
+    checksum: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NewSegment:
+    file: NewFile
+    min_key: bytes
+    max_key: bytes
+
+
+@dataclass(slots=True)
+class NewBlock:
+    """A finished block, with what the commit needs to make its record."""
+
+    file: NewFile
+    format: str
+    record_count: int
+    row_ids: RowIds
+    column_stats: bytes
+    schema_snapshot: int
+    segment: NewSegment | None
+    keys: KeyColumn | None  # in position order
+    bounds: tuple[int, int]  # smallest and largest row id
+    dead: Any = field(default_factory=BitMap)  # positions that the same transaction took back
+    token: int = 0  # stands for the file id while the block is uncommitted

@@ -1,0 +1,58 @@
+"""Where the two databases differ in SQL text: type names, clustering, and how to look for a table.
+
+Everything else that is sent to them is the same text.  `quote` is the one function that quotes identifiers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from indexlake.catalog.driver import ReadTransaction, Transaction
+
+
+def quote(identifier: str) -> str:
+    """The identifier for SQL text, whatever characters it holds."""
+    if not identifier or "\0" in identifier:
+        raise ValueError(f"{identifier!r} is no identifier: it is empty or holds a NUL character.")
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    name: Literal["sqlite", "postgres"]
+    int_type: str
+    """64 bits, signed."""
+    key_type: str
+    """A single-column integer primary key (on SQLite: the row's own address, no second index)."""
+    bytes_type: str
+    text_type: str
+    """Unicode text in binary order."""
+    clustered: str
+    """What follows a CREATE TABLE so that rows lie in the order of their primary key, where that exists."""
+    table_query: str
+
+    def table_exists(self, transaction: ReadTransaction | Transaction, table: str) -> bool:
+        return bool(transaction.rows(self.table_query, (table,)))
+
+
+SQLITE = Dialect(
+    name="sqlite",
+    int_type="INTEGER",
+    key_type="INTEGER",
+    bytes_type="BLOB",
+    text_type="TEXT",
+    clustered=" WITHOUT ROWID",
+    table_query="select 1 from sqlite_schema where type = 'table' and name = ?",
+)
+
+POSTGRES = Dialect(
+    name="postgres",
+    int_type="BIGINT",
+    key_type="BIGINT",
+    bytes_type="BYTEA",
+    text_type='TEXT COLLATE "C"',
+    clustered="",
+    table_query="select 1 from pg_catalog.pg_tables where schemaname = current_schema() and tablename = ?",
+)

@@ -1,0 +1,111 @@
+"""What the rest of IndexLake knows about a database: three small protocols and the errors they raise.
+
+`Catalog.transaction()` is the critical section: at any moment one writer of the whole lake is inside it, and a
+transaction that is not committed is rolled back on every way out.  `Catalog.read()` sees one state of the
+database from its first statement to its last.  `Catalog.query()` streams one SELECT.
+
+SQL text uses `?` for parameters on every database.  Values are int, bytes, str, float or None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from indexlake.errors import CatalogError
+
+if TYPE_CHECKING:
+    from indexlake.catalog.dialect import Dialect
+
+SqlValue = int | bytes | str | float | None
+Params = Sequence[SqlValue]
+Row = tuple[Any, ...]
+
+
+class DatabaseError(CatalogError):
+    """The database refused or failed a statement, or cannot be reached.
+
+    Programs decide by the attributes, never by the text: `retryable` (busy, serialization failure, deadlock,
+    connection lost), `unique_violation`, `sqlstate` (PostgreSQL), `code` (SQLite's extended result code).
+    """
+
+    sqlstate: str | None = None
+    code: int | None = None
+    unique_violation: bool = False
+
+
+class CommitUnknown(DatabaseError):
+    """The connection or the disk failed during COMMIT: the transaction is there whole, or not at all.
+
+    Look its token up inside a new transaction before doing it again.
+    """
+
+
+class ReadTransaction(Protocol):
+    """One consistent state of the database.  A context manager; belongs to one thread."""
+
+    def rows(self, sql: str, params: Params = ()) -> list[Row]: ...
+    def row(self, sql: str, params: Params = ()) -> Row | None: ...
+    def query(self, sql: str, params: Params = ()) -> Iterator[Row]:
+        """Stream the rows; the iterator ends with the transaction."""
+        ...
+
+    def close(self) -> None: ...
+    def __enter__(self) -> ReadTransaction: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Transaction(Protocol):
+    """The critical section.  A context manager that rolls back unless committed; belongs to one thread."""
+
+    def rows(self, sql: str, params: Params = ()) -> list[Row]: ...
+    def row(self, sql: str, params: Params = ()) -> Row | None: ...
+    def query(self, sql: str, params: Params = ()) -> Iterator[Row]: ...
+    def execute(self, sql: str, params: Params = ()) -> int:
+        """Run one statement; the number of rows that an INSERT, UPDATE or DELETE affected."""
+        ...
+
+    def execute_many(self, sql: str, rows: Iterable[Params]) -> int: ...
+    def execute_batch(self, sqls: Sequence[str]) -> None: ...
+    def insert_rows(self, table: str, columns: Sequence[str], rows: Iterable[Params]) -> int:
+        """Bulk insert: executemany on SQLite, binary COPY on PostgreSQL.  The number of rows."""
+        ...
+
+    def savepoint(self) -> AbstractContextManager[None]:
+        """Undo what was done inside it when it is left by an exception."""
+        ...
+
+    def commit(self) -> None: ...
+    def rollback(self) -> None: ...
+    def __enter__(self) -> Transaction: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Catalog(Protocol):
+    """A database that holds a lake's catalog.  Safe to share between threads; belongs to one process."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+    @property
+    def location(self) -> str:
+        """Where it is, without secrets."""
+        ...
+
+    def database(self) -> Literal["sqlite", "postgres"]: ...
+    def query(self, sql: str, params: Params = ()) -> Iterator[Row]:
+        """Stream one SELECT.  Its connection returns to the pool when the iterator ends or is dropped."""
+        ...
+
+    def transaction(self) -> Transaction: ...
+    def read(self) -> ReadTransaction: ...
+    def checkpoint(self) -> None:
+        """Let the database tidy its log now.  Never waits for readers, never fails a commit."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,82 @@
+"""What happens to open catalogs when the process forks.
+
+A catalog belongs to the process that opened it.  In a forked child every use of an inherited one raises
+`OwnershipError`, and its connections are neither used nor closed there: they are the parent's.
+
+Each catalog that is watched is told three times: before the fork, so that it can come to rest, and after it in
+the parent and in the child.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Any, Protocol
+
+from indexlake.errors import IndexLakeError, OwnershipError
+
+
+class Watched(Protocol):
+    def before_fork(self) -> None: ...
+    def after_fork_in_parent(self) -> None: ...
+    def after_fork_in_child(self) -> None: ...
+
+
+_watched: weakref.WeakSet[Any] = weakref.WeakSet()
+_resting: list[Watched] = []
+
+
+def watch(catalog: Watched) -> None:
+    _watched.add(catalog)
+
+
+def keep_forever(thing: object) -> None:
+    """Never collect it, not even when the interpreter ends: collecting a connection would close it."""
+    import ctypes
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
+class Gone:
+    """Stands where a connection was; whoever reaches for it is told why it is not there."""
+
+    def __init__(self, error: type[IndexLakeError], message: str) -> None:
+        self._error = error
+        self._message = message
+
+    def error(self) -> IndexLakeError:
+        return self._error(self._message)
+
+    def __getattr__(self, name: str) -> Any:
+        raise self.error()
+
+    def __iter__(self) -> Any:
+        raise self.error()
+
+
+def forked(location: str) -> Gone:
+    return Gone(
+        OwnershipError,
+        f"The catalog {location} was opened by the process that started this one, and belongs to it. "
+        f"Connect again in this process (il.connect).",
+    )
+
+
+def _before() -> None:
+    _resting[:] = list(_watched)
+    for catalog in _resting:
+        catalog.before_fork()
+
+
+def _in_parent() -> None:
+    while _resting:
+        _resting.pop().after_fork_in_parent()
+
+
+def _in_child() -> None:
+    while _resting:
+        _resting.pop().after_fork_in_child()
+    _watched.clear()
+
+
+os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

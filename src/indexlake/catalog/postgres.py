@@ -1,0 +1,203 @@
+"""A catalog in PostgreSQL, for many machines.
+
+A write transaction is READ COMMITTED.  Its first statement takes an advisory lock that ends with it; each later
+statement therefore sees every commit made before.  PostgreSQL queues the waiters first come first served, and a
+session that stays silent for a minute inside the critical section is ended by the server, so a dead machine does
+not hold it.  A read transaction is REPEATABLE READ READ ONLY.
+
+Connections are made as needed and kept; one that turns out to be dead when a transaction begins is replaced.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from indexlake.catalog import fork
+from indexlake.catalog.dialect import POSTGRES, Dialect, quote
+from indexlake.catalog.driver import Params, Row
+from indexlake.catalog.postgres_errors import translate, unreachable
+from indexlake.catalog.postgres_session import DEFAULTS, PostgresSession, import_psycopg
+from indexlake.catalog.postgres_transaction import CHUNK, PostgresRead, PostgresTransaction, numbered
+from indexlake.catalog.sessions import Sessions, closed
+from indexlake.errors import CatalogError, NotFoundError, OwnershipError
+
+_KEEP_SESSIONS = 8
+_MOST_SESSIONS = 32
+
+
+class PostgresCatalog:
+    """A catalog in the database that `dsn` names (a postgresql:// URL or a libpq connection string).
+
+    Parameters
+    ----------
+    catalog_schema
+        The schema that holds the catalog's tables; by default the first of the user's search path.
+    create
+        Make that schema when it is missing.
+    read_only
+        Refuse `transaction()`.
+    lock_timeout
+        Seconds to wait for other writers before a retryable error.
+    """
+
+    dialect: Dialect = POSTGRES
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        catalog_schema: str | None = None,
+        create: bool = True,
+        read_only: bool = False,
+        lock_timeout: float = 60.0,
+    ) -> None:
+        params = _connection_params(dsn)
+        self.location = _location(params, catalog_schema)
+        self._read_only = read_only
+        self.sessions: Sessions[PostgresSession] = Sessions(
+            lambda: PostgresSession(params, schema=catalog_schema, timeout=lock_timeout),
+            self.location,
+            keep=_KEEP_SESSIONS,
+            limit=_MOST_SESSIONS,
+            timeout=lock_timeout,
+        )
+        try:
+            self.lock_key = self._prepare(catalog_schema, create and not read_only)
+        except BaseException:
+            self.close()
+            raise
+        fork.watch(self)
+
+    def _prepare(self, schema: str | None, create: bool) -> int:
+        """Look at the database, make the schema; the key of the writers' lock."""
+        psycopg = import_psycopg()
+        session = self.take()
+        try:
+            if schema is not None and create:
+                session.connection.execute(
+                    f"begin; select pg_advisory_xact_lock({_lock_key(schema)});"
+                    f" create schema if not exists {quote(schema)}; commit"
+                )
+            encoding, found = session.cursor.execute(
+                "select current_setting('server_encoding'), current_schema()"
+            ).fetchone()
+        except psycopg.Error as error:
+            raise translate(error, self.location, lost=session.lost()) from error
+        finally:
+            self.sessions.give_back(session)
+        if found is None:
+            raise NotFoundError(
+                f"There is no schema for the catalog {self.location}. Check the name, or connect with create=True.",
+                name=schema or self.location,
+            )
+        if encoding not in ("UTF8", "SQL_ASCII"):
+            raise CatalogError(
+                f"The database of the catalog {self.location} has the encoding {encoding}, which cannot hold all "
+                f"text. Use a database made with ENCODING 'UTF8'."
+            )
+        return _lock_key(found)
+
+    def database(self) -> Literal["postgres"]:
+        return "postgres"
+
+    def __repr__(self) -> str:
+        return f"PostgresCatalog({self.location!r})"
+
+    def __reduce__(self) -> Any:
+        raise OwnershipError("A catalog holds connections and is not pickled. Connect again where it is needed.")
+
+    def query(self, sql: str, params: Params = ()) -> Iterator[Row]:
+        psycopg = import_psycopg()
+        session = self.begin("select 1") if self.sessions.closed is None else self.take()
+        try:
+            stream = psycopg.RawCursor(session.connection).stream(numbered(sql), params, binary=True, size=CHUNK)
+            try:
+                yield from stream
+            finally:
+                stream.close()
+        except psycopg.Error as error:
+            raise translate(error, self.location, sql, lost=session.lost()) from error
+        finally:
+            self.sessions.give_back(session)
+
+    def read(self) -> PostgresRead:
+        return PostgresRead(self)
+
+    def transaction(self) -> PostgresTransaction:
+        return PostgresTransaction(self)
+
+    def checkpoint(self) -> None:
+        """Nothing to do: the server does it."""
+        self.refuse_writes()
+
+    def refuse_writes(self) -> None:
+        if self.sessions.closed is not None:
+            raise self.sessions.closed.error()
+        if self._read_only:
+            raise CatalogError(
+                f"The catalog {self.location} was opened read-only. Connect with read_only=False to write."
+            )
+
+    def close(self) -> None:
+        if self.sessions.closed is None:
+            self.sessions.close(closed(self.location))
+
+    def take(self) -> PostgresSession:
+        psycopg = import_psycopg()
+        try:
+            return self.sessions.take()
+        except psycopg.Error as error:
+            raise unreachable(error, self.location) from error
+
+    def begin(self, sql: str) -> PostgresSession:
+        """A session in which `sql` was run; one whose connection died while it was idle is replaced."""
+        psycopg = import_psycopg()
+        while True:
+            session = self.take()
+            try:
+                session.connection.execute(sql)
+                return session
+            except psycopg.Error as error:
+                lost, stale = session.lost(), not session.fresh
+                self.sessions.discard(session)
+                if not (lost and stale):
+                    raise translate(error, self.location, sql, lost=lost) from error
+                self.sessions.discard_idle()
+            except BaseException:
+                self.sessions.discard(session)
+                raise
+
+    def before_fork(self) -> None:
+        self.sessions.before_fork()
+
+    def after_fork_in_parent(self) -> None:
+        self.sessions.after_fork_in_parent()
+
+    def after_fork_in_child(self) -> None:
+        self.sessions.after_fork_in_child()
+
+
+def _connection_params(dsn: str) -> dict[str, Any]:
+    psycopg = import_psycopg()
+    try:
+        given = psycopg.conninfo.conninfo_to_dict(dsn)
+    except psycopg.Error:
+        raise CatalogError(
+            "The PostgreSQL connection string cannot be read (it is not shown: it may hold a password). Use "
+            "postgresql://user:password@host:port/database, with special characters percent-encoded."
+        ) from None
+    return {**DEFAULTS, **given, "client_encoding": "utf8"}
+
+
+def _location(params: dict[str, Any], schema: str | None) -> str:
+    host = params.get("host") or params.get("hostaddr") or "local"
+    port = f":{params['port']}" if params.get("port") else ""
+    place = f"postgresql://{host}{port}/{params.get('dbname') or ''}"
+    return f"{place} (schema {schema})" if schema else place
+
+
+def _lock_key(schema: str) -> int:
+    digest = hashlib.blake2b(f"indexlake:{schema}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)

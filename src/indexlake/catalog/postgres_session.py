@@ -1,0 +1,144 @@
+"""One connection to PostgreSQL, as IndexLake wants it.
+
+Integers, bytes and text travel in binary, statements that repeat are prepared.  A session in a forked child lets
+go of the socket without a word to the server: it is the parent's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from indexlake.catalog.dialect import quote
+from indexlake.catalog.fork import Gone, keep_forever
+from indexlake.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+_PREPARE_AFTER = 1
+_PREPARED = 512
+DEFAULTS = {
+    "application_name": "indexlake",
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "60000",
+}
+
+
+class PostgresSession:
+    """`cursor` runs statements."""
+
+    __slots__ = ("_params", "_schema", "_timeout", "connection", "cursor", "fresh", "thread")
+
+    def __init__(self, params: dict[str, Any], *, schema: str | None, timeout: float) -> None:
+        self._params = params
+        self._schema = schema
+        self._timeout = timeout
+        self.connection: Any = None
+        self.cursor: Any = None
+        self.fresh = True
+        self.thread = threading.get_ident()
+
+    def open(self) -> None:
+        psycopg = import_psycopg()
+        connection: Connection[Any] = psycopg.connect(**self._params, autocommit=True, context=_adapters())
+        self.connection = connection
+        connection.prepare_threshold = _PREPARE_AFTER
+        connection.prepared_max = _PREPARED
+        connection.execute(self._settings())
+        self.cursor = psycopg.RawCursor(connection)
+        self.cursor.format = psycopg.pq.Format.BINARY
+
+    def _settings(self) -> str:
+        settings = [
+            f"set lock_timeout = {int(self._timeout * 1000)}",
+            "set idle_in_transaction_session_timeout = '10min'",
+            "set default_transaction_isolation = 'read committed'",
+            "select set_config('synchronous_commit', 'on', false)"
+            " where current_setting('synchronous_commit') = 'off'",
+        ]
+        if self._schema is not None:
+            settings.append(f"set search_path = {quote(self._schema)}")
+        return "; ".join(settings)
+
+    def lost(self) -> bool:
+        """Whether the connection is gone."""
+        return bool(self.connection.closed)
+
+    def rest(self) -> bool:
+        import psycopg
+
+        status = self.connection.info.transaction_status
+        if status == psycopg.pq.TransactionStatus.IDLE:
+            self.fresh = False
+            return True
+        if status not in (psycopg.pq.TransactionStatus.INTRANS, psycopg.pq.TransactionStatus.INERROR):
+            return False
+        try:
+            self.connection.execute("rollback")
+        except psycopg.Error:
+            return False
+        return True
+
+    def shut(self, *, tidy: bool = False) -> None:
+        if self.connection is not None:
+            with contextlib.suppress(Exception):
+                self.connection.close()
+
+    def abandon(self, why: Gone) -> None:
+        connection = self.connection
+        if connection is not None and not isinstance(connection, Gone):
+            keep_forever(connection)
+            keep_forever(self.cursor)
+            with contextlib.suppress(Exception):
+                os.close(connection.pgconn.socket)
+        self.connection = self.cursor = why
+
+
+def import_psycopg() -> Any:
+    try:
+        import psycopg
+    except ImportError as error:
+        raise MissingExtraError(
+            "A PostgreSQL catalog needs psycopg. Install it with: pip install 'indexlake[postgres]'",
+            extra="postgres",
+        ) from error
+    return psycopg
+
+
+_adapters_map: Any = None
+
+
+def _adapters() -> Any:
+    """How values travel: every int as int8, text and bytes in binary; a whole numeric comes back as an int."""
+    global _adapters_map
+    if _adapters_map is None:
+        import psycopg
+        from psycopg.types.numeric import Int8BinaryDumper, NumericBinaryLoader
+        from psycopg.types.string import BytesBinaryDumper, StrBinaryDumper
+
+        class WholeNumericLoader(NumericBinaryLoader):
+            """The sum of integers is a numeric in PostgreSQL and an integer in SQLite."""
+
+            def load(self, data: Any) -> Any:
+                value = super().load(data)
+                return int(value) if value == value.to_integral_value() else value
+
+        adapters = psycopg.adapt.AdaptersMap(psycopg.adapters)
+        adapters.register_dumper(int, Int8BinaryDumper)
+        adapters.register_dumper(str, StrBinaryDumper)
+        adapters.register_dumper(bytes, BytesBinaryDumper)
+        adapters.register_loader("numeric", WholeNumericLoader)
+        _adapters_map = adapters
+    return _AdaptContext(_adapters_map)
+
+
+class _AdaptContext:
+    def __init__(self, adapters: Any) -> None:
+        self.adapters = adapters
+        self.connection = None

@@ -1,0 +1,253 @@
+"""Transactions on a PostgreSQL catalog.
+
+A statement that fails leaves the transaction unusable until it is rolled back, to a savepoint or whole.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from indexlake import faults
+from indexlake.catalog.dialect import quote
+from indexlake.catalog.driver import CommitUnknown, DatabaseError, Params, Row
+from indexlake.catalog.fork import Gone
+from indexlake.catalog.postgres_errors import translate
+from indexlake.catalog.postgres_session import import_psycopg
+from indexlake.errors import CatalogError
+
+if TYPE_CHECKING:
+    from indexlake.catalog.postgres import PostgresCatalog
+
+CHUNK = 1024
+_COPY_FROM = 16  # rows; fewer are cheaper as INSERTs
+_READ = "begin isolation level repeatable read read only"
+_WRITE = (
+    "begin isolation level read committed read write; select pg_advisory_xact_lock({});"
+    " set local idle_in_transaction_session_timeout = '60s'"
+)
+_OVER = Gone(CatalogError, "This catalog transaction is over: it was committed, rolled back or closed.")
+_ABANDONED = "a catalog {} transaction was dropped without being closed; it was rolled back"
+_TOKENS = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\?""")
+
+
+@functools.lru_cache(maxsize=4096)
+def numbered(sql: str) -> str:
+    """The text with $1, $2, … for its question marks."""
+    count = 0
+
+    def number(match: re.Match[str]) -> str:
+        nonlocal count
+        if match[0] != "?":
+            return match[0]
+        count += 1
+        return f"${count}"
+
+    return _TOKENS.sub(number, sql)
+
+
+class _Statements:
+    """What reading and writing transactions share: SELECT."""
+
+    _catalog: PostgresCatalog
+    _session: Any
+    _errors: Any
+    _streams = 0
+
+    def rows(self, sql: str, params: Params = ()) -> list[Row]:
+        try:
+            return self._session.cursor.execute(numbered(sql), params).fetchall()  # type: ignore[no-any-return]
+        except self._errors as error:
+            raise self._failed(error, sql) from error
+
+    def row(self, sql: str, params: Params = ()) -> Row | None:
+        rows = self.rows(sql, params)
+        return rows[0] if rows else None
+
+    def query(self, sql: str, params: Params = ()) -> Iterator[Row]:
+        session = self._session
+        self._streams += 1
+        cursor = import_psycopg().RawServerCursor(session.connection, f"indexlake_{self._streams}")
+        cursor.format = session.cursor.format
+        cursor.itersize = CHUNK
+        try:
+            cursor.execute(numbered(sql), params)
+            while chunk := cursor.fetchmany(CHUNK):
+                yield from chunk
+                if self._session is not session:
+                    raise _OVER.error()
+        except self._errors as error:
+            raise self._failed(error, sql) from error
+        finally:
+            if self._session is session and self._is_open():
+                cursor.close()
+
+    def _failed(self, error: Exception, sql: str) -> DatabaseError:
+        return translate(error, self._catalog.location, sql, lost=self._session.lost())
+
+    def _is_open(self) -> bool:
+        return self._session is not _OVER and not isinstance(self._session.connection, Gone)
+
+
+class PostgresRead(_Statements):
+    """One state of the database, from the first statement on."""
+
+    def __init__(self, catalog: PostgresCatalog) -> None:
+        self._session = _OVER
+        self._catalog = catalog
+        self._errors = import_psycopg().Error
+        self._session = catalog.begin(_READ)
+
+    def close(self) -> None:
+        if not self._is_open():
+            return
+        session, self._session = self._session, _OVER
+        try:
+            session.connection.execute("commit")
+        except self._errors:
+            self._catalog.sessions.discard(session)
+        self._catalog.sessions.give_back(session)
+
+    def __enter__(self) -> PostgresRead:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if self._is_open():
+            self.close()
+            warnings.warn(_ABANDONED.format("read"), ResourceWarning, source=self)
+
+
+class PostgresTransaction(_Statements):
+    """The critical section: BEGIN, then the advisory lock, and one way out for each ending."""
+
+    def __init__(self, catalog: PostgresCatalog) -> None:
+        self._session = _OVER
+        self._catalog = catalog
+        self._errors = (import_psycopg().Error, OSError)
+        catalog.refuse_writes()
+        try:
+            faults.step("sql.begin")
+        except OSError as error:
+            raise translate(error, catalog.location, "begin") from error
+        self._session = catalog.begin(_WRITE.format(catalog.lock_key))
+
+    def execute(self, sql: str, params: Params = ()) -> int:
+        try:
+            faults.step("sql.execute")
+            cursor = self._session.cursor.execute(numbered(sql), params)
+            return max(0, cursor.rowcount)
+        except self._errors as error:
+            raise self._failed(error, sql) from error
+
+    def execute_many(self, sql: str, rows: Iterable[Params]) -> int:
+        cursor = self._session.cursor
+        try:
+            faults.step("sql.execute")
+            cursor.executemany(numbered(sql), rows)
+            return max(0, cursor.rowcount)
+        except self._errors as error:
+            raise self._failed(error, sql) from error
+
+    def execute_batch(self, sqls: Sequence[str]) -> None:
+        for sql in sqls:
+            self.execute(sql)
+
+    def insert_rows(self, table: str, columns: Sequence[str], rows: Iterable[Params]) -> int:
+        rows = iter(rows)
+        few = list(islice(rows, _COPY_FROM))
+        if len(few) < _COPY_FROM:
+            return self.execute_many(_insert_sql(table, tuple(columns)), few) if few else 0
+        sql = f"copy {quote(table)} ({', '.join(map(quote, columns))}) from stdin (format binary)"
+        cursor = self._session.cursor
+        try:
+            faults.step("sql.execute")
+            with cursor.copy(sql) as copy:
+                write = copy.write_row
+                for row in chain(few, rows):
+                    write(row)
+            return max(0, cursor.rowcount)
+        except self._errors as error:
+            raise self._failed(error, sql) from error
+
+    def savepoint(self) -> _Savepoint:
+        return _Savepoint(self)
+
+    def commit(self) -> None:
+        session, catalog = self._session, self._catalog
+        try:
+            faults.step("sql.commit.before")
+            status = session.connection.execute("commit").statusmessage
+        except self._errors as error:
+            failure = translate(error, catalog.location, "commit", lost=session.lost(), commit=True)
+            self.rollback()
+            raise failure from error
+        try:
+            faults.step("sql.commit.after")
+        except OSError as error:
+            raise CommitUnknown(f"The answer to COMMIT on {catalog.location} was lost: {error}.") from error
+        finally:
+            self._finish()
+        if status != "COMMIT":
+            raise DatabaseError(
+                f"The transaction on the catalog {catalog.location} was rolled back: one of its statements had "
+                f"failed. Nothing was changed."
+            )
+
+    def rollback(self) -> None:
+        if self._session is not _OVER:
+            self._session.cursor  # noqa: B018  a forked child is refused
+            self._finish()
+
+    def _finish(self) -> None:
+        session, self._session = self._session, _OVER
+        self._catalog.sessions.give_back(session)
+
+    def __enter__(self) -> PostgresTransaction:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._is_open():
+            self.rollback()
+
+    def __del__(self) -> None:
+        if self._is_open():
+            self.rollback()
+            warnings.warn(_ABANDONED.format("write"), ResourceWarning, source=self)
+
+
+class _Savepoint:
+    __slots__ = ("_transaction",)
+
+    def __init__(self, transaction: PostgresTransaction) -> None:
+        self._transaction = transaction
+
+    def __enter__(self) -> None:
+        self._transaction.execute("savepoint indexlake")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        transaction = self._transaction
+        if error is None:
+            transaction.execute("release savepoint indexlake")
+        elif transaction._is_open() and not transaction._session.lost():
+            transaction.execute("rollback to savepoint indexlake")
+            transaction.execute("release savepoint indexlake")
+
+
+@functools.lru_cache(maxsize=1024)
+def _insert_sql(table: str, columns: tuple[str, ...]) -> str:
+    names = ", ".join(quote(column) for column in columns)
+    return f"insert into {quote(table)} ({names}) values ({', '.join('?' * len(columns))})"

@@ -1,0 +1,215 @@
+"""A catalog in a SQLite file: WAL, durable commits, fair writers.
+
+Runs on apsw, which brings a current SQLite.  A commit is on disk when `commit()` returns (synchronous=FULL).
+Writers queue in `writer_lock` and then take BEGIN IMMEDIATE, so no statement inside a transaction ever waits for
+another writer.  Readers never wait for writers.
+
+The log (WAL) is moved into the file by us, inside the writers' lock: after a commit when it has grown by 4 MiB,
+without waiting for readers; once it is 64 MiB long because readers overlap without a gap, waiting up to 0.1 s.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Literal
+
+import apsw
+
+from indexlake.catalog import fork
+from indexlake.catalog.dialect import SQLITE, Dialect
+from indexlake.catalog.driver import Params, Row
+from indexlake.catalog.sessions import Sessions, closed
+from indexlake.catalog.sqlite_errors import translate
+from indexlake.catalog.sqlite_session import SqliteSession
+from indexlake.catalog.sqlite_transaction import CHUNK, SqliteRead, SqliteTransaction
+from indexlake.catalog.temporary import TemporaryFolder
+from indexlake.catalog.writer_lock import WriterLock
+from indexlake.errors import CatalogError, NotFoundError, OwnershipError
+
+_log = logging.getLogger("indexlake.catalog")
+_WAL_FRAMES = 1024  # 4 MiB of 4 KiB pages
+_WAL_FRAMES_LONG = 16 * _WAL_FRAMES
+_RESTART_PATIENCE = 0.1  # seconds
+_KEEP_SESSIONS = 8
+_MOST_SESSIONS = 256
+
+
+class SqliteCatalog:
+    """A catalog in the file at `path`; ":memory:" makes a temporary one that goes with this object.
+
+    Parameters
+    ----------
+    create
+        Make the file (and its directory) when it is missing.
+    read_only
+        Refuse `transaction()`.
+    lock_timeout
+        Seconds to wait for other writers before a retryable error.
+    """
+
+    dialect: Dialect = SQLITE
+
+    def __init__(
+        self, path: str, *, create: bool = True, read_only: bool = False, lock_timeout: float = 60.0
+    ) -> None:
+        self.location = path
+        self._read_only = read_only
+        self._moved_frames = 0
+        self._folder = TemporaryFolder() if path == ":memory:" else None
+        if self._folder is not None:
+            path = self._folder.path("catalog.db")
+        else:
+            path = os.path.abspath(path)
+            if not os.path.exists(path):
+                if not create or read_only:
+                    raise NotFoundError(
+                        f"There is no catalog at {path}. Check the path, or connect with create=True.",
+                        name=path,
+                    )
+                _make_directory(os.path.dirname(path))
+        durable = self._folder is None
+        self.lock = WriterLock(path + ".lock" if durable else None, lock_timeout)
+        self.sessions: Sessions[SqliteSession] = Sessions(
+            lambda: SqliteSession(path, read_only=read_only, durable=durable, timeout=lock_timeout),
+            self.location,
+            keep=_KEEP_SESSIONS,
+            limit=_MOST_SESSIONS,
+            timeout=lock_timeout,
+            close_before_fork=True,
+        )
+        try:
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+        fork.watch(self)
+
+    def _prepare(self) -> None:
+        session = self.take()
+        try:
+            mode = session.cursor.execute("pragma journal_mode").fetchall()[0][0]
+            session.cursor.execute("select count(*) from sqlite_schema").fetchall()
+            if mode != "wal" and not self._read_only:
+                self.lock.acquire()
+                try:
+                    mode = session.cursor.execute("pragma journal_mode = wal").fetchall()[0][0]
+                finally:
+                    self.lock.release()
+                if mode != "wal":
+                    raise CatalogError(
+                        f"The file system of {self.location} cannot hold a shared SQLite catalog (no WAL mode). "
+                        f"Put the lake on a local disk, or use a PostgreSQL catalog."
+                    )
+        except apsw.Error as error:
+            raise translate(error, self.location) from error
+        finally:
+            self.sessions.give_back(session)
+
+    def database(self) -> Literal["sqlite"]:
+        return "sqlite"
+
+    def __repr__(self) -> str:
+        return f"SqliteCatalog({self.location!r})"
+
+    def __reduce__(self) -> Any:
+        raise OwnershipError(
+            "A catalog holds connections and is not pickled. Connect again where it is needed."
+        )
+
+    def query(self, sql: str, params: Params = ()) -> Iterator[Row]:
+        session = self.take()
+        try:
+            stream = session.stream()
+            stream.cursor.execute(sql, params)
+            while chunk := list(islice(stream.cursor, CHUNK)):
+                yield from chunk
+        except apsw.Error as error:
+            raise translate(error, self.location, sql) from error
+        finally:
+            self.sessions.give_back(session)
+
+    def read(self) -> SqliteRead:
+        return SqliteRead(self)
+
+    def transaction(self) -> SqliteTransaction:
+        return SqliteTransaction(self)
+
+    def checkpoint(self) -> None:
+        self.refuse_writes()
+        self.lock.acquire()
+        try:
+            session = self.take()
+            try:
+                self._move_log(session, apsw.SQLITE_CHECKPOINT_PASSIVE)
+            finally:
+                self.sessions.give_back(session)
+        finally:
+            self.lock.release()
+
+    def after_commit(self, session: SqliteSession) -> None:
+        """Move the log when it has grown enough since the last time.  The writers' lock is held."""
+        frames = session.wal_frames[0]
+        if frames < _WAL_FRAMES:  # the log began anew
+            self._moved_frames = 0
+            return
+        if frames < self._moved_frames + _WAL_FRAMES:
+            return
+        long = frames >= _WAL_FRAMES_LONG
+        self._move_log(session, apsw.SQLITE_CHECKPOINT_RESTART if long else apsw.SQLITE_CHECKPOINT_PASSIVE)
+        self._moved_frames = frames
+
+    def _move_log(self, session: SqliteSession, mode: int) -> None:
+        try:
+            session.checkpoint(mode, patience=_RESTART_PATIENCE)
+        except apsw.Error as error:  # the log stays longer; the commit before it stands
+            _log.debug("the log of %s was not moved: %s", self.location, error)
+
+    def refuse_writes(self) -> None:
+        if self.sessions.closed is not None:
+            raise self.sessions.closed.error()
+        if self._read_only:
+            raise CatalogError(
+                f"The catalog {self.location} was opened read-only. Connect with read_only=False to write."
+            )
+
+    def close(self) -> None:
+        if self.sessions.closed is not None:
+            return
+        tidy = not self._read_only and self.lock.try_acquire(timeout=1.0)
+        self.sessions.close(closed(self.location), tidy=tidy)
+        if tidy:
+            self.lock.release()
+            self.lock.close()
+        if self._folder is not None:
+            self._folder.remove()
+
+    def take(self) -> SqliteSession:
+        try:
+            return self.sessions.take()
+        except apsw.Error as error:
+            raise translate(error, self.location) from error
+
+    def before_fork(self) -> None:
+        self.sessions.before_fork()
+
+    def after_fork_in_parent(self) -> None:
+        self.sessions.after_fork_in_parent()
+
+    def after_fork_in_child(self) -> None:
+        self.sessions.after_fork_in_child()
+        self.lock.after_fork_in_child()
+        if self._folder is not None:
+            self._folder.after_fork_in_child()
+
+
+def _make_directory(path: str) -> None:
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise CatalogError(
+            f"The catalog's directory {path} cannot be made: {error.strerror}. Choose a directory that this user "
+            f"may write to."
+        ) from error

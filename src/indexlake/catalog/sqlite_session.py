@@ -1,0 +1,142 @@
+"""One connection to a SQLite file, as IndexLake wants it.
+
+SQLite keeps its file locks in a table per process, which a forked child inherits without the locks themselves: a
+child that opened the same file again would believe that it holds them, and could lose commits.  So sessions are
+closed before a fork (see `sessions`); where one stays out, because the forking thread is inside a transaction or
+another thread is slow, the child is refused that file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from typing import Any
+
+import apsw
+
+from indexlake.catalog.fork import Gone, keep_forever
+from indexlake.errors import CatalogError, OwnershipError
+
+STATEMENTS = 512  # the most that apsw caches
+_ENDED = Gone(CatalogError, "This catalog query is over: its transaction ended before it.")
+_PRAGMAS = """pragma synchronous = {}; pragma foreign_keys = off; pragma temp_store = memory;
+    pragma cache_size = -8000; pragma journal_size_limit = 16777216"""
+
+_lost_files: set[tuple[int, int]] = set()
+"""Device and inode of files that this process must not open: it was forked while they were in use."""
+
+
+class Stream:
+    """A cursor of its own inside a session, which ends with the transaction at the latest."""
+
+    __slots__ = ("cursor",)
+
+    def __init__(self, cursor: Any) -> None:
+        self.cursor: Any = cursor
+
+    def end(self) -> None:
+        if not isinstance(self.cursor, Gone):
+            self.cursor.close(True)
+
+
+class SqliteSession:
+    """`cursor` runs statements; `wal_frames[0]` is the length of the log after the last commit here."""
+
+    __slots__ = ("_durable", "_path", "_read_only", "_timeout", "connection", "cursor", "streams", "thread", "wal_frames")  # fmt: skip
+
+    def __init__(self, path: str, *, read_only: bool, durable: bool, timeout: float) -> None:
+        self._path = path
+        self._read_only = read_only
+        self._durable = durable
+        self._timeout = timeout
+        self.connection: Any = None
+        self.cursor: Any = None
+        self.streams: list[Stream] = []
+        self.thread = threading.get_ident()
+        self.wal_frames = [0]
+
+    def open(self) -> None:
+        _refuse_lost_file(self._path)
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        if self._read_only:
+            flags = apsw.SQLITE_OPEN_READONLY
+        connection = self.connection = apsw.Connection(self._path, flags=flags, statementcachesize=STATEMENTS)
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
+        connection.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 0)
+        connection.set_busy_timeout(int(self._timeout * 1000))
+        self.cursor = connection.cursor()
+        self.cursor.execute(_PRAGMAS.format("full" if self._durable else "off")).fetchall()
+        frames = self.wal_frames
+
+        def count_frames(_: object, __: str, number: int) -> int:
+            frames[0] = number
+            return 0
+
+        connection.set_wal_hook(count_frames)  # which also switches SQLite's own checkpoints off
+
+    def stream(self) -> Stream:
+        stream = Stream(self.connection.cursor())
+        self.streams.append(stream)
+        return stream
+
+    def end_streams(self) -> None:
+        while self.streams:
+            stream = self.streams.pop()
+            stream.end()
+            stream.cursor = _ENDED
+
+    def rest(self) -> bool:
+        try:
+            if self.streams:
+                self.end_streams()
+            if self.connection.in_transaction:
+                self.cursor.execute("ROLLBACK")
+        except apsw.Error:
+            return False
+        return True
+
+    def checkpoint(self, mode: int, patience: float) -> None:
+        """Move the log into the file; waits for readers only if the mode does."""
+        try:
+            self.connection.set_busy_timeout(int(patience * 1000))
+            self.connection.wal_checkpoint(mode=mode)
+        finally:
+            self.connection.set_busy_timeout(int(self._timeout * 1000))
+
+    def shut(self, *, tidy: bool = False) -> None:
+        if self.connection is None:
+            return
+        with contextlib.suppress(apsw.Error):
+            if tidy:
+                self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+            self.connection.close(True)
+
+    def abandon(self, why: Gone) -> None:
+        with contextlib.suppress(OSError):
+            _lost_files.add(_identity(self._path))
+        for stream in self.streams:
+            keep_forever(stream.cursor)
+            stream.cursor = why
+        self.streams = []
+        keep_forever(self.connection)
+        keep_forever(self.cursor)
+        self.connection = self.cursor = why
+
+
+def _refuse_lost_file(path: str) -> None:
+    if not _lost_files:
+        return
+    with contextlib.suppress(FileNotFoundError):
+        if _identity(path) in _lost_files:
+            raise OwnershipError(
+                f"This process was forked while the catalog {path} was in use, and cannot open it safely. Start "
+                f"processes with multiprocessing's 'spawn' or 'forkserver', or fork outside of transactions and "
+                f"streaming queries."
+            )
+
+
+def _identity(path: str) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino

@@ -1,0 +1,234 @@
+"""Transactions on a SQLite catalog.
+
+Reading: BEGIN; the state is that of the first statement.  Writing: the writers' lock, BEGIN IMMEDIATE, and one way
+out for each ending, which gives the lock and the session back.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import apsw
+
+from indexlake import faults
+from indexlake.catalog.dialect import quote
+from indexlake.catalog.driver import CommitUnknown, DatabaseError, Params, Row
+from indexlake.catalog.fork import Gone
+from indexlake.catalog.sqlite_errors import translate
+from indexlake.errors import CatalogError
+
+if TYPE_CHECKING:
+    from indexlake.catalog.sqlite import SqliteCatalog
+
+CHUNK = 256
+_OVER = Gone(CatalogError, "This catalog transaction is over: it was committed, rolled back or closed.")
+_ABANDONED = "a catalog {} transaction was dropped without being closed; it was rolled back"
+
+
+class _Statements:
+    """What reading and writing transactions share: SELECT."""
+
+    _catalog: SqliteCatalog
+    _session: Any
+
+    def rows(self, sql: str, params: Params = ()) -> list[Row]:
+        try:
+            return self._session.cursor.execute(sql, params).fetchall()  # type: ignore[no-any-return]
+        except apsw.Error as error:
+            raise self._failed(error, sql) from error
+
+    def row(self, sql: str, params: Params = ()) -> Row | None:
+        rows = self.rows(sql, params)
+        return rows[0] if rows else None
+
+    def query(self, sql: str, params: Params = ()) -> Iterator[Row]:
+        stream = self._session.stream()
+        try:
+            stream.cursor.execute(sql, params)
+            while chunk := list(islice(stream.cursor, CHUNK)):
+                yield from chunk
+        except apsw.Error as error:
+            raise self._failed(error, sql) from error
+        finally:
+            stream.end()
+
+    def _failed(self, error: apsw.Error | OSError, sql: str) -> DatabaseError:
+        return translate(error, self._catalog.location, sql)
+
+    def _is_open(self) -> bool:
+        return self._session is not _OVER and not isinstance(self._session.cursor, Gone)
+
+
+class SqliteRead(_Statements):
+    """One state of the database, from the first statement on."""
+
+    def __init__(self, catalog: SqliteCatalog) -> None:
+        self._session = _OVER
+        self._catalog = catalog
+        session = catalog.take()
+        try:
+            session.cursor.execute("BEGIN")
+        except BaseException:
+            catalog.sessions.give_back(session)
+            raise
+        self._session = session
+
+    def close(self) -> None:
+        if self._is_open():
+            session, self._session = self._session, _OVER
+            self._catalog.sessions.give_back(session)
+
+    def __enter__(self) -> SqliteRead:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if self._is_open():
+            self.close()
+            warnings.warn(_ABANDONED.format("read"), ResourceWarning, source=self)
+
+
+class SqliteTransaction(_Statements):
+    """The critical section: the writers' lock, BEGIN IMMEDIATE, and one way out for each ending."""
+
+    def __init__(self, catalog: SqliteCatalog) -> None:
+        self._session = _OVER
+        self._catalog = catalog
+        catalog.refuse_writes()
+        catalog.lock.acquire()
+        try:
+            session = catalog.take()
+            try:
+                faults.step("sql.begin")
+                session.cursor.execute("BEGIN IMMEDIATE")
+            except BaseException:
+                catalog.sessions.give_back(session)
+                raise
+        except (apsw.Error, OSError) as error:
+            catalog.lock.release()
+            raise translate(error, catalog.location, "BEGIN IMMEDIATE") from error
+        except BaseException:
+            catalog.lock.release()
+            raise
+        self._session = session
+
+    def execute(self, sql: str, params: Params = ()) -> int:
+        session = self._session
+        try:
+            faults.step("sql.execute")
+            session.cursor.execute(sql, params)
+            return session.connection.changes()  # type: ignore[no-any-return]
+        except (apsw.Error, OSError) as error:
+            raise self._failed(error, sql) from error
+
+    def execute_many(self, sql: str, rows: Iterable[Params]) -> int:
+        session = self._session
+        try:
+            faults.step("sql.execute")
+            before = session.connection.total_changes()
+            session.cursor.executemany(sql, rows)
+            return session.connection.total_changes() - before  # type: ignore[no-any-return]
+        except (apsw.Error, OSError) as error:
+            raise self._failed(error, sql) from error
+
+    def execute_batch(self, sqls: Sequence[str]) -> None:
+        for sql in sqls:
+            self.execute(sql)
+
+    def insert_rows(self, table: str, columns: Sequence[str], rows: Iterable[Params]) -> int:
+        return self.execute_many(_insert_sql(table, tuple(columns)), rows)
+
+    def savepoint(self) -> _Savepoint:
+        return _Savepoint(self)
+
+    def commit(self) -> None:
+        session, catalog = self._session, self._catalog
+        if session.streams:
+            session.end_streams()
+        try:
+            faults.step("sql.commit.before")
+            session.cursor.execute("COMMIT")
+        except (apsw.Error, OSError) as error:
+            failure = translate(error, catalog.location, "COMMIT")
+            self.rollback()
+            raise failure from error
+        try:
+            faults.step("sql.commit.after")
+            catalog.after_commit(session)
+        except OSError as error:
+            raise CommitUnknown(f"The answer to COMMIT on {catalog.location} was lost: {error}.") from error
+        finally:
+            self._finish()
+
+    def rollback(self) -> None:
+        if self._session is _OVER:
+            return
+        session = self._session
+        try:
+            session.end_streams()
+            if session.connection.in_transaction:
+                session.cursor.execute("ROLLBACK")
+        except apsw.Error:
+            self._catalog.sessions.discard(session)
+        self._finish()
+
+    def _finish(self) -> None:
+        session, self._session = self._session, _OVER
+        self._catalog.lock.release()
+        self._catalog.sessions.give_back(session)
+
+    def _failed(self, error: apsw.Error | OSError, sql: str) -> DatabaseError:
+        """SQLite may have rolled back everything by itself; then no statement may follow outside of it."""
+        failure = translate(error, self._catalog.location, sql)
+        if self._is_open() and not self._session.connection.in_transaction:
+            self.rollback()
+        return failure
+
+    def __enter__(self) -> SqliteTransaction:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._is_open():
+            self.rollback()
+
+    def __del__(self) -> None:
+        if self._is_open():
+            self.rollback()
+            warnings.warn(_ABANDONED.format("write"), ResourceWarning, source=self)
+
+
+class _Savepoint:
+    __slots__ = ("_transaction",)
+
+    def __init__(self, transaction: SqliteTransaction) -> None:
+        self._transaction = transaction
+
+    def __enter__(self) -> None:
+        self._transaction.execute("SAVEPOINT indexlake")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        transaction = self._transaction
+        if error is None:
+            transaction.execute("RELEASE indexlake")
+        elif transaction._is_open():
+            transaction.execute("ROLLBACK TO indexlake")
+            transaction.execute("RELEASE indexlake")
+
+
+@functools.lru_cache(maxsize=1024)
+def _insert_sql(table: str, columns: tuple[str, ...]) -> str:
+    names = ", ".join(quote(column) for column in columns)
+    return f"insert into {quote(table)} ({names}) values ({', '.join('?' * len(columns))})"

@@ -1,0 +1,186 @@
+"""The catalog's tables: their definition, their version, and the steps from one version to the next.
+
+Everything is created in one transaction: a half-made catalog does not exist.  A catalog of a newer version is
+refused, an older one is migrated step by step inside the critical section.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from indexlake.catalog.dialect import Dialect
+from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
+from indexlake.errors import CatalogError, NotFoundError
+
+SCHEMA_VERSION = 1
+
+
+def create_statements(d: Dialect) -> list[str]:
+    """The catalog of version 1.  INT is 64 bits wide; times are microseconds since 1970 in UTC."""
+    i, b, t = d.int_type, d.bytes_type, d.text_type
+    return [
+        f"""create table indexlake_lake (
+            lake_id {t} not null, incarnation {i} not null, schema_version {i} not null,
+            properties {t} not null)""",
+        f"create table indexlake_sequence (name {t} primary key, next_value {i} not null)",
+        f"""create table indexlake_snapshot (
+            snapshot_id {d.key_type} primary key, committed_at {i} not null, operation {t} not null,
+            summary {t}, commit_token {t} unique)""",
+        "create index indexlake_snapshot_time on indexlake_snapshot (committed_at)",
+        f"""create table indexlake_namespace (
+            namespace_id {d.key_type} primary key, namespace_name {t} not null, folded_name {t} not null,
+            begin_snapshot {i} not null, end_snapshot {i})""",
+        """create unique index indexlake_namespace_name on indexlake_namespace (folded_name)
+            where end_snapshot is null""",
+        f"""create table indexlake_table (
+            table_id {d.key_type} primary key, table_name {t} not null, folded_name {t} not null,
+            namespace_id {i} not null, config {t} not null, primary_key {t} not null, schema_version {i} not null,
+            next_row_id {i} not null, hot_floor {i} not null, hot_floor_row_id {i} not null,
+            history_floor {i} not null, history_floor_row_id {i} not null, horizon {i} not null,
+            purge_number {i} not null, begin_snapshot {i} not null, end_snapshot {i}, changed_in {i} not null)""",
+        """create unique index indexlake_table_name on indexlake_table (namespace_id, folded_name)
+            where end_snapshot is null""",
+        f"""create table indexlake_field (
+            field_id {d.key_type} primary key, table_id {i} not null, field_name {t} not null,
+            data_type {t} not null, nullable {i} not null, default_value {t}, metadata {t},
+            begin_snapshot {i} not null, end_snapshot {i})""",
+        "create index indexlake_field_table on indexlake_field (table_id)",
+        f"""create table indexlake_index (
+            index_id {d.key_type} primary key, index_name {t} not null, index_kind {t} not null,
+            table_id {i} not null, key_field_ids {t} not null, include_field_ids {t} not null, params {t} not null,
+            begin_snapshot {i} not null, end_snapshot {i})""",
+        "create index indexlake_index_table on indexlake_index (table_id)",
+        f"""create table indexlake_data_file (
+            data_file_id {d.key_type} primary key, table_id {i} not null, relative_path {t} not null unique,
+            format {t} not null, role {t} not null, row_order {t} not null, file_size_bytes {i} not null,
+            record_count {i} not null, row_ids {b} not null, min_row_id {i} not null, max_row_id {i} not null,
+            min_snapshot {i} not null, max_snapshot {i} not null, column_stats {b} not null,
+            checksum {b} not null, partition_id {i}, schema_snapshot {i} not null,
+            begin_snapshot {i} not null, end_snapshot {i}, changed_in {i} not null)""",
+        "create index indexlake_data_file_changed on indexlake_data_file (table_id, changed_in)",
+        f"""create table indexlake_index_file (
+            index_file_id {d.key_type} primary key, index_id {i} not null, table_id {i} not null,
+            relative_path {t} not null unique, file_size_bytes {i} not null, checksum {b} not null,
+            min_key {b} not null, max_key {b} not null,
+            begin_snapshot {i} not null, end_snapshot {i}, changed_in {i} not null)""",
+        "create index indexlake_index_file_changed on indexlake_index_file (table_id, changed_in)",
+        f"""create table indexlake_index_file_block (
+            index_file_id {i} not null, data_file_id {i} not null, primary key (index_file_id, data_file_id))""",
+        "create index indexlake_index_file_block_file on indexlake_index_file_block (data_file_id)",
+        f"""create table indexlake_delete (
+            data_file_id {i} not null, snapshot_id {i} not null, table_id {i} not null,
+            positions {b} not null, changed_in {i} not null, primary key (data_file_id, snapshot_id))""",
+        "create index indexlake_delete_changed on indexlake_delete (table_id, changed_in)",
+        f"""create table indexlake_touched (
+            table_id {i} not null, snapshot_id {i} not null, row_ids {b}, primary key (table_id, snapshot_id))""",
+        f"""create table indexlake_locked (
+            table_id {i} not null, snapshot_id {i} not null, row_ids {b} not null,
+            primary key (table_id, snapshot_id))""",
+        f"""create table indexlake_partition (
+            partition_id {d.key_type} primary key, table_id {i} not null, begin_key {b}, end_key {b},
+            begin_snapshot {i} not null, end_snapshot {i})""",
+        f"""create table indexlake_token (
+            token {t} primary key, snapshot_id {i} not null, result {t} not null, created_at {i} not null)""",
+        f"create table indexlake_stream (query_id {t} primary key, last_batch {i} not null)",
+        f"""create table indexlake_writer (
+            writer_id {t} primary key, owner {t} not null, started_at {i} not null, expires_at {i} not null,
+            reaped {i} not null)""",
+        f"""create table indexlake_pin (
+            pin_id {t} primary key, snapshot_id {i} not null, owner {t} not null, expires_at {i} not null)""",
+        f"""create table indexlake_job (
+            job_id {t} primary key, kind {t} not null, table_id {i}, scope {t} not null, state {t} not null,
+            owner {t} not null, host {t} not null, pid {i} not null, started_at {i} not null,
+            heartbeat_at {i} not null, finished_at {i}, progress {t} not null, error {t})""",
+        "create index indexlake_job_lease on indexlake_job (table_id, kind, scope) where state = 'running'",
+        f"""create table indexlake_garbage (
+            relative_path {t} primary key, table_id {i} not null, unreachable_at {i} not null)""",
+    ]
+
+
+MIGRATIONS: dict[int, Callable[[Transaction, Dialect], None]] = {}
+"""From version n to n + 1.  Each runs inside the critical section."""
+
+
+@dataclass(frozen=True, slots=True)
+class LakeRecord:
+    lake_id: str
+    incarnation: int
+    schema_version: int
+    properties: dict[str, Any]
+
+
+def read_lake(catalog: Catalog) -> LakeRecord | None:
+    """The lake's own record; None when the database holds no lake."""
+    with catalog.read() as r:
+        if not catalog.dialect.table_exists(r, "indexlake_lake"):
+            return None
+        return _lake_record(r)
+
+
+def _lake_record(r: ReadTransaction | Transaction) -> LakeRecord | None:
+    rows = r.rows("select lake_id, incarnation, schema_version, properties from indexlake_lake")
+    if not rows:
+        return None
+    lake_id, incarnation, version, properties = rows[0]
+    return LakeRecord(lake_id, incarnation, version, json.loads(properties))
+
+
+def create_lake(catalog: Catalog, properties: dict[str, Any], now: int) -> LakeRecord:
+    """Make the catalog, or return the one that another process made first."""
+    with catalog.transaction() as tx:
+        if catalog.dialect.table_exists(tx, "indexlake_lake"):
+            found = _lake_record(tx)
+            if found is not None:
+                return found
+        tx.execute_batch(create_statements(catalog.dialect))
+        record = LakeRecord(str(uuid.uuid4()), 1, SCHEMA_VERSION, properties)
+        tx.execute(
+            "insert into indexlake_lake values (?, ?, ?, ?)",
+            (record.lake_id, record.incarnation, record.schema_version, json.dumps(properties)),
+        )
+        tx.execute(
+            "insert into indexlake_snapshot (snapshot_id, committed_at, operation) values (0, ?, 'create lake')",
+            (now,),
+        )
+        tx.commit()
+    return record
+
+
+def open_lake(catalog: Catalog, where: str) -> LakeRecord:
+    """The lake's record after any migration that is due."""
+    record = read_lake(catalog)
+    if record is None:
+        raise NotFoundError(
+            f"There is no lake at {where}. Pass create=True to il.connect to make one there.", name=where
+        )
+    if record.schema_version > SCHEMA_VERSION:
+        raise CatalogError(
+            f"The catalog at {where} has version {record.schema_version}; this IndexLake knows versions up to "
+            f"{SCHEMA_VERSION}. Upgrade with: pip install -U indexlake"
+        )
+    while record.schema_version < SCHEMA_VERSION:
+        with catalog.transaction() as tx:
+            current = _lake_record(tx)
+            assert current is not None
+            if current.schema_version == record.schema_version:
+                MIGRATIONS[record.schema_version](tx, catalog.dialect)
+                tx.execute("update indexlake_lake set schema_version = ?", (record.schema_version + 1,))
+            tx.commit()
+        record = read_lake(catalog)
+        assert record is not None
+    return record
+
+
+def next_values(tx: Transaction, name: str, count: int = 1) -> int:
+    """The first of ``count`` fresh numbers.  Numbers are never given twice, unlike max(id) + 1."""
+    rows = tx.rows(
+        """insert into indexlake_sequence (name, next_value) values (?, ?)
+        on conflict (name) do update set next_value = indexlake_sequence.next_value + ?
+        returning next_value""",
+        (name, 1 + count, count),
+    )
+    return int(rows[0][0]) - count

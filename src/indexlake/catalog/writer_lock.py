@@ -1,0 +1,286 @@
+"""The writers' lock of a SQLite catalog: one writer at a time, first come first served, with a time-out.
+
+SQLite's own busy handler starves: of 8 processes one made 1 commit while another made thousands.  So writers
+queue here before they begin.  Threads of a process queue in `FairLock`.  Processes queue on two lock files:
+whoever holds `.queue` is the next to get `.lock`, so the one that just left cannot overtake.  Locks are `flock`s:
+the kernel drops them when the process dies, however it dies.
+
+The lock orders writers and makes waiting cheap; it is SQLite's BEGIN IMMEDIATE that excludes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+import time
+from collections import deque
+
+from indexlake.catalog.driver import DatabaseError
+from indexlake.errors import CatalogError
+
+_QUIET = 1000  # commits without a queue, after which
+_UNLOOKED = 8  # so many may pass without a look at it
+
+_WAIT, _TRY, _DROP = fcntl.LOCK_EX, fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN
+
+
+class FairLock:
+    """A lock that its waiters get in the order in which they came.
+
+    It may be released from a finalizer, which runs in any thread at any point, also inside `acquire`: therefore
+    it has no mutex of its own, and each step leaves it in order.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: deque[threading.Lock] = deque()
+
+    def try_acquire(self) -> bool:
+        return not self._waiting and self._lock.acquire(False)
+
+    def acquire(self, timeout: float) -> bool:
+        if self.try_acquire():
+            return True
+        if timeout <= 0:
+            return False
+        turn = threading.Lock()
+        turn.acquire()
+        self._waiting.append(turn)
+        self._pass_on()
+        try:
+            return turn.acquire(timeout=timeout) or self._leave(turn)
+        except BaseException:
+            if self._leave(turn):
+                self.release()
+            raise
+
+    def release(self) -> None:
+        self._lock.release()
+        if self._waiting:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Give a free lock to the first who waits.  Called after each release and after each arrival, so that
+        one of the two sees the other."""
+        while self._waiting and self._lock.acquire(False):
+            try:
+                turn = self._waiting.popleft()
+            except IndexError:
+                self._lock.release()
+            else:
+                turn.release()
+                return
+
+    def _leave(self, turn: threading.Lock) -> bool:
+        """Stop waiting; True when the lock came at the last moment."""
+        try:
+            self._waiting.remove(turn)
+        except ValueError:
+            turn.acquire()
+            return True
+        return False
+
+
+class WriterLock:
+    """The lock of one catalog; `path` is that of its lock file, None where there is only one process."""
+
+    def __init__(self, path: str | None, timeout: float) -> None:
+        self.path = path
+        self.timeout = timeout
+        self._threads = FairLock()
+        self._files: _FileQueue | None = None
+
+    def acquire(self, timeout: float | None = None) -> None:
+        mine = self._threads.try_acquire()
+        if mine and (self.path is None or (self._files is not None and self._files.try_acquire())):
+            return
+        self._acquire_slowly(mine, self.timeout if timeout is None else timeout)
+
+    def _acquire_slowly(self, mine: bool, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        if not mine and not self._threads.acquire(timeout):
+            raise self._timed_out(timeout, "another thread of this process")
+        if self.path is None:
+            return
+        try:
+            if self._files is None:
+                self._files = _FileQueue(self.path)
+            if not self._files.try_acquire() and not self._files.wait(deadline - time.monotonic()):
+                raise self._timed_out(timeout, _holder(self.path))
+        except BaseException:
+            self._threads.release()
+            raise
+
+    def try_acquire(self, timeout: float = 0.0) -> bool:
+        try:
+            self.acquire(timeout)
+        except DatabaseError:
+            return False
+        return True
+
+    def release(self) -> None:
+        if self._files is not None:
+            self._files.release()
+        self._threads.release()
+
+    def close(self) -> None:
+        if self._files is not None:
+            self._files.close()
+            self._files = None
+
+    def after_fork_in_child(self) -> None:
+        """Let go of the parent's lock files without releasing the parent's lock."""
+        if self._files is not None:
+            self._files.close_in_child()
+            self._files = None
+
+    def _timed_out(self, timeout: float, holder: str) -> DatabaseError:
+        return DatabaseError(
+            f"Waited {timeout:g} s for the right to write to the catalog {self.path or ''}; {holder} holds it. "
+            f"Try again; if that process hangs, end it: its lock goes with it.",
+            retryable=True,
+        )
+
+
+class _FileQueue:
+    """The two lock files.  Used by one thread at a time; a second, daemon thread does the waiting.
+
+    A blocked `flock` cannot be timed out, so it is that thread which blocks.  When the caller stops waiting the
+    thread stays in the kernel's queue; the next caller takes its place over, else it drops what it gets.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._lock = _open(path)
+        try:
+            self._queue = _open(path.removesuffix(".lock") + ".queue")
+        except BaseException:
+            os.close(self._lock)
+            raise
+        self._mutex = threading.Lock()
+        self._asked = threading.Semaphore(0)
+        self._granted = threading.Semaphore(0)
+        self._waiter: threading.Thread | None = None
+        self._pending = False
+        self._wanted = False
+        self._closed = False
+        self._quiet = 0
+        self._unlooked = 0
+
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free and nobody is in the queue.
+
+        Nobody in the queue lately: the queue is looked at only now and then, as it costs half of the time.
+        """
+        if self._pending:
+            return False
+        if self._unlooked:
+            self._unlooked -= 1
+            try:
+                fcntl.flock(self._lock, _TRY)
+            except BlockingIOError:
+                self._unlooked = 0
+                return False
+            return True
+        try:
+            fcntl.flock(self._queue, _TRY)
+        except BlockingIOError:
+            return False
+        try:
+            fcntl.flock(self._lock, _TRY)
+        except BlockingIOError:
+            return False
+        finally:
+            fcntl.flock(self._queue, _DROP)
+        self._quiet += 1
+        if self._quiet >= _QUIET:
+            self._unlooked = _UNLOOKED
+        return True
+
+    def wait(self, timeout: float) -> bool:
+        self._quiet = 0
+        if timeout <= 0:
+            return False
+        with self._mutex:
+            self._wanted = True
+            if not self._pending:
+                self._pending = True
+                self._asked.release()
+        if self._waiter is None:
+            self._waiter = threading.Thread(target=self._wait_for_files, name="indexlake-lock", daemon=True)
+            self._waiter.start()
+        try:
+            return self._granted.acquire(timeout=timeout) or self._withdraw()
+        except BaseException:
+            if self._withdraw():
+                self.release()
+            raise
+
+    def _withdraw(self) -> bool:
+        """Stop wanting the lock; True when it came at the last moment."""
+        with self._mutex:
+            self._wanted = False
+            return self._granted.acquire(blocking=False)
+
+    def _wait_for_files(self) -> None:
+        while True:
+            self._asked.acquire()
+            if not self._closed:
+                fcntl.flock(self._queue, _WAIT)
+                fcntl.flock(self._lock, _WAIT)
+                fcntl.flock(self._queue, _DROP)
+            with self._mutex:
+                self._pending = False
+                if self._closed:
+                    self._close_files()
+                    return
+                if self._wanted:
+                    self._wanted = False
+                    self._granted.release()
+                else:
+                    fcntl.flock(self._lock, _DROP)
+
+    def release(self) -> None:
+        fcntl.flock(self._lock, _DROP)
+
+    def close(self) -> None:
+        with self._mutex:
+            self._closed = True
+            if self._waiter is None:
+                self._close_files()
+            elif not self._pending:
+                self._asked.release()
+
+    def close_in_child(self) -> None:
+        if not self._closed or self._pending:
+            self._close_files()
+
+    def _close_files(self) -> None:
+        os.close(self._queue)
+        os.close(self._lock)
+
+
+def _open(path: str) -> int:
+    try:
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except PermissionError:
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # made by another user: a flock needs no more
+    except OSError as error:
+        raise CatalogError(
+            f"The catalog's lock file {path} cannot be opened: {error.strerror}. Writing needs a directory that "
+            f"this user may write to; to read only, connect with read_only=True."
+        ) from error
+
+
+def _holder(path: str) -> str:
+    """Who holds the lock file, as far as the kernel tells."""
+    with contextlib.suppress(OSError):
+        inode = str(os.stat(path).st_ino)
+        with open("/proc/locks", encoding="ascii") as table:
+            for line in table:
+                fields = line.split()
+                if "->" not in fields and fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == inode:
+                    return f"process {fields[4]}"
+    return "another process"

@@ -1,0 +1,293 @@
+"""The statements that change rows: insert, update, delete, truncate.
+
+Each fills the write-set of a transaction and returns how many rows it concerns; nothing reaches the catalog before
+the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from indexlake.blocks.new_block import NewBlock
+from indexlake.blocks.writer import file_batch, sorted_by_row_id, write_block
+from indexlake.commit.write_set import TableWrites, row_id_set
+from indexlake.errors import ConstraintError, ExpressionError, SchemaError
+from indexlake.expression import Expression
+from indexlake.rows import Values, encode_batch, fit, null_error, take_rows
+from indexlake.scan.execute import Piece, pieces
+from indexlake.scan.plan import plan_scan
+from indexlake.schema import ROW_ID, Field, TableSchema
+from indexlake.state import TableState
+
+if TYPE_CHECKING:
+    from indexlake.expr import Bound
+    from indexlake.lake import Lake
+    from indexlake.transaction import Transaction
+
+_SLICE = 65_536
+
+
+@dataclass(slots=True)
+class Prepared:
+    """Rows ready to insert: small inputs as encoded tuples, large ones as finished blocks."""
+
+    schema_version: int
+    rows: list[tuple[int, Values]]
+    blocks: list[NewBlock]
+
+    @property
+    def count(self) -> int:
+        return len(self.rows) + sum(b.record_count for b in self.blocks)
+
+
+def prepare_insert(lake: Lake, state: TableState, rows: Any) -> Prepared:
+    """Check and encode the rows, give them row ids, and write blocks when they are many."""
+    table, schema = state.table, state.current
+    taken = take_rows(rows, schema, lake._encoder(state), table.config.direct_write_row_count)
+    if isinstance(taken, list):
+        first = lake._row_ids.take(table.table_id, len(taken)) if taken else 0
+        return Prepared(table.schema_version, list(enumerate(taken, first)), [])
+    blocks = list(_write_blocks(lake, state, taken))
+    return Prepared(table.schema_version, [], blocks)
+
+
+def _write_blocks(lake: Lake, state: TableState, batches: Iterator[pa.RecordBatch]) -> Iterator[NewBlock]:
+    """Cut a stream into blocks; each is written as it arrives, in bounded memory."""
+    table, schema = state.table, state.current
+    rest: pa.RecordBatch | None = None
+    ended = False
+
+    def one_block() -> Iterator[pa.RecordBatch]:
+        nonlocal rest, ended
+        room = table.config.block_row_count
+        while room:
+            batch = rest if rest is not None else next(batches, None)
+            rest = None
+            if batch is None:
+                ended = True
+                return
+            part = batch.slice(0, min(room, _SLICE))
+            if part.num_rows < batch.num_rows:
+                rest = batch.slice(part.num_rows)
+            if not part.num_rows:
+                continue
+            room -= part.num_rows
+            first = lake._row_ids.take(table.table_id, part.num_rows)
+            ids = pa.array(np.arange(first, first + part.num_rows, dtype=np.int64))
+            yield file_batch(part, schema, ids, None)
+
+    while not ended:
+        stream = one_block()
+        head = next(stream, None)
+        if head is None:
+            return
+        yield _new_block(lake, state, _chain(head, stream))
+
+
+def _chain(head: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield head
+    yield from rest
+
+
+def _new_block(lake: Lake, state: TableState, batches: Iterator[pa.RecordBatch]) -> NewBlock:
+    table = state.table
+    writer = lake._writer_id()
+    return write_block(
+        lake.storage, table.folder, writer, state.current, state.at, table.config.dump_format, batches
+    )
+
+
+def insert(tx: Transaction, state: TableState, prepared: Prepared) -> int:
+    writes = tx.writes(state)
+    writes.insert(prepared.rows)
+    for block in prepared.blocks:
+        writes.insert_block(block)
+        writes.inserted += block.record_count
+        tx.write_set.writer_id = tx._lake._writer_id()
+    return prepared.count
+
+
+def truncate(tx: Transaction, state: TableState) -> None:
+    tx.writes(state).truncate_all()
+
+
+# ---------------------------------------------------------------- update and delete
+
+
+def delete(tx: Transaction, table_id: int, predicate_of: Any) -> int:
+    """Delete what satisfies the predicate; rows are closed where they lie."""
+    count = 0
+    for state, piece in _matching(tx, table_id, predicate_of, ()):
+        writes = tx.writes(state)
+        count += close(writes, state, piece)
+    if count:
+        tx.writes(_state_of(tx, table_id)).deleted += count
+    return count
+
+
+def update(tx: Transaction, table_id: int, assignments: Mapping[str, Any], predicate_of: Any) -> int:
+    """Replace what satisfies the predicate; rows keep their ids."""
+    count = 0
+    state_used: TableState | None = None
+    collected: list[tuple[int, Values]] = []
+    large: list[pa.RecordBatch] = []
+    same_key = True
+    setter: _Assignments | None = None
+    for state, piece in _matching(tx, table_id, predicate_of, None):
+        if setter is None:
+            setter = _Assignments(assignments, state.current)
+            same_key = not setter.changes(state.current.key_fields)
+            state_used = state
+        new = setter.apply(piece.batch)
+        writes = tx.writes(state)
+        count += close(writes, state, piece)
+        ids = piece.batch.column(ROW_ID)
+        if large or count >= state.table.config.direct_write_row_count:
+            large.append(file_batch(new, state.current, ids, None))
+        else:
+            collected += zip(ids.to_pylist(), encode_batch(new, state.current), strict=True)
+    if setter is None:
+        with tx.reading(table_id) as (_, state, _s):
+            _Assignments(assignments, state.current)  # wrong columns are errors also when no row matches
+        return 0
+    assert state_used is not None
+    writes = tx.writes(state_used)
+    for row_id, values in collected:
+        writes.replace(row_id, values, same_key=same_key)
+    if large:
+        _replace_in_blocks(tx, state_used, writes, large)
+    writes.updated += count
+    return count
+
+
+def _replace_in_blocks(tx: Transaction, state: TableState, writes: TableWrites, batches: list[pa.RecordBatch]) -> None:
+    table = sorted_by_row_id(pa.Table.from_batches(batches, state.current.file))
+    size = state.table.config.block_row_count
+    for start in range(0, table.num_rows, size):
+        part = table.slice(start, size)
+        block = _new_block(tx._lake, state, iter(part.to_batches(_SLICE)))
+        writes.insert_block(block)
+    tx.write_set.writer_id = tx._lake._writer_id()
+
+
+def close(writes: TableWrites, state: TableState, piece: Piece) -> int:
+    """Note that the rows of a piece end with this transaction."""
+    ids = piece.batch.column(ROW_ID).to_numpy()
+    if piece.kind == "own":
+        for row_id in ids.tolist():
+            writes.drop_own(row_id)
+    elif piece.kind == "hot":
+        for row_id, begin in zip(ids.tolist(), piece.begins.to_pylist(), strict=True):
+            writes.close_hot(row_id, begin)
+    elif piece.kind == "own block":
+        block = writes.blocks[-piece.file_id - 1]
+        writes.close_in_block(piece.file_id, block.row_ids.positions_of(ids), ids)
+    elif piece.kind == "history":
+        writes.closed |= row_id_set(ids)  # superseded since: the commit will find the conflict
+    else:
+        record = state.blocks.record(piece.file_id)
+        assert record is not None
+        writes.close_in_block(piece.file_id, state.row_ids(record).positions_of(ids), ids)
+        writes.block_row_ids[piece.file_id] = record.row_ids
+    return len(ids)
+
+
+def lock(writes: TableWrites, row_ids: Any) -> None:
+    """Rows read ``for_update``: a concurrent change of them conflicts with this transaction."""
+    writes.locked |= row_id_set(np.asarray(row_ids, np.int64))
+
+
+def _matching(
+    tx: Transaction, table_id: int, predicate_of: Any, columns: tuple[Field, ...] | None
+) -> Iterator[tuple[TableState, Piece]]:
+    """Rows that satisfy a predicate, with what is needed to close them.  ``columns`` None: all of them."""
+    with tx.reading(table_id) as (r, state, snapshot):
+        schema = state.current
+        predicate: Bound | None = predicate_of(schema)
+        fields = schema.fields if columns is None else columns
+        needed = fields
+        if predicate is not None:
+            extra = [f for f in schema.fields if f.name in predicate.columns and f not in fields]
+            needed = (*fields, *extra)
+        plan = plan_scan(
+            r, state, snapshot, tx._lake._files, predicate=predicate, columns=needed,
+            newest=snapshot == state.at, writes=tx.own_writes(table_id),
+        )  # fmt: skip
+    for piece in pieces(plan, tx._lake._files, tx._lake._scan_threads, fields, row_id=True):
+        yield state, piece
+
+
+def _state_of(tx: Transaction, table_id: int) -> TableState:
+    return tx.write_set.tables[table_id].state
+
+
+class _Assignments:
+    """``SET`` of an update: plain values are values, ``il.expr`` is SQL over the old row."""
+
+    def __init__(self, assignments: Mapping[str, Any], schema: TableSchema) -> None:
+        from indexlake.expr import compile
+
+        if not isinstance(assignments, Mapping) or not assignments:
+            raise SchemaError("update needs a dict of column names and new values.")
+        self._schema = schema
+        self._values: dict[str, pa.Scalar] = {}
+        self._expressions: dict[str, Any] = {}
+        for name, value in assignments.items():
+            f = schema.field(name)
+            if f.name in self._values or f.name in self._expressions:
+                raise SchemaError(f"Column {f.name!r} is assigned twice.", column=f.name)
+            if isinstance(value, Expression):
+                self._expressions[f.name] = compile(value.text, schema.arrow_with_row_id, value.params)
+                continue
+            try:
+                encoded = f.codec.encode_one(value)
+            except ConstraintError as error:
+                raise ConstraintError(f"Column {f.name!r}: {error}", column=f.name) from None
+            if encoded is None and not f.nullable:
+                raise null_error(f.name, given=True)
+            self._values[f.name] = f.codec.decode([encoded])
+
+    def changes(self, fields: tuple[Field, ...]) -> bool:
+        return any(f.name in self._values or f.name in self._expressions for f in fields)
+
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        arrays = []
+        for f in self._schema.fields:
+            if f.name in self._values:
+                array = self._values[f.name].take(pa.array(np.zeros(batch.num_rows, np.int64)))
+            elif f.name in self._expressions:
+                array = _computed(self._expressions[f.name], batch, f)
+            else:
+                array = batch.column(f.name)
+            if array.null_count and not f.nullable:
+                raise null_error(f.name, given=True)
+            arrays.append(array)
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema.arrow)
+
+
+def _computed(expression: Bound, batch: pa.RecordBatch, f: Field) -> pa.Array:
+    array = expression.evaluate(batch)
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if array.type == f.type:
+        return array
+    numeric = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    if any(kind(array.type) for kind in numeric) and any(kind(f.type) for kind in numeric):
+        # As SQL assigns: a number is rounded to the column's scale, and refused if it does not fit.
+        try:
+            if pa.types.is_floating(array.type) and pa.types.is_integer(f.type):
+                import pyarrow.compute as pc
+
+                array = pc.round(array, round_mode="half_to_even")
+            return array.cast(f.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise ExpressionError(
+                f"{expression.text!r} gives a value that column {f.name!r} of type {f.type} cannot hold: {error}",
+                text=expression.text,
+            ) from error
+    return fit(array, f)

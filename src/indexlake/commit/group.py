@@ -1,0 +1,214 @@
+"""Group commit: whoever finds nobody committing commits at once, in its own thread; those who arrive meanwhile
+wait, and the next leader takes all of them into one database transaction.
+
+Each write-set of a group has its own snapshot and savepoint and fails alone.  What a thread gets back is its own
+result or its own error; a failure of the database itself goes to every member, none of which was committed.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from indexlake import faults
+from indexlake.catalog import commits
+from indexlake.catalog.driver import Catalog, CommitUnknown
+from indexlake.commit.key_check import KeyLook, LookNeeded, look, wanted_keys
+from indexlake.commit.section import Section
+from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet
+from indexlake.errors import CatalogError, IndexLakeError
+from indexlake.keys.encoding import KeyColumn
+from indexlake.state import TableState, refresh
+
+if TYPE_CHECKING:
+    from indexlake.blocks.open_files import OpenFiles
+
+ROUNDS_OUTSIDE = 3
+"""After so many looks outside the critical section the next one is made inside it."""
+
+GROUP_LIMIT = 256
+
+
+class _Ticket:
+    __slots__ = ("error", "inside", "lead", "look", "looks", "ready", "result", "token", "ws")
+
+    def __init__(self, ws: WriteSet, looks: dict[int, KeyLook], token: str | None, inside: bool) -> None:
+        self.ws = ws
+        self.looks = looks
+        self.token = token
+        self.inside = inside  # look inside the section if another look is needed
+        self.result: WriteResult | None = None
+        self.error: BaseException | None = None
+        self.look = False  # new blocks must be looked at first
+        self.lead = False  # woken up to lead the next group
+        self.ready = threading.Lock()
+        self.ready.acquire()
+
+
+class Committer:
+    """Commits write-sets to one catalog.  Shared by all threads of the process."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        files: OpenFiles,
+        read_state: Callable[[int, Callable[..., KeyLook]], KeyLook],
+    ) -> None:
+        self._catalog = catalog
+        self._files = files
+        self._read_state = read_state
+        self._mutex = threading.Lock()
+        self._waiting: list[_Ticket] = []
+        self._busy = False
+        self._tokens = catalog.database() != "sqlite"  # a local COMMIT has no unknown outcome
+        self.commits = 0  # write-sets committed
+        self.groups = 0  # database transactions used for them
+
+    def commit(self, ws: WriteSet) -> WriteResult:
+        keys = {}
+        for table_id, writes in ws.tables.items():
+            wanted = wanted_keys(writes)
+            if wanted is not None and not writes.truncate:
+                keys[table_id] = wanted
+        looks = {i: self._first_look(ws.tables[i], wanted) for i, wanted in keys.items()}
+        token = uuid.uuid4().hex if self._tokens else None
+        rounds = 0
+        while True:
+            ticket = _Ticket(ws, looks, token, inside=rounds >= ROUNDS_OUTSIDE)
+            self._submit(ticket)
+            if ticket.error is not None:
+                raise ticket.error
+            if ticket.result is not None:
+                return ticket.result
+            rounds += 1
+            looks = {i: self._look_again(ws.tables[i], wanted) for i, wanted in keys.items()}
+
+    # ------------------------------------------------------------ looking
+
+    def _first_look(self, writes: TableWrites, keys: KeyColumn) -> KeyLook:
+        from indexlake.commit.key_check import FEW
+
+        if len(keys) > FEW:
+            return self._look_again(writes, keys)
+        return look(writes.state, writes, keys, self._files, None)
+
+    def _look_again(self, writes: TableWrites, keys: KeyColumn) -> KeyLook:
+        return self._read_state(
+            writes.state.table.table_id, lambda r, state: look(state, writes, keys, self._files, r)
+        )
+
+    # ------------------------------------------------------------ the group
+
+    def _submit(self, ticket: _Ticket) -> None:
+        with self._mutex:
+            self._waiting.append(ticket)
+            leads = not self._busy
+            if leads:
+                self._busy = True
+        if not leads:
+            ticket.ready.acquire()
+            if not ticket.lead:
+                return
+        self._lead()
+
+    def _lead(self) -> None:
+        with self._mutex:
+            group = self._waiting[:GROUP_LIMIT]
+            del self._waiting[: len(group)]
+        try:
+            self._commit_group(group)
+        finally:
+            mine = threading.get_ident()
+            with self._mutex:
+                successor = self._waiting[0] if self._waiting else None
+                if successor is None:
+                    self._busy = False
+                else:
+                    successor.lead = True
+            if successor is not None:
+                successor.ready.release()
+            for ticket in group:
+                ticket.ready.release()
+            assert mine == threading.get_ident()
+
+    def _commit_group(self, group: list[_Ticket]) -> None:
+        try:
+            faults.step("commit.begin")
+            with self._catalog.transaction() as tx:
+                section = Section(self._catalog, tx)
+                for ticket in group:
+                    if len(group) == 1:
+                        ticket.result = self._one(section, ticket)
+                    else:
+                        self._one_of_many(section, ticket)
+                done = [t for t in group if t.result is not None]
+                if done:
+                    tx.commit()
+                    self.commits += len(done)
+                    self.groups += 1
+        except LookNeeded:
+            group[0].look = True
+        except CommitUnknown as error:
+            for ticket in group:
+                if ticket.result is not None:
+                    self._settle(ticket, error)
+        except BaseException as error:
+            for ticket in group:
+                if ticket.error is None:
+                    ticket.error = _own(error, len(group))
+                ticket.result = None
+
+    def _one(self, section: Section, ticket: _Ticket) -> WriteResult:
+        try:
+            return section.commit(ticket.ws, ticket.looks, ticket.token)
+        except LookNeeded:
+            if not ticket.inside:
+                raise
+            looks = {
+                i: self._look_inside(section, ticket.ws.tables[i], found.keys, ticket.ws.tables[i].state)
+                for i, found in ticket.looks.items()
+            }
+            return section.commit(ticket.ws, looks, ticket.token)
+
+    def _look_inside(self, section: Section, writes: TableWrites, keys: KeyColumn, cached: TableState) -> KeyLook:
+        """The only storage I/O allowed in the section, after jobs have forced several rounds."""
+        state, _ = refresh(section.tx, writes.state.table.table_id, None)
+        return look(state, writes, keys, self._files, section.tx)
+
+    def _one_of_many(self, section: Section, ticket: _Ticket) -> None:
+        before = section.last, section.committed_at
+        try:
+            with section.tx.savepoint():
+                ticket.result = self._one(section, ticket)
+        except LookNeeded:
+            ticket.look = True
+            section.last, section.committed_at = before
+        except CatalogError:
+            raise
+        except IndexLakeError as error:
+            ticket.error = error
+            section.last, section.committed_at = before
+
+    def _settle(self, ticket: _Ticket, error: CommitUnknown) -> None:
+        """Nobody knows whether the commit happened: look its token up, inside the critical section."""
+        assert ticket.token is not None and ticket.result is not None
+        try:
+            with self._catalog.transaction() as tx:
+                found = commits.snapshot_of_token(tx, ticket.token)
+        except IndexLakeError as later:
+            ticket.error, ticket.result = CatalogError(
+                "The connection was lost during a commit and its outcome is not known: "
+                f"{later}. Check the data, or repeat the write with the same token= to be sure."
+            ), None
+            return
+        if found is None:
+            ticket.result, ticket.error = None, error
+
+
+def _own(error: BaseException, members: int) -> BaseException:
+    """Several threads must not raise one exception object."""
+    if members == 1 or not isinstance(error, IndexLakeError):
+        return error
+    return type(error)(str(error), **error.details)

@@ -1,0 +1,230 @@
+"""Must-be-absent keys: looked up in blocks outside the critical section, confirmed inside it.
+
+A *look* is as of S', the snapshot of the state it used.  Inside the section only what came after S' matters:
+hot rows are found by the database's own index, and a live block that was written since, physically, calls for
+another look.  A key is a duplicate when a live row holds it that the write-set itself does not close.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from indexlake.catalog import inline, layout
+from indexlake.catalog.driver import ReadTransaction, Transaction
+from indexlake.catalog.layout import Head
+from indexlake.commit.write_set import TableWrites
+from indexlake.errors import DuplicateKeyError
+from indexlake.keys.encoding import Key, KeyColumn, encode_key
+from indexlake.state import TableState
+
+if TYPE_CHECKING:
+    from indexlake.blocks.open_files import OpenFiles
+
+FEW = 64
+"""Up to so many keys are looked up one by one in the hot store; more are compared with all of it."""
+
+
+class LookNeeded(Exception):
+    """Blocks were written since the look: leave the section, look again, come back."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLook:
+    """What a look found: holders of wanted keys, live at snapshot ``at``."""
+
+    at: int
+    keys: KeyColumn
+    in_blocks: tuple[tuple[int, int, Key], ...]  # (data file id, position, key)
+    in_hot: tuple[tuple[int, int], ...] = ()  # (begin, row id); only for many keys
+
+    @property
+    def many(self) -> bool:
+        return len(self.keys) > FEW
+
+
+def wanted_keys(writes: TableWrites) -> KeyColumn | None:
+    """The keys that must be absent; refuses keys that the write-set itself holds twice."""
+    schema = writes.state.current
+    if not schema.primary_key:
+        return None
+    codecs, places = schema.key_codecs, schema.key_places
+    wanted = writes.key_rows()
+    blocks = [b for b in writes.own_live_blocks() if b.keys is not None]
+    if not wanted and not blocks:
+        return None
+    ints = len(codecs) == 1 and codecs[0].kind == "int"
+    parts, needed = [], []
+    if writes.rows:
+        rows = writes.rows if writes.unkeyed else {r: writes.rows[r] for r in wanted}
+        keys = [encode_key(codecs, [values[p] for p in places]) for values in rows.values()]
+        if len(set(keys)) < len(keys):
+            seen: set[Key] = set()
+            for key, values in zip(keys, rows.values(), strict=True):
+                if key in seen:
+                    raise duplicate(writes.state, [values[p] for p in places], "is given twice")
+                seen.add(key)
+        parts.append(KeyColumn.from_keys(keys, ints=ints))
+        if wanted:
+            needed.append(
+                parts[0]
+                if not writes.unkeyed
+                else KeyColumn.from_keys([k for k, r in zip(keys, rows, strict=True) if r not in writes.unkeyed], ints=ints)
+            )
+    for block in blocks:
+        assert block.keys is not None
+        live = block.keys
+        if block.dead:
+            keep = np.ones(len(live), bool)
+            keep[np.frombuffer(block.dead.to_array(), np.uint32)] = False
+            live = live.take(np.flatnonzero(keep))
+        parts.append(live)
+        needed.append(live)
+    together = KeyColumn.concat(parts) if len(parts) > 1 else parts[0]
+    if blocks and (again := together.first_duplicate()) is not None:
+        raise duplicate(writes.state, _decode_key(writes.state, together[again]), "is given twice")
+    return KeyColumn.concat(needed) if len(needed) > 1 else needed[0]
+
+
+def look(
+    state: TableState,
+    writes: TableWrites,
+    keys: KeyColumn,
+    files: OpenFiles,
+    r: ReadTransaction | Transaction | None,
+) -> KeyLook:
+    """Find the keys in blocks, and when they are many also among hot rows of the same read transaction."""
+    in_blocks: list[tuple[int, int, Key]] = []
+    if len(keys) == 1:
+        for block, position in state.finder.find(keys[0], state, state.at, files):
+            if state.row_ids(block).row_id_at(position) not in writes.closed:
+                in_blocks.append((block.data_file_id, position, keys[0]))
+    else:
+        for block, indices, positions in state.finder.find_many(keys, state, state.at, files):
+            holders = state.row_ids(block).row_ids_at(positions)
+            for index, position, row_id in zip(indices.tolist(), positions.tolist(), holders.tolist(), strict=True):
+                if row_id not in writes.closed:
+                    in_blocks.append((block.data_file_id, position, keys[index]))
+    in_hot: list[tuple[int, int]] = []
+    if len(keys) > FEW:
+        assert r is not None, "many keys are compared with the hot rows of one read transaction"
+        in_hot = _hot_holders(r, state, state.table.hot_floor, -1, writes, keys)
+    return KeyLook(state.at, keys, tuple(in_blocks), tuple(in_hot))
+
+
+def check_keys(tx: Transaction, head: Head, writes: TableWrites, found: KeyLook | None) -> None:
+    """Inside the critical section: nothing, ``LookNeeded`` or ``DuplicateKeyError``."""
+    if found is None:
+        return
+    state = writes.state
+    table_id, schema = state.table.table_id, state.current
+    if head.new_blocks and layout.has_new_live_blocks(tx, table_id, found.at):
+        raise LookNeeded
+    for file_id, position, key in found.in_blocks:
+        if layout.live_block_ids(tx, [file_id]) and not any(
+            position in dead for dead in layout.deleted_positions(tx, file_id)
+        ):
+            raise duplicate(state, _decode_key(state, key), "exists already")
+    columns = [f.column for f in schema.key_fields]
+    if found.many:
+        for begin, row_id in found.in_hot:
+            for row in inline.rows_by_id(tx, table_id, row_id, columns):
+                if row[0] == begin and row[2] is None and (begin, row_id) > head.hot_floor:
+                    raise duplicate(state, row[3:], "exists already")
+        since = _hot_holders(tx, state, head.hot_floor, found.at, writes, found.keys)
+        if since:
+            row = next(r for r in inline.rows_by_id(tx, table_id, since[0][1], columns) if r[0] == since[0][0])
+            raise duplicate(state, row[3:], "exists already")
+        return
+    for wanted in found.keys.to_list():
+        _check_hot(tx, head, writes, columns, _decode_key(state, wanted))
+
+
+def _check_hot(tx: Transaction, head: Head, writes: TableWrites, columns: Sequence[str], key: Sequence[Any]) -> None:
+    state = writes.state
+    condition, values = inline.key_condition(columns, state.current.key_codecs, key)
+    for row in inline.rows_by_key(tx, state.table.table_id, (), condition, values):
+        begin, holder, end = row
+        if end is None and (begin, holder) > head.hot_floor and holder not in writes.closed:
+            raise duplicate(state, key, "exists already")
+
+
+def _hot_holders(
+    r: ReadTransaction | Transaction,
+    state: TableState,
+    floor: tuple[int, int],
+    since: int,
+    writes: TableWrites,
+    keys: KeyColumn,
+) -> list[tuple[int, int]]:
+    """(begin, row id) of live hot rows committed after ``since`` that hold one of the keys."""
+    schema = state.current
+    columns = [f.column for f in schema.key_fields]
+    wanted = _KeySet(keys)
+    found: list[tuple[int, int]] = []
+    for row in inline.live_keys_since(r, state.table.table_id, floor, since, columns):
+        if row[1] not in writes.closed and encode_key(schema.key_codecs, row[3:]) in wanted:
+            found.append((row[0], row[1]))
+    return found
+
+
+class _KeySet:
+    """Membership in many keys by binary search: no Python object per key."""
+
+    def __init__(self, keys: KeyColumn) -> None:
+        self._sorted = keys.take(keys.argsort())
+
+    def __contains__(self, key: Key) -> bool:
+        if self._sorted.ints is not None:
+            at = int(np.searchsorted(self._sorted.ints, np.uint64(key)))
+            return at < len(self._sorted) and int(self._sorted.ints[at]) == key
+        low, high = 0, len(self._sorted)
+        while low < high:
+            middle = (low + high) // 2
+            if self._sorted[middle] < key:  # type: ignore[operator]
+                low = middle + 1
+            else:
+                high = middle
+        return low < len(self._sorted) and self._sorted[low] == key
+
+
+def duplicate(state: TableState, encoded: Sequence[Any], what: str) -> DuplicateKeyError:
+    """The error that names the key as the user wrote it."""
+    schema = state.current
+    values = tuple(codec.decode_one(v) for codec, v in zip(schema.key_codecs, encoded, strict=True))
+    shown = values[0] if len(values) == 1 else values
+    columns = ", ".join(f.name for f in schema.key_fields)
+    return DuplicateKeyError(
+        f"Primary key {columns} = {shown!r} {what} in table {state.table.full_name!r}. "
+        "Use update or upsert to change the row that is there.",
+        table=state.table.full_name,
+        key=shown,
+    )
+
+
+def _decode_key(state: TableState, key: Key) -> list[Any]:
+    """The encoded column values of a key."""
+    codecs = state.current.key_codecs
+    if isinstance(key, int):
+        return [key - (1 << 63)]
+    if len(codecs) == 1:
+        return [key]
+    values: list[Any] = []
+    rest = key
+    for n, codec in enumerate(codecs):
+        if codec.kind == "int":
+            values.append(int.from_bytes(rest[:8], "big") - (1 << 63))
+            rest = rest[8:]
+        elif n == len(codecs) - 1:
+            values.append(rest)
+        else:
+            end = 0
+            while rest[end : end + 2] != b"\x00\x00":
+                end += 2 if rest[end] == 0 else 1
+            values.append(rest[:end].replace(b"\x00\xff", b"\x00"))
+            rest = rest[end + 2 :]
+    return values
+

@@ -1,0 +1,240 @@
+"""The critical section: validate one write-set against what was committed since it was read, then apply it.
+
+Everything here runs inside one catalog transaction that excludes every other commit.  There is no storage I/O and
+no user code in it.  The order of the rules is that of the design: token, horizon, definitions, touched rows,
+keys; then closes before inserts.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap
+
+from indexlake import faults
+from indexlake.blocks.block import BlockRecord, SegmentRecord
+from indexlake.blocks.new_block import NewBlock
+from indexlake.blocks.row_ids import RowIds
+from indexlake.catalog import activity, commits, inline, layout
+from indexlake.catalog.driver import Catalog, Transaction
+from indexlake.catalog.layout import Head
+from indexlake.commit.key_check import KeyLook, check_keys
+from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet
+from indexlake.errors import (
+    ConflictError,
+    NotFoundError,
+    SnapshotExpiredError,
+    StorageError,
+)
+
+
+class Section:
+    """One critical section in progress: the transaction and the newest snapshot inside it."""
+
+    def __init__(self, catalog: Catalog, tx: Transaction) -> None:
+        self.catalog = catalog
+        self.tx = tx
+        self.last, self.committed_at = commits.last_snapshot(tx)
+
+    def next_snapshot(self, operation: str, summary: str | None, token: str | None) -> int:
+        """Record the snapshot that the caller's changes carry."""
+        self.committed_at = max(now(), self.committed_at)
+        self.last += 1
+        commits.add_snapshot(self.tx, self.last, self.committed_at, operation, summary, token)
+        return self.last
+
+    def commit(self, ws: WriteSet, looks: dict[int, KeyLook], commit_token: str | None) -> WriteResult:
+        """Validate and apply.  Raises ``LookNeeded`` when new blocks must be looked at first."""
+        tx = self.tx
+        if ws.token is not None:
+            found = commits.token_result(tx, ws.token)
+            if found is not None:
+                return WriteResult(**found)
+        if ws.writer_id is not None and not activity.writer_is_alive(tx, ws.writer_id):
+            raise StorageError(
+                "This process was taken for dead while it wrote files, and vacuum may have removed them. "
+                "Nothing was committed: run the write again."
+            )
+        heads: dict[int, Head] = {}
+        for table_id, writes in ws.tables.items():
+            if not writes.empty:
+                heads[table_id] = self._validate(ws, writes, looks.get(table_id))
+        faults.step("commit.validated")
+        snapshot = self.last + 1
+        changed = [change.apply(tx, self.catalog, snapshot) for change in ws.definitions]
+        if ws.definitions and not any(changed) and not heads:
+            return WriteResult(0, self.last)
+        total = WriteResult(0, snapshot)
+        summary: dict[str, list[int]] = {}
+        for table_id, head in heads.items():
+            writes = ws.tables[table_id]
+            removed = self._apply(writes, head, snapshot)
+            deleted = writes.deleted + removed
+            summary[str(table_id)] = [writes.inserted, writes.updated, deleted]
+            total = replace(
+                total,
+                rows=total.rows + writes.inserted + writes.updated + deleted,
+                inserted=total.inserted + writes.inserted,
+                updated=total.updated + writes.updated,
+                deleted=total.deleted + deleted,
+            )
+        self.next_snapshot(ws.operation or "write", json.dumps(summary, separators=(",", ":")), commit_token)
+        if ws.token is not None:
+            commits.add_token(tx, ws.token, snapshot, {**total.to_json(), "snapshot_id": snapshot}, self.committed_at)
+        faults.step("commit.applied")
+        return total
+
+    # ------------------------------------------------------------ validation
+
+    def _validate(self, ws: WriteSet, writes: TableWrites, look: KeyLook | None) -> Head:
+        state, tx = writes.state, self.tx
+        table_id, name = state.table.table_id, state.table.full_name
+        head = layout.read_head(tx, table_id, look.at if look else state.at)
+        if head is None or head.end_snapshot is not None:
+            raise NotFoundError(f"Table {name!r} was dropped by another commit.", name=name)
+        if ws.base < head.horizon and not (writes.truncate and not writes.closed):
+            raise SnapshotExpiredError(
+                f"The transaction on {name!r} began at snapshot {ws.base}, which is older than the history that is "
+                f"kept (from {head.horizon} on). Run it again.",
+                snapshot_id=ws.base,
+                horizon=head.horizon,
+            )
+        if head.schema_version != state.table.schema_version:
+            raise ConflictError(f"The definition of table {name!r} changed meanwhile. Run it again.", table=name)
+        rows = writes.closed | writes.locked if writes.locked else writes.closed
+        if rows and (writer := commits.conflicting_since(tx, table_id, ws.base, rows)) is not None:
+            raise ConflictError(
+                f"Rows of {name!r} that this transaction changes were changed by commit {writer} after it began "
+                f"at {ws.base}. Run it again; lake.run does so by itself.",
+                table=name,
+                snapshot_id=writer,
+            )
+        if state.table.primary_key and not writes.truncate:
+            check_keys(tx, head, writes, look)
+        return head
+
+    # ------------------------------------------------------------ application
+
+    def _apply(self, writes: TableWrites, head: Head, s: int) -> int:
+        """Closes before inserts.  Returns how many rows a truncate removed."""
+        tx, table_id = self.tx, writes.state.table.table_id
+        removed = self._truncate(table_id, head, s) if writes.truncate else 0
+        self._close(writes, head, s)
+        if writes.truncate:
+            commits.add_touched(tx, table_id, s, None)
+        elif writes.closed:
+            commits.add_touched(tx, table_id, s, writes.closed)
+        if writes.locked:
+            commits.add_locked(tx, table_id, s, writes.locked)
+        if writes.rows:
+            columns = writes.state.current.columns
+            if len(writes.rows) == 1:
+                ((row_id, values),) = writes.rows.items()
+                tx.execute(inline.insert_sql(table_id, columns), (s, row_id, *values))
+            else:
+                rows = ((s, row_id, *values) for row_id, values in writes.rows.items())
+                inline.insert_rows(tx, table_id, columns, rows)
+        for block in writes.own_live_blocks():
+            self._add_block(writes, block, s)
+        return removed
+
+    def _truncate(self, table_id: int, head: Head, s: int) -> int:
+        """Blind: removes what is live now, conflicts with nothing."""
+        removed = inline.close_all(self.tx, table_id, head.hot_floor, s)
+        removed += layout.live_row_count(self.tx, table_id)
+        layout.end_live_blocks(self.tx, table_id, s)
+        return removed
+
+    def _close(self, writes: TableWrites, head: Head, s: int) -> None:
+        tx, table_id = self.tx, writes.state.table.table_id
+        hot, moved = [], []
+        for row_id, begin in writes.hot_closes.items():
+            if (begin, row_id) > head.hot_floor:
+                hot.append((begin, row_id))
+            else:
+                moved.append(row_id)
+        if len(hot) == 1:
+            assert inline.close_row(tx, table_id, *hot[0], s), "a row that passed validation is nowhere"
+        elif hot:
+            inline.close_rows(tx, table_id, hot, s)
+        deletes: dict[int, Any] = {}
+        live = layout.live_block_ids(tx, list(writes.block_closes))
+        for file_id, positions in writes.block_closes.items():
+            if file_id in live:
+                deletes[file_id] = positions
+            else:
+                ids = RowIds.from_bytes(writes.block_row_ids[file_id])
+                moved += ids.row_ids_at(np.frombuffer(positions.to_array(), np.uint32)).tolist()
+        if moved:
+            for file_id, positions in self._resolve(table_id, np.array(sorted(moved), np.int64)).items():
+                deletes[file_id] = deletes[file_id] | positions if file_id in deletes else positions
+        for file_id, positions in deletes.items():
+            layout.add_delete(tx, table_id, file_id, s, positions, s)
+
+    def _resolve(self, table_id: int, row_ids: npt.NDArray[np.int64]) -> dict[int, Any]:
+        """Where rows lie that a job has moved: the block position that no delete entry covers."""
+        found: dict[int, Any] = {}
+        missing = row_ids
+        for block in layout.live_blocks_with(self.tx, table_id, int(row_ids[0]), int(row_ids[-1])):
+            positions = RowIds.from_bytes(block.row_ids).positions_of(missing)
+            here = positions >= 0
+            for dead in layout.deleted_positions(self.tx, block.data_file_id) if here.any() else ():
+                here &= ~np.isin(positions, np.frombuffer(dead.to_array(), np.uint32).astype(np.int64))
+            if here.any():
+                found[block.data_file_id] = BitMap(positions[here].tolist())
+                missing = missing[~here]
+            if not len(missing):
+                return found
+        raise AssertionError(f"rows {missing[:5].tolist()} passed validation but are nowhere")
+
+    def _add_block(self, writes: TableWrites, block: NewBlock, s: int) -> None:
+        state = writes.state
+        add_block(self.tx, state.table.table_id, state.primary_index, block, s, begin=s, version=(s, s))
+
+
+def add_block(
+    tx: Transaction,
+    table_id: int,
+    primary_index: int | None,
+    block: NewBlock,
+    s: int,
+    *,
+    begin: int,
+    version: tuple[int, int],
+    end: int | None = None,
+    role: str = "data",
+) -> int:
+    """Add the records of a finished block and of its segment; own dead positions are never visible."""
+    record = BlockRecord(
+        data_file_id=0, table_id=table_id, path=block.file.path, format=block.format, role=role,  # type: ignore[arg-type]
+        row_order="row_id", size=block.file.size, record_count=block.record_count,
+        row_ids=block.row_ids.to_bytes() if role != "history" else b"", min_row_id=block.bounds[0], max_row_id=block.bounds[1],
+        min_snapshot=version[0], max_snapshot=version[1], column_stats=block.column_stats,
+        checksum=block.file.checksum, partition_id=None, schema_snapshot=block.schema_snapshot,
+        begin_snapshot=begin, end_snapshot=end, changed_in=s,
+    )  # fmt: skip
+    file_id = layout.add_block(tx, record)
+    if block.segment is not None and primary_index is not None:
+        file = block.segment.file
+        layout.add_segment(
+            tx,
+            table_id,
+            SegmentRecord(
+                0, primary_index, (file_id,), file.path, file.size, file.checksum,
+                block.segment.min_key, block.segment.max_key, begin, end, s,
+            ),  # fmt: skip
+        )
+    if block.dead:
+        layout.add_delete(tx, table_id, file_id, 0, block.dead, s)
+    return file_id
+
+
+def now() -> int:
+    """Microseconds since 1970, UTC."""
+    return time.time_ns() // 1000
+

@@ -1,0 +1,147 @@
+"""What a transaction wants to change: buffered in the client, applied by the commit or thrown away.
+
+Each row is named by its row id.  A version that the transaction replaces or deletes is *closed*: the write-set
+remembers where it lay when it was read, and the commit finds it again if a background job has moved it since.
+New versions are either encoded row tuples (they land in the hot store) or finished blocks.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from indexlake.blocks.delete_vector import positions_bitmap
+from indexlake.blocks.new_block import NewBlock
+from indexlake.catalog.definitions import DefinitionChange
+from indexlake.state import TableState
+from indexlake.types import SqlValue
+
+Values = tuple[SqlValue, ...]
+
+
+class TableWrites:
+    """The changes to one table."""
+
+    def __init__(self, state: TableState) -> None:
+        self.state = state
+        self.truncate = False
+        self.closed = BitMap64()  # row ids of versions that this transaction replaces or deletes
+        self.hot_closes: dict[int, int] = {}  # row id -> begin of the inline version read
+        self.block_closes: dict[int, Any] = {}  # data file id -> positions
+        self.block_row_ids: dict[int, bytes] = {}  # data file id -> its row ids, to find rows again that moved
+        self.rows: dict[int, Values] = {}  # row id -> new version
+        self.unkeyed: set[int] = set()  # rows whose key is the one they had: no need to look for it
+        self.blocks: list[NewBlock] = []
+        self.locked = BitMap64()
+        self.inserted = self.updated = self.deleted = 0
+
+    @property
+    def empty(self) -> bool:
+        return not (self.truncate or self.closed or self.rows or self.blocks or self.locked)
+
+    @property
+    def changes_rows(self) -> bool:
+        return bool(self.truncate or self.closed or self.rows or self.blocks)
+
+    # -- statements
+
+    def insert(self, rows: Iterable[tuple[int, Values]]) -> None:
+        before = len(self.rows)
+        self.rows.update(rows)
+        self.inserted += len(self.rows) - before
+
+    def insert_block(self, block: NewBlock) -> None:
+        self.blocks.append(block)
+        block.token = -len(self.blocks)
+
+    def close_hot(self, row_id: int, begin: int) -> None:
+        self.hot_closes[row_id] = begin
+        self.closed.add(row_id)
+
+    def close_in_block(self, file_id: int, positions: npt.NDArray[np.int64], row_ids: npt.NDArray[np.int64]) -> None:
+        """Close rows of a committed block, or take back rows of an own one (negative file id)."""
+        if file_id < 0:
+            self.blocks[-file_id - 1].dead |= positions_bitmap(positions)
+            return
+        bitmap = positions_bitmap(positions)
+        known = self.block_closes.get(file_id)
+        self.block_closes[file_id] = bitmap if known is None else known | bitmap
+        self.closed |= row_id_set(row_ids)
+
+    def drop_own(self, row_id: int) -> None:
+        """Take back a buffered row of this transaction."""
+        del self.rows[row_id]
+        self.unkeyed.discard(row_id)
+
+    def replace(self, row_id: int, values: Values, *, same_key: bool) -> None:
+        """The new version of a row that was closed before."""
+        self.rows[row_id] = values
+        if same_key:
+            self.unkeyed.add(row_id)
+        else:
+            self.unkeyed.discard(row_id)
+
+    def truncate_all(self) -> None:
+        """Everything before this statement goes, also what this transaction itself has written."""
+        state, locked, counts = self.state, self.locked, (self.inserted, self.updated, self.deleted)
+        self.__init__(state)  # type: ignore[misc]
+        self.truncate, self.locked = True, locked
+        self.inserted, self.updated, self.deleted = counts
+
+    # -- what the commit asks
+
+    def own_live_blocks(self) -> list[NewBlock]:
+        return [b for b in self.blocks if len(b.dead) < b.record_count]
+
+    def key_rows(self) -> list[int]:
+        """Row ids of buffered rows whose key must be absent elsewhere."""
+        return [row_id for row_id in self.rows if row_id not in self.unkeyed]
+
+
+class WriteSet:
+    """All changes of one transaction, read at snapshot ``base``."""
+
+    def __init__(self, base: int, token: str | None = None) -> None:
+        self.base = base
+        self.token = token
+        self.tables: dict[int, TableWrites] = {}
+        self.definitions: list[DefinitionChange] = []
+        self.operation: str | None = None
+        self.writer_id: str | None = None
+
+    @property
+    def empty(self) -> bool:
+        return not self.definitions and all(w.empty for w in self.tables.values())
+
+    def writes(self, state: TableState) -> TableWrites:
+        found = self.tables.get(state.table.table_id)
+        if found is None:
+            found = self.tables[state.table.table_id] = TableWrites(state)
+        return found
+
+    def files(self) -> Sequence[NewBlock]:
+        return [b for w in self.tables.values() for b in w.blocks]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """What a write did.  ``snapshot_id`` is None inside a transaction that has not committed yet."""
+
+    rows: int
+    snapshot_id: int | None = None
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {"rows": self.rows, "inserted": self.inserted, "updated": self.updated, "deleted": self.deleted}
+
+
+def row_id_set(row_ids: npt.NDArray[np.int64]) -> BitMap64:
+    return BitMap64(array("Q", row_ids.astype(np.uint64, copy=False).tobytes()))

@@ -1,0 +1,62 @@
+"""Table settings: persisted with the table, checked when they are made."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from datetime import timedelta
+from typing import Any
+
+from indexlake.errors import SchemaError
+
+FORMATS = ("vortex", "parquet", "ipc")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableConfig:
+    """How one table keeps its rows.
+
+    Parameters
+    ----------
+    inline_row_count_limit
+        Rows (live and superseded) in the hot store beyond which a background dump starts.
+    direct_write_row_count
+        Batches of at least this many rows go straight to blocks.
+    block_row_count
+        Rows of a full block.
+    dump_format
+        File format of new blocks: ``"vortex"``, ``"parquet"`` or ``"ipc"``.
+    retention
+        How long past snapshots stay readable: a ``timedelta`` or seconds.
+    """
+
+    inline_row_count_limit: int = 100_000
+    direct_write_row_count: int = 10_000
+    block_row_count: int = 1_000_000
+    dump_format: str = "vortex"
+    retention: timedelta = timedelta(days=7)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.retention, int | float):
+            object.__setattr__(self, "retention", timedelta(seconds=self.retention))
+        for name in ("inline_row_count_limit", "direct_write_row_count", "block_row_count"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise SchemaError(f"TableConfig.{name} must be a whole number of at least 1, not {value!r}.")
+        if self.block_row_count > 1 << 31:
+            raise SchemaError(f"TableConfig.block_row_count is at most {1 << 31}, not {self.block_row_count}.")
+        if self.dump_format not in FORMATS:
+            raise SchemaError(f"TableConfig.dump_format is one of {FORMATS}, not {self.dump_format!r}.")
+        if not isinstance(self.retention, timedelta) or self.retention < timedelta(0):
+            raise SchemaError(
+                f"TableConfig.retention is a timedelta or seconds, not negative: {self.retention!r}."
+            )
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self) | {"retention": self.retention.total_seconds()}, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> TableConfig:
+        known = {f.name for f in fields(cls)}
+        values: dict[str, Any] = {k: v for k, v in json.loads(text).items() if k in known}
+        return cls(**values)

@@ -1,0 +1,138 @@
+"""``il.connect``: from an address to an open lake."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from indexlake.catalog import tables
+from indexlake.catalog.driver import Catalog
+from indexlake.commit.section import now
+from indexlake.errors import CatalogError, NotFoundError, SchemaError
+from indexlake.lake import Lake
+from indexlake.storage import Storage
+
+CATALOG_FILE = "catalog.sqlite"
+FILES_FOLDER = "files"
+
+
+def connect(
+    catalog: str | os.PathLike[str],
+    *,
+    storage: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    create: bool = True,
+    read_only: bool = False,
+    catalog_schema: str | None = None,
+    automatic: bool = True,
+) -> Lake:
+    """Open a lake, or make one.
+
+    Parameters
+    ----------
+    catalog
+        A folder (SQLite catalog and files in it), ``postgresql://…``, or ``":memory:"``.
+    storage
+        Where files go: a directory or ``s3://bucket/prefix``.  Given once, at creation; remembered since.
+    storage_options
+        Keys and settings of the object store; they are secrets and never stored.
+    create
+        Make the lake if there is none.
+    read_only
+        Refuse writes.
+    catalog_schema
+        The PostgreSQL schema that holds the catalog.
+    automatic
+        Dump in the background when the hot store is full.
+    """
+    address = os.fspath(catalog)
+    if not isinstance(address, str) or not address:
+        raise CatalogError("il.connect takes a folder, a postgresql:// address or ':memory:'.")
+    create = create and not read_only
+    if address == ":memory:":
+        return _open(_sqlite(":memory:", read_only=False), "memory://", None, None, storage_options, True, False, automatic)
+    if address.startswith(("postgresql://", "postgres://")):
+        from indexlake.catalog.postgres import PostgresCatalog
+
+        if storage is not None and storage.startswith("memory:"):
+            raise SchemaError("A persistent catalog cannot keep its files in memory. Give a directory or s3://….")
+        return _open(
+            PostgresCatalog(address, catalog_schema=catalog_schema), storage, None, None, storage_options, create,
+            read_only, automatic,
+        )  # fmt: skip
+    if "://" in address:
+        raise CatalogError(
+            f"{address.split('://')[0]}:// is not a catalog. Use a folder, postgresql://… or ':memory:'."
+        )
+    folder = os.path.abspath(address)
+    if storage is not None and storage.startswith("memory:"):
+        raise SchemaError("A persistent catalog cannot keep its files in memory. Leave storage= out.")
+    path = os.path.join(folder, CATALOG_FILE)
+    if not create and not os.path.exists(path):
+        raise NotFoundError(f"There is no lake in {address!r}. Pass create=True to make one.", name=address)
+    return _open(
+        _sqlite(path, read_only=read_only), storage, FILES_FOLDER, folder, storage_options, create, read_only, automatic
+    )
+
+
+def _sqlite(path: str, *, read_only: bool) -> Catalog:
+    from indexlake.catalog.sqlite import SqliteCatalog
+
+    return SqliteCatalog(path, read_only=read_only)
+
+
+def _open(
+    catalog: Catalog,
+    storage: str | None,
+    default_storage: str | None,
+    folder: str | None,
+    options: Mapping[str, str] | None,
+    create: bool,
+    read_only: bool,
+    automatic: bool,
+) -> Lake:
+    try:
+        record = tables.read_lake(catalog)
+        if record is None and create:
+            root = storage or default_storage
+            if root is None:
+                raise SchemaError("A new lake on PostgreSQL needs storage=…: a directory or s3://bucket/prefix.")
+            properties: dict[str, Any] = {"hot": "inline", "storage": _persisted(root, folder)}
+            files = Storage.open(_resolved(properties["storage"], folder), options)
+            record = tables.create_lake(catalog, properties, now())
+            _mark(files, record)
+        record = tables.open_lake(catalog, catalog.location)
+        persisted = record.properties["storage"]
+        if storage is not None and _persisted(storage, folder) != persisted:
+            raise SchemaError(
+                f"This lake keeps its files in {persisted!r}, not in {storage!r}. The storage root is fixed when a "
+                "lake is made: leave storage= out."
+            )
+        return Lake(catalog, Storage.open(_resolved(persisted, folder), options), read_only=read_only, automatic=automatic)
+    except BaseException:
+        catalog.close()
+        raise
+
+
+def _persisted(root: str, folder: str | None) -> str:
+    """As the catalog remembers it: relative for files inside the lake's own folder, so that it can be moved."""
+    if "://" in root or (folder is not None and root == FILES_FOLDER):
+        return root
+    full = os.path.abspath(root)
+    if folder is not None and full.startswith(folder + os.sep):
+        return os.path.relpath(full, folder)
+    return full
+
+
+def _resolved(root: str, folder: str | None) -> str:
+    return root if "://" in root or folder is None else os.path.join(folder, root)
+
+
+def _mark(files: Storage, record: tables.LakeRecord) -> None:
+    """Say at the storage root whose files these are."""
+    if files.exists("indexlake.json"):
+        return
+    with files.create_file("indexlake.json") as out:
+        out.write(json.dumps({"lake_id": record.lake_id, "incarnation": record.incarnation}).encode())

@@ -1,0 +1,391 @@
+"""An expression bound to a schema and to parameter values, ready to run.
+
+`compile` keeps what it has made: a text is parsed once, a text and schema bound once, and only the values of
+parameters are new.  Everything here may be used by several threads at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexlake.errors import ExpressionError
+from indexlake.expr import casts, conditions, constants, tree
+from indexlake.expr.bind import Binder, Slot
+from indexlake.expr.conditions import Condition
+from indexlake.expr.evaluate import Evaluation
+from indexlake.expr.narrow import Narrowed, narrow, sides
+from indexlake.expr.parse import Parsed, parse
+from indexlake.expr.pushdown import ArrowDialect, VortexDialect, push
+from indexlake.expr.row import RowPlan
+from indexlake.expr.sqltype import BOOL, NULL, SqlType, combine, normal, to_arrow
+from indexlake.expr.test import Test
+
+MAX_TEMPLATES = 1024
+
+Parameters = Mapping[str, Any] | Sequence[Any] | None
+
+
+class Template:
+    """A bound tree and how its constants come about; shared by every `Bound` of the text, schema and types."""
+
+    __slots__ = (
+        *("columns", "literals", "parsed", "predicate", "renamed", "root", "row", "schema", "slots", "type"),
+    )
+
+    def __init__(self, parsed: Parsed, schema: pa.Schema, root: tree.Node, slots: list[Slot]) -> None:
+        self.parsed = parsed
+        self.schema = schema
+        self.root = root
+        self.slots = tuple(slots)
+        self.type = to_arrow(root.type)
+        self.columns = frozenset(node.name for node in tree.walk(root) if isinstance(node, tree.Column))
+        self.predicate = root if root.type == BOOL else tree.Cast(root, BOOL)
+        self.literals = tuple(
+            _converted(slot, slot.value, parsed.text) if slot.parameter is None else None for slot in slots
+        )
+        self.row: RowPlan | Literal[False] | None = None
+        self.renamed: dict[Any, Template] = {}
+
+
+class Bound:
+    """One expression on one schema with the values of its parameters.  Immutable."""
+
+    __slots__ = ("_condition", "_lists", "_narrowed", "_row", "_scalars", "_template", "values")
+
+    def __init__(self, template: Template, values: tuple[Any, ...]) -> None:
+        self._template = template
+        self.values = values
+        self._scalars: dict[int, pa.Scalar] = {}
+        self._lists: dict[int, pa.Array] = {}
+        self._narrowed: dict[int, Narrowed | None] = {}
+        self._condition: Condition | None = None
+        self._row: Any = None
+
+    @property
+    def text(self) -> str:
+        return self._template.parsed.text
+
+    @property
+    def type(self) -> pa.DataType:
+        return self._template.type
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return self._template.columns
+
+    @property
+    def root(self) -> tree.Node:
+        return self._template.root
+
+    def __repr__(self) -> str:
+        return f"Bound({self.text!r})"
+
+    # -- constants, for the evaluators ---------------------------------------------------------------------
+
+    def scalar(self, slot: int) -> pa.Scalar:
+        found = self._scalars.get(slot)
+        if found is None:
+            found = self._scalars[slot] = constants.to_scalar(
+                self.values[slot], self._template.slots[slot].target
+            )
+        return found
+
+    def list_array(self, slot: int) -> pa.Array:
+        found = self._lists.get(slot)
+        if found is None:
+            type = self._template.slots[slot].target
+            scalars = [constants.to_scalar(value, type) for value in self.values[slot]]
+            found = self._lists[slot] = pa.array(scalars, to_arrow(type))
+        return found
+
+    def narrowed(self, node: tree.Compare) -> Narrowed | None:
+        key = id(node)
+        try:
+            return self._narrowed[key]
+        except KeyError:
+            turned = sides(node)
+            found = None if turned is None else narrow(turned[0], turned[1], self.values[turned[2].slot])
+            self._narrowed[key] = found
+            return found
+
+    def truth_of(self, node: tree.Node) -> bool | None:
+        """The value of a predicate without columns."""
+        truth = Evaluation.of(_ONE_ROW, self).array(node)[0].as_py()
+        return None if truth is None else bool(truth)
+
+    def column_type(self, name: str) -> pa.DataType:
+        return self._template.schema.field(name).type
+
+    # -- evaluation ----------------------------------------------------------------------------------------
+
+    def evaluate(self, batch: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
+        """The value for each row, with SQL's three-valued logic."""
+        return self._run(self._template.root, batch)
+
+    def mask(self, batch: pa.RecordBatch | pa.Table) -> pa.BooleanArray:
+        """Which rows satisfy the predicate: true only where it is true, false where it is false or unknown."""
+        truth = self._run(self._template.predicate, batch)
+        if isinstance(truth, pa.ChunkedArray):
+            truth = truth.combine_chunks()
+        return pc.fill_null(truth, False) if truth.null_count else truth
+
+    def _run(self, root: tree.Node, batch: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
+        try:
+            if isinstance(batch, pa.Table):
+                type = to_arrow(root.type)
+                parts = [Evaluation.of(part, self).array(root) for part in batch.to_batches()]
+                if any(part.type != type for part in parts):
+                    type = parts[0].type
+                return pa.chunked_array(parts, type)
+            return Evaluation.of(batch, self).array(root)
+        except ExpressionError as error:
+            raise _named(error, self.text) from error
+
+    def evaluate_row(self, row: Mapping[str, Any]) -> Any:
+        """The value for one row of Python values; in Python where it can do it exactly, else on one Arrow row."""
+        template = self._template
+        plan = template.row
+        if plan is None:
+            plan = template.row = _row_plan(template)
+        if plan is not False:
+            try:
+                k = self._row
+                if k is None:
+                    k = self._row = plan.constants(self.values)
+                return plan.function(row, k)
+            except constants.NotCovered:
+                pass
+            except ExpressionError as error:
+                raise _named(error, self.text) from error
+        return self._run(template.root, _one_row(template, row))[0].as_py()
+
+    # -- pruning -------------------------------------------------------------------------------------------
+
+    def test(self) -> Test:
+        """What a row must satisfy for the predicate to be true of it."""
+        return self.condition().test
+
+    def condition(self) -> Condition:
+        """The test, and whether every row that satisfies it also satisfies the predicate."""
+        if self._condition is None:
+            self._condition = conditions.true(self._template.predicate, self)
+        return self._condition
+
+    def vortex(self) -> tuple[Any, bool] | None:
+        """A Vortex scan expression that drops only rows that cannot match, and whether it is exact."""
+        return push(self.condition(), self._template.schema, VortexDialect())
+
+    def parquet(self) -> tuple[pc.Expression, bool] | None:
+        """An Arrow filter expression that drops only rows that cannot match, and whether it is exact."""
+        return push(self.condition(), self._template.schema, ArrowDialect())
+
+    def renamed(self, names: Mapping[str, str]) -> Bound:
+        """The same expression on other column names; names that are not in the mapping stay."""
+        return Bound(_renamed(self._template, names), self.values)
+
+
+_ONE_ROW = pa.record_batch({"": pa.nulls(1)})
+
+
+def _row_plan(template: Template) -> RowPlan | Literal[False]:
+    try:
+        return RowPlan(template.root, [slot.target for slot in template.slots])
+    except constants.NotCovered:
+        return False
+
+
+def _one_row(template: Template, row: Mapping[str, Any]) -> pa.RecordBatch:
+    if not template.columns:
+        return _ONE_ROW
+    names = sorted(template.columns)
+    fields = [template.schema.field(name) for name in names]
+    arrays = [pa.array([row[field.name]], field.type) for field in fields]
+    return pa.RecordBatch.from_arrays(arrays, names)
+
+
+def _renamed(template: Template, names: Mapping[str, str]) -> Template:
+    key = tuple(sorted((name, names[name]) for name in template.columns if name in names))
+    found = template.renamed.get(key)
+    if found is None:
+        schema = pa.schema(
+            [field.with_name(names.get(field.name, field.name)) for field in template.schema],
+            template.schema.metadata,
+        )
+        root = tree.renamed(template.root, dict(names))
+        found = Template(template.parsed, schema, root, list(template.slots))
+        if len(template.renamed) >= 16:
+            template.renamed.clear()
+        template.renamed[key] = found
+    return found
+
+
+def _named(error: ExpressionError, text: str) -> ExpressionError:
+    if error.text is not None:
+        return error
+    return ExpressionError(f"{error} (in `{text}`)", text=text)
+
+
+# -- constants ---------------------------------------------------------------------------------------------
+
+
+def _converted(slot: Slot, value: Any, text: str) -> Any:
+    """A literal or parameter value as a constant of the type that the expression uses it in."""
+    try:
+        try:
+            return constants.convert(value, slot.source, slot.target)
+        except constants.NotCovered:
+            return _converted_slowly(slot, value)
+    except ExpressionError as error:
+        if slot.lenient:
+            return None
+        raise _named(error, text) from error
+
+
+def _converted_slowly(slot: Slot, value: Any) -> Any:
+    scalar = constants.to_scalar(value, slot.source)
+    return constants.from_scalar(
+        casts.cast(scalar, normal(slot.source), slot.target, slot.lenient), slot.target
+    )
+
+
+def _list_constant(slot: Slot, items: Sequence[Any], text: str) -> tuple[Any, ...]:
+    converted = []
+    for item in items:
+        if item is not None:
+            source, value = constants.typed(item)
+            converted.append(_converted(Slot(None, None, source, slot.target), value, text))
+    return tuple(converted)
+
+
+# -- compile -----------------------------------------------------------------------------------------------
+
+_templates: dict[tuple[str, int, Any], Template] = {}
+_equal: dict[tuple[str, pa.Schema, Any], Template] = {}
+_whole: dict[tuple[str, int], Bound] = {}
+_lock = threading.Lock()
+
+
+def compile(text: str, schema: pa.Schema, params: Parameters = None) -> Bound:
+    """Bind SQL text to a schema and parameters: `$name` from a mapping, `$1` and `?` from a sequence.
+
+    Raises `ExpressionError` for text that does not parse, unknown columns, wrong types and missing parameters.
+    """
+    if not params:
+        whole = _whole.get((text, id(schema)))
+        if whole is not None and whole._template.schema is schema:
+            return whole
+    parsed = parse(text)
+    given = _given(parsed, params)
+    key = (text, id(schema), tuple([constants.signature(value) for value in given]))
+    template = _templates.get(key)
+    if template is None or template.schema is not schema:
+        template = _template(parsed, schema, given, key)
+    bound = Bound(template, _values(template, given))
+    if not given:
+        with _lock:
+            _bounded(_whole)
+            _whole[(text, id(schema))] = bound
+    return bound
+
+
+def _given(parsed: Parsed, params: Parameters) -> list[Any]:
+    """The parameter values in the order in which the text names them."""
+    names = parsed.parameters
+    if isinstance(params, Mapping):
+        try:
+            values = [params[str(name)] if str(name) in params else params[name] for name in names]  # type: ignore[index]
+        except KeyError:
+            missing = ", ".join(f"${name}" for name in names if str(name) not in params)
+            _fail(parsed, f"parameter {missing} has no value; give params={{…}} with it")
+        unused = [name for name in params if name not in names and str(name) not in map(str, names)]
+        if unused:
+            _fail(parsed, f"parameter ${unused[0]} is given but not used")
+        return values
+    if params is None:
+        params = ()
+    if isinstance(params, (str, bytes)):
+        _fail(parsed, "params is a mapping of names or a sequence of values, not text")
+    for name in names:
+        if isinstance(name, str):
+            _fail(parsed, f'parameter ${name} has no value; give params={{"{name}": …}}')
+        elif name > len(params):
+            _fail(parsed, f"parameter ${name} has no value: {len(params)} given")
+    highest = max((name for name in names if isinstance(name, int)), default=0)
+    if len(params) > highest:
+        _fail(parsed, f"{len(params)} parameters are given, but the text uses {highest}")
+    return [params[int(name) - 1] for name in names]
+
+
+def _fail(parsed: Parsed, problem: str) -> Any:
+    raise ExpressionError(f"{problem} (in `{parsed.text}`)", text=parsed.text)
+
+
+def _template(parsed: Parsed, schema: pa.Schema, given: list[Any], key: tuple[str, int, Any]) -> Template:
+    found = _equal.get((parsed.text, schema, key[2]))
+    if found is None or not found.schema.equals(schema):
+        types = {name: _parameter_type(value) for name, value in zip(parsed.parameters, given, strict=True)}
+        binder = Binder(parsed, schema, types)
+        try:
+            root = binder.root(parsed.tree)
+        except RecursionError as error:
+            raise ExpressionError(f"`{parsed.text[:200]}…` is nested too deeply", text=parsed.text) from error
+        found = Template(parsed, schema, root, binder.slots)
+    with _lock:
+        _bounded(_equal)
+        _equal[(parsed.text, schema, key[2])] = found
+        if found.schema is schema:
+            _bounded(_templates)
+            _templates[key] = found
+    return found
+
+
+def _bounded(cache: dict[Any, Any]) -> None:
+    if len(cache) >= MAX_TEMPLATES:
+        for key in list(cache)[: MAX_TEMPLATES // 4]:
+            del cache[key]
+
+
+def _parameter_type(value: Any) -> SqlType | list[SqlType]:
+    if isinstance(value, (list, tuple, set, frozenset)):
+        kinds: dict[SqlType, None] = {}
+        for item in value:
+            kinds[constants.typed(item)[0]] = None
+        kinds.pop(NULL, None)
+        return _merged(list(kinds))
+    return constants.typed(value)[0]
+
+
+def _merged(types: list[SqlType]) -> list[SqlType]:
+    """One type where the elements of a list agree on one."""
+    if not types:
+        return []
+    first = types[0]
+    for other in types[1:]:
+        both = combine(first, other)
+        if both is None:
+            return types
+        first = both
+    return [first]
+
+
+def _values(template: Template, given: list[Any]) -> tuple[Any, ...]:
+    if not given:
+        return template.literals
+    names = template.parsed.parameters
+    text = template.parsed.text
+    values = list(template.literals)
+    for index, slot in enumerate(template.slots):
+        if slot.parameter is None:
+            continue
+        value = given[names.index(slot.parameter)]
+        if isinstance(value, (list, tuple, set, frozenset)):
+            values[index] = _list_constant(slot, value, text)  # type: ignore[arg-type]
+        else:
+            source, constant = constants.typed(value)
+            values[index] = constant if source == slot.target else _converted(slot, constant, text)
+    return tuple(values)

@@ -1,0 +1,327 @@
+"""From a bound predicate to its necessary conditions (test.py).
+
+`true(node)` is what a row must satisfy for the node to be true, `false(node)` for it to be false; `not` swaps them,
+so that unknown is never mistaken for either.  Each result says whether it is exact: satisfied only by such rows.
+"""
+
+from __future__ import annotations
+
+import decimal
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from indexlake.errors import IndexLakeError
+from indexlake.expr import like, tree
+from indexlake.expr.compare import NEGATED
+from indexlake.expr.constants import EXACT
+from indexlake.expr.narrow import Narrowed, bounds_tests, narrow, sides
+from indexlake.expr.sqltype import FLOATS, INT_RANGE, PER_SECOND, SqlType
+from indexlake.expr.test import ALWAYS, NEVER, ColumnTest, Test, all_of, any_of
+
+
+class Condition(NamedTuple):
+    """A test, and whether it holds for no other rows than those it was made for."""
+
+    test: Test
+    exact: bool
+
+
+UNKNOWN = Condition(ALWAYS, False)
+IMPOSSIBLE = Condition(NEVER, True)
+CERTAIN = Condition(ALWAYS, True)
+
+
+class Source(Protocol):
+    """What conditions need of a Bound."""
+
+    values: tuple[Any, ...]
+
+    def narrowed(self, node: tree.Compare) -> Narrowed | None: ...
+    def truth_of(self, node: tree.Node) -> bool | None: ...
+    def column_type(self, name: str) -> pa.DataType: ...
+
+
+def true(node: tree.Node, source: Source) -> Condition:
+    return _condition(node, True, source)
+
+
+def false(node: tree.Node, source: Source) -> Condition:
+    return _condition(node, False, source)
+
+
+def _condition(node: tree.Node, wanted: bool, source: Source) -> Condition:
+    if not isinstance(node, (tree.Column, tree.Not, tree.And, tree.Or)) and tree.is_constant(node):
+        try:
+            return CERTAIN if source.truth_of(node) is wanted else IMPOSSIBLE
+        except IndexLakeError:
+            return UNKNOWN
+    rule = _RULES.get(node.__class__)
+    return _not_null(node) if rule is None else rule(node, wanted, source)
+
+
+def _column(node: tree.Column, wanted: bool, source: Source) -> Condition:
+    return (
+        Condition(ColumnTest(node.name, "=", (wanted,)), True) if node.of.kind == "bool" else _not_null(node)
+    )
+
+
+def _not(node: tree.Not, wanted: bool, source: Source) -> Condition:
+    return _condition(node.child, not wanted, source)
+
+
+def _and(node: tree.And, wanted: bool, source: Source) -> Condition:
+    parts = [_condition(item, wanted, source) for item in node.items]
+    combined = all_of([part.test for part in parts]) if wanted else any_of([part.test for part in parts])
+    return Condition(combined, all(part.exact for part in parts))
+
+
+def _or(node: tree.Or, wanted: bool, source: Source) -> Condition:
+    parts = [_condition(item, wanted, source) for item in node.items]
+    combined = any_of([part.test for part in parts]) if wanted else all_of([part.test for part in parts])
+    return Condition(combined, all(part.exact for part in parts))
+
+
+def _is_null(node: tree.IsNull, wanted: bool, source: Source) -> Condition:
+    if isinstance(node.child, tree.Column):
+        return Condition(ColumnTest(node.child.name, "is null" if wanted else "is not null"), True)
+    return UNKNOWN if wanted else _not_null(node.child)
+
+
+def _is_truth(node: tree.IsTruth, wanted: bool, source: Source) -> Condition:
+    return _condition(node.child, node.truth, source) if wanted else UNKNOWN
+
+
+def _compare(node: tree.Compare, wanted: bool, source: Source) -> Condition:
+    turned = sides(node)
+    if turned is None:
+        return _not_null(node)
+    side, op, constant = turned
+    value = source.values[constant.slot]
+    if value is None:
+        return IMPOSSIBLE
+    if not wanted:
+        op = NEGATED[op]
+    return _against(side, op, value, source.narrowed(node), wanted, source)
+
+
+def _against(
+    side: tree.Node, op: str, value: Any, narrowed: Narrowed | None, wanted: bool, source: Source
+) -> Condition:
+    if isinstance(side, tree.Column):
+        return column_tests(side, op, value, source)
+    if narrowed is not None and isinstance(narrowed.node, tree.Column):
+        column = narrowed.node
+        parts = [
+            column_tests(column, each if wanted else NEGATED[each], constant, source)
+            for each, constant in narrowed.tests
+        ]
+        tests = [part.test for part in parts]
+        exact = all(part.exact for part in parts)
+        if not tests:
+            if narrowed.every is wanted:
+                return Condition(ColumnTest(column.name, "is not null"), True)
+            return IMPOSSIBLE
+        return Condition(all_of(tests) if narrowed.every is wanted else any_of(tests), exact)
+    if isinstance(side, tree.Cast) and isinstance(side.child, tree.Column) and not side.lenient:
+        loose = _around(side.child.type, side.of, op, value)
+        if loose is not None:
+            parts = [column_tests(side.child, each, constant, source) for each, constant in loose]
+            return Condition(all_of([part.test for part in parts]), False)
+    return _not_null(side)
+
+
+def column_tests(column: tree.Column, op: str, value: Any, source: Source) -> Condition:
+    """`column op value` (a constant of the column's SQL type) as tests with values of its Arrow type."""
+    type, name = source.column_type(column.name), column.name
+    if pa.types.is_dictionary(type):
+        type = type.value_type
+    if op == "<>":
+        parts = [column_tests(column, each, value, source) for each in ("<", ">")]
+        if not all(part.exact for part in parts):
+            return Condition(ColumnTest(name, "is not null"), False)
+        return Condition(any_of([part.test for part in parts]), True)
+    stored = _stored(type, column.of, op, value)
+    if stored is None:
+        return Condition(ColumnTest(name, "is not null"), False)
+    tests, every = stored
+    if not tests:
+        return Condition(ColumnTest(name, "is not null"), True) if every else IMPOSSIBLE
+    made = [ColumnTest(name, each, (constant,)) for each, constant in tests]  # type: ignore[arg-type]
+    return Condition(all_of(list(made)), True)
+
+
+def _stored(
+    type: pa.DataType, sql: SqlType, op: str, value: Any
+) -> tuple[tuple[tuple[str, Any], ...], bool] | None:
+    """A constant of the SQL type in the form and unit of the Arrow type; None if that cannot be said."""
+    same = (((op, value),), True)
+    kind = sql.kind
+    if kind in ("bool", "varchar") or pa.types.is_integer(type) or type in (pa.float32(), pa.float64()):
+        return same
+    if kind == "decimal":
+        if type.scale < 0:
+            return None
+        return ((op, EXACT.scaleb(decimal.Decimal(value), -sql.scale)),), True
+    if kind == "blob":
+        if not pa.types.is_fixed_size_binary(type) or len(value) == type.byte_width:
+            return same
+        return ((), False) if op == "=" else None
+    if type == pa.date32():
+        return same
+    if kind in PER_SECOND and kind != "date":
+        unit = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[type.unit]
+        factor, rest = divmod(PER_SECOND[kind], unit)
+        if rest:
+            return None
+        low, high = INT_RANGE["int32" if pa.types.is_time32(type) else "int64"]
+        first, last = -(-value // factor), value // factor
+        return bounds_tests(
+            op, None if first > high else max(first, low), None if last < low else min(last, high)
+        )
+    return None
+
+
+def _around(source: SqlType, target: SqlType, op: str, value: float) -> list[tuple[str, Any]] | None:
+    """Bounds with some slack for a decimal compared as a float."""
+    if source.kind != "decimal" or target.kind not in FLOATS or not math.isfinite(value):
+        return None
+    slack = abs(Fraction(value)) / 2 ** (48 if target.kind == "double" else 20)
+    limit = 10**source.width - 1
+    low = math.floor((Fraction(value) - slack) * 10**source.scale) - 1
+    high = math.ceil((Fraction(value) + slack) * 10**source.scale) + 1
+    bounds: list[tuple[str, Any]] = []
+    if op in ("=", ">", ">=") and low > -limit:
+        bounds.append((">=", min(low, limit)))
+    if op in ("=", "<", "<=") and high < limit:
+        bounds.append(("<=", max(high, -limit)))
+    return bounds or None
+
+
+def _distinct(node: tree.Distinct, wanted: bool, source: Source) -> Condition:
+    turned = sides(tree.Compare("=", node.left, node.right))
+    if turned is None:
+        return UNKNOWN
+    side, _, constant = turned
+    value = source.values[constant.slot]
+    same = node.negated is wanted  # the row must be equal, null counting as a value
+    if value is None:
+        return _is_null(tree.IsNull(side), same, source)
+    if not same:
+        return UNKNOWN
+    return _equal(side, value, source)
+
+
+def _in(node: tree.In, wanted: bool, source: Source) -> Condition:
+    if not all(isinstance(item, tree.Constant) for item in node.items):
+        return _not_null(node.child)
+    values = [source.values[item.slot] for item in node.items if isinstance(item, tree.Constant)]
+    present = [value for value in values if value is not None]
+    if not wanted and len(present) < len(values):
+        return IMPOSSIBLE
+    return _among(node.child, present, wanted, source)
+
+
+def _in_list(node: tree.InList, wanted: bool, source: Source) -> Condition:
+    return _among(node.child, list(source.values[node.items.slot]), wanted, source)
+
+
+def _among(child: tree.Node, values: list[Any], wanted: bool, source: Source) -> Condition:
+    if not wanted:
+        return _not_null(child)
+    if not values:
+        return IMPOSSIBLE
+    parts = [_equal(child, value, source) for value in dict.fromkeys(values)]
+    singles: dict[str, list[Any]] = {}
+    others: list[Test] = []
+    for part in parts:
+        if isinstance(part.test, ColumnTest) and part.test.op == "=":
+            singles.setdefault(part.test.column, []).append(part.test.values[0])
+        else:
+            others.append(part.test)
+    tests: list[Test] = [
+        ColumnTest(name, "=", (found[0],)) if len(found) == 1 else ColumnTest(name, "in", tuple(found))
+        for name, found in singles.items()
+    ]
+    return Condition(any_of(tests + others), all(part.exact for part in parts))
+
+
+def _equal(child: tree.Node, value: Any, source: Source) -> Condition:
+    return _against(child, "=", value, narrow(child, "=", value), True, source)
+
+
+def _like(node: tree.Like, wanted: bool, source: Source) -> Condition:
+    if not isinstance(node.pattern, tree.Constant) or not isinstance(
+        node.escape, (tree.Constant, type(None))
+    ):
+        return _not_null(node)
+    pattern = source.values[node.pattern.slot]
+    escape = "" if node.escape is None else source.values[node.escape.slot]
+    if pattern is None or escape is None:
+        return IMPOSSIBLE
+    try:
+        parsed = like.parse_pattern(pattern, escape)
+    except IndexLakeError:
+        return UNKNOWN
+    if not isinstance(node.child, tree.Column) or not wanted or node.insensitive:
+        return _not_null(node.child)
+    if parsed.impossible:
+        return IMPOSSIBLE
+    if parsed.exact is not None:
+        return column_tests(node.child, "=", parsed.exact, source)
+    if not parsed.prefix:
+        return _not_null(node.child)
+    parts = [column_tests(node.child, ">=", parsed.prefix, source)]
+    after = successor(parsed.prefix)
+    if after is not None:
+        parts.append(column_tests(node.child, "<", after, source))
+    kinds = tuple(kind for kind, _ in parsed.parts)
+    return Condition(all_of([part.test for part in parts]), kinds == ("text", like.ANY))
+
+
+def successor(prefix: str) -> str | None:
+    """The least text greater than every text with this prefix; None if there is none."""
+    for end in range(len(prefix) - 1, -1, -1):
+        code = ord(prefix[end]) + 1
+        if code == 0xD800:
+            code = 0xE000
+        if code <= 0x10FFFF:
+            return prefix[:end] + chr(code)
+    return None
+
+
+_STRICT = (tree.Cast, tree.Negate, tree.Arithmetic, tree.Concat, tree.Call, tree.Compare, tree.Like)
+
+
+def _not_null(node: tree.Node) -> Condition:
+    """Only that the columns are not null which make the node null."""
+    names: dict[str, None] = {}
+    pending = [node]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, tree.Column):
+            names[part.name] = None
+        elif isinstance(part, _STRICT):
+            pending.extend(part.children())
+        elif isinstance(part, (tree.In, tree.InList)):
+            pending.append(part.child)
+    return Condition(all_of([ColumnTest(name, "is not null") for name in names]), False)
+
+
+_RULES: dict[type[tree.Node], Callable[[Any, bool, Source], Condition]] = {
+    tree.Column: _column,
+    tree.Not: _not,
+    tree.And: _and,
+    tree.Or: _or,
+    tree.IsNull: _is_null,
+    tree.IsTruth: _is_truth,
+    tree.Compare: _compare,
+    tree.Distinct: _distinct,
+    tree.In: _in,
+    tree.InList: _in_list,
+    tree.Like: _like,
+    tree.Case: lambda node, wanted, source: UNKNOWN,
+}

@@ -1,0 +1,391 @@
+"""The Arrow evaluator: the one that decides.
+
+Evaluates a typed tree over one record batch with SQL's three-valued logic.  Works on whole columns; a value is an
+Arrow array of the batch's length or, where it is the same for all rows, a scalar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexlake.errors import ExpressionError
+from indexlake.expr import casts, fallback, functions, like, tree
+from indexlake.expr.compare import always, compare, distinct, is_in
+from indexlake.expr.narrow import Narrowed
+from indexlake.expr.sqltype import FLOATS, INTEGERS, INTERVALS, TIMESTAMPS, SqlType, to_arrow
+
+Value = Any  # pa.Array | pa.Scalar
+
+
+class Constants(Protocol):
+    """The values of one Bound's constants."""
+
+    def scalar(self, slot: int) -> pa.Scalar: ...
+    def list_array(self, slot: int) -> pa.Array: ...
+    def narrowed(self, node: tree.Compare) -> Narrowed | None: ...
+
+
+class Evaluation:
+    """One evaluation of a tree over one batch.  Shared subtrees are computed once."""
+
+    def __init__(self, rows: int, column: Callable[[str], pa.Array], constants: Constants) -> None:
+        self.rows = rows
+        self.column = column
+        self.constants = constants
+        self.done: dict[int | str, Value] = {}
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch, constants: Constants) -> Evaluation:
+        return cls(batch.num_rows, batch.column, constants)
+
+    def among(self, where: np.ndarray[Any, Any]) -> Evaluation:
+        """The same evaluation for some of the rows only."""
+        indices = pa.array(where)
+        return Evaluation(len(where), lambda name: self.done[name].take(indices), self.constants)
+
+    def array(self, node: tree.Node) -> pa.Array:
+        """The value of a node as an array of the batch's length."""
+        return self.full(self.value(node), to_arrow(node.type))
+
+    def full(self, value: Value, type: pa.DataType) -> pa.Array:
+        if isinstance(value, pa.Scalar):
+            if not value.is_valid:
+                return pa.nulls(self.rows, type)
+            return pa.repeat(value, self.rows)
+        return value
+
+    def value(self, node: tree.Node) -> Value:
+        key = id(node)
+        found = self.done.get(key)
+        if found is None:
+            try:
+                found = _EVALUATORS[node.__class__](self, node)
+            except pa.ArrowInvalid as error:
+                raise ExpressionError(f"{_what(node)}: {error}") from error
+            if isinstance(found, pa.ChunkedArray):
+                found = found.combine_chunks()
+            self.done[key] = found
+        return found
+
+
+def _what(node: tree.Node) -> str:
+    if isinstance(node, tree.Arithmetic):
+        return f"the result of `{node.op}` is out of range for {node.type}"
+    if isinstance(node, tree.Negate):
+        return f"the result of `-` is out of range for {node.type}"
+    return f"cannot evaluate {type(node).__name__.lower()} in {node.type}"
+
+
+def _column(run: Evaluation, node: tree.Column) -> Value:
+    loaded = run.done.get(node.name)
+    if loaded is None:
+        loaded = run.done[node.name] = casts.load(run.column(node.name), node.of)
+    return loaded
+
+
+def _constant(run: Evaluation, node: tree.Constant) -> Value:
+    return run.constants.scalar(node.slot)
+
+
+def _cast(run: Evaluation, node: tree.Cast) -> Value:
+    return casts.cast(run.value(node.child), node.child.type, node.of, node.lenient)
+
+
+def _compare(run: Evaluation, node: tree.Compare) -> Value:
+    narrowed = run.constants.narrowed(node)
+    if narrowed is None:
+        return compare(node.op, run.value(node.left), run.value(node.right), node.left.type)
+    column = run.value(narrowed.node)
+    results = [
+        compare(op, column, narrowed.scalar(value), narrowed.node.type) for op, value in narrowed.tests
+    ]
+    if not results:
+        return always(column, narrowed.every)
+    result = results[0]
+    for other in results[1:]:
+        result = pc.and_(result, other) if narrowed.every else pc.or_(result, other)
+    return result
+
+
+def _distinct(run: Evaluation, node: tree.Distinct) -> Value:
+    return distinct(run.value(node.left), run.value(node.right), node.left.type, node.negated)
+
+
+def _and(run: Evaluation, node: tree.And) -> Value:
+    result = run.value(node.items[0])
+    for item in node.items[1:]:
+        result = pc.and_kleene(result, run.value(item))
+    return result
+
+
+def _or(run: Evaluation, node: tree.Or) -> Value:
+    result = run.value(node.items[0])
+    for item in node.items[1:]:
+        result = pc.or_kleene(result, run.value(item))
+    return result
+
+
+def _not(run: Evaluation, node: tree.Not) -> Value:
+    return pc.invert(run.value(node.child))
+
+
+def _is_null(run: Evaluation, node: tree.IsNull) -> Value:
+    return pc.is_null(run.value(node.child))
+
+
+def _is_truth(run: Evaluation, node: tree.IsTruth) -> Value:
+    value = run.value(node.child)
+    return pc.fill_null(value if node.truth else pc.invert(value), False)
+
+
+def _in(run: Evaluation, node: tree.In) -> Value:
+    child = run.value(node.child)
+    constants = [item for item in node.items if isinstance(item, tree.Constant)]
+    others = [item for item in node.items if not isinstance(item, tree.Constant)]
+    scalars = [run.constants.scalar(item.slot) for item in constants]
+    present = [scalar for scalar in scalars if scalar.is_valid]
+    result: Value = pa.scalar(None if len(present) < len(scalars) else False, pa.bool_())
+    if len(present) > 3 and isinstance(child, pa.Array):
+        result = pc.or_kleene(is_in(child, pa.array(present, present[0].type), node.child.type), result)
+    else:
+        for scalar in present:
+            result = pc.or_kleene(compare("=", child, scalar, node.child.type), result)
+    for other in others:
+        result = pc.or_kleene(result, compare("=", child, run.value(other), node.child.type))
+    # A null value is unknown whatever the list holds.
+    return pc.if_else(pc.is_valid(child), result, pa.scalar(None, pa.bool_()))
+
+
+def _in_list(run: Evaluation, node: tree.InList) -> Value:
+    child = run.array(node.child)
+    items = run.constants.list_array(node.items.slot)
+    if len(items) == 0:
+        return always(child, False)
+    return is_in(child, items, node.child.type)
+
+
+def _like(run: Evaluation, node: tree.Like) -> Value:
+    values = run.array(node.child)
+    pattern = run.value(node.pattern)
+    escape = pa.scalar("") if node.escape is None else run.value(node.escape)
+    if not isinstance(escape, pa.Scalar):
+        raise ExpressionError("the escape of `like` must be a constant")
+    if not escape.is_valid:
+        return pa.scalar(None, pa.bool_())
+    if node.insensitive:
+        values, pattern = pc.utf8_lower(values), pc.utf8_lower(pattern)
+        escape = pc.utf8_lower(escape)
+    if isinstance(pattern, pa.Scalar):
+        if not pattern.is_valid:
+            return pa.scalar(None, pa.bool_())
+        return like.match(values, like.parse_pattern(pattern.as_py(), escape.as_py()))
+    return like.match_each(values, pattern, escape.as_py())
+
+
+def _concat(run: Evaluation, node: tree.Concat) -> Value:
+    sides = [run.value(node.left), run.value(node.right)]
+    if any(side.type == pa.large_string() for side in sides):
+        sides = [side.cast(pa.large_string()) for side in sides]
+    return pc.binary_join_element_wise(*sides, pa.scalar("", sides[0].type))
+
+
+def _negate(run: Evaluation, node: tree.Negate) -> Value:
+    value, kind = run.value(node.child), node.type.kind
+    if kind.startswith("uint"):
+        if pc.any(pc.not_equal(value, pa.scalar(0, value.type))).as_py():
+            raise ExpressionError(f"the result of `-` is out of range for {node.type}")
+        return value
+    if kind in ("decimal", "hugeint"):
+        return pc.negate(value).cast(value.type)
+    return pc.call_function("negate_checked", [value])
+
+
+def _arithmetic(run: Evaluation, node: tree.Arithmetic) -> Value:
+    left, right, kind = run.value(node.left), run.value(node.right), node.of.kind
+    sides = {node.left.type.kind, node.right.type.kind}
+    if sides & (TIMESTAMPS | INTERVALS | {"date"}):
+        return _time_arithmetic(node, left, right)
+    if kind in ("decimal", "hugeint"):
+        return _decimal_arithmetic(run, node, left, right)
+    if node.op in _CHECKED:
+        name = _CHECKED[node.op]
+        return pc.call_function(name.removesuffix("_checked") if kind in FLOATS else name, [left, right])
+    if node.op == "/":
+        return pc.divide(left, right)
+    zero = pa.scalar(0, right.type)
+    if node.op == "//":
+        divisor = pc.if_else(pc.equal(right, zero), pa.scalar(None, right.type), right)
+        return pc.call_function("divide" if kind in FLOATS else "divide_checked", [left, divisor])
+    return _modulo(run, node, left, right)
+
+
+_CHECKED = {"+": "add_checked", "-": "subtract_checked", "*": "multiply_checked"}
+
+
+def _modulo(run: Evaluation, node: tree.Arithmetic, left: Value, right: Value) -> Value:
+    """The remainder with the sign of the dividend; null for a zero divisor of integers."""
+    type = to_arrow(node.of)
+    dividend, divisor = run.full(left, type), run.full(right, type)
+    mask = np.asarray(pc.or_(pc.is_null(dividend), pc.is_null(divisor)).to_numpy(zero_copy_only=False))
+    numbers = pc.fill_null(dividend, 0).to_numpy()
+    divisors = pc.fill_null(divisor, 1).to_numpy()
+    if node.of.kind not in FLOATS:
+        mask = mask | (divisors == 0)
+        divisors = np.where(divisors == 0, divisors.dtype.type(1), divisors)
+        if np.issubdtype(divisors.dtype, np.signedinteger):
+            divisors = np.where(divisors == -1, divisors.dtype.type(1), divisors)
+    with np.errstate(all="ignore"):
+        return pa.array(np.fmod(numbers, divisors), type, mask=mask)
+
+
+def _decimal_arithmetic(run: Evaluation, node: tree.Arithmetic, left: Value, right: Value) -> Value:
+    target = to_arrow(node.of)
+    if node.op in ("//", "%"):
+        return _integral_decimal(run, node, left, right, target)
+    if node.op == "*" and left.type.precision + right.type.precision >= 76:
+        return _by_duckdb(run, node, left, right)
+    wide = [side.cast(pa.decimal256(side.type.precision, side.type.scale)) for side in (left, right)]
+    name = {"+": "add", "-": "subtract", "*": "multiply"}[node.op]
+    return pc.call_function(name, wide).cast(target)
+
+
+def _integral_decimal(
+    run: Evaluation, node: tree.Arithmetic, left: Value, right: Value, target: Any
+) -> Value:
+    if node.op == "%" and node.of.kind == "decimal" and node.of.width <= 18:
+        first, second = run.full(left, target), run.full(right, target)
+        mask = np.asarray(pc.or_(pc.is_null(first), pc.is_null(second)).to_numpy(zero_copy_only=False))
+        dividend, divisor = casts.unscaled(first), casts.unscaled(second)
+        mask = mask | (divisor == 0)
+        return casts.from_unscaled(np.fmod(dividend, np.where(mask, 1, divisor)), target, mask)
+    return _by_duckdb(run, node, left, right)
+
+
+def _by_duckdb(run: Evaluation, node: tree.Arithmetic, left: Value, right: Value) -> Value:
+    sides = [(run.full(side, to_arrow(part.type)), part.type) for side, part in ((left, node.left), (right, node.right))]
+    first, second = (f"CAST(a{index} AS {fallback.sql_name(type)})" for index, (_, type) in enumerate(sides))
+    arrays = [array for array, _ in sides]
+    return fallback.evaluate(f"{first} {node.op} {second}", arrays, node.of, f"`{node.op}` of {node.of}")
+
+
+def _time_arithmetic(node: tree.Arithmetic, left: Value, right: Value) -> Value:
+    kinds = (node.left.type.kind, node.right.type.kind)
+    name = _CHECKED[node.op]
+    if set(kinds) <= {"date", "int32"}:
+        days = pc.call_function(name, [_days(left), _days(right)])
+        return days if node.of.kind == "int64" else days.cast(pa.int32()).cast(pa.date32())
+    if "date" in kinds:
+        left, right = (
+            side.cast(pa.timestamp("us")) if kind == "date" else side
+            for side, kind in zip((left, right), kinds, strict=True)
+        )
+    return pc.call_function(name, [left, right])
+
+
+def _days(value: Value) -> Value:
+    return (value.cast(pa.int32()) if value.type == pa.date32() else value).cast(pa.int64())
+
+
+def _case(run: Evaluation, node: tree.Case) -> Value:
+    """Each branch sees only the rows that take it, so a value that is not taken cannot fail."""
+    rows = run.rows
+    remaining = np.ones(rows, dtype=bool)
+    choice = np.full(rows, len(node.branches), dtype=np.int64)
+    for index, (condition, _) in enumerate(node.branches):
+        if not remaining.any():
+            break
+        taken = _selected(run, condition, remaining)
+        choice[taken] = index
+        remaining &= ~taken
+    values = [value for _, value in node.branches] + [node.default]
+    used = np.unique(choice)
+    if len(used) == 1:
+        return run.value(values[used[0]])
+    parts, places = [], []
+    type = to_arrow(node.of)
+    for index in used:
+        where = np.flatnonzero(choice == index)
+        part = _branch(run, values[index], where)
+        parts.append(part if part.type == type else part.cast(type))
+        places.append(where)
+    order = np.empty(rows, dtype=np.int64)
+    order[np.concatenate(places)] = np.arange(rows)
+    return pa.concat_arrays(parts).take(pa.array(order))
+
+
+def _selected(run: Evaluation, condition: tree.Node, remaining: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if remaining.all() or not fallible(condition):
+        truth = pc.fill_null(run.array(condition), False)
+        return np.asarray(truth.to_numpy(zero_copy_only=False)) & remaining
+    where = np.flatnonzero(remaining)
+    truth = pc.fill_null(_branch(run, condition, where), False)
+    taken = np.zeros(len(remaining), dtype=bool)
+    taken[where] = truth.to_numpy(zero_copy_only=False)
+    return taken
+
+
+def _branch(run: Evaluation, node: tree.Node, where: np.ndarray[Any, Any]) -> pa.Array:
+    if not fallible(node):
+        return run.array(node).take(pa.array(where))
+    for part in tree.walk(node):
+        if isinstance(part, tree.Column):
+            run.value(part)
+    return run.among(where).array(node)
+
+
+def fallible(node: tree.Node) -> bool:
+    """Whether evaluating the node may raise for some row."""
+    for part in tree.walk(node):
+        if isinstance(part, tree.Arithmetic) and not (part.of.kind in FLOATS or part.op == "/"):
+            return True
+        if isinstance(part, (tree.Negate, tree.Call)):
+            return True
+        if isinstance(part, tree.Cast) and casts.fallible(part.child.type, part.of):
+            return True
+    return False
+
+
+def _call(run: Evaluation, node: tree.Call) -> Value:
+    function = functions.FUNCTIONS[node.name]
+    if function.evaluate is not None:
+        result = function.evaluate([run.value(argument) for argument in node.arguments])
+        if node.of.kind != "varchar" and result.type != to_arrow(node.of):
+            result = result.cast(to_arrow(node.of))
+        return result
+    arrays = [run.array(argument) for argument in node.arguments]
+    typed = ", ".join(
+        f"CAST(a{index} AS {fallback.sql_name(argument.type)})"
+        for index, argument in enumerate(node.arguments)
+    )
+    if not arrays:
+        raise ExpressionError(f"{node.name}() without arguments is not supported")
+    return fallback.evaluate(f"{node.name}({typed})", arrays, node.of, f"{node.name}()")
+
+
+_EVALUATORS: dict[type[tree.Node], Callable[[Evaluation, Any], Value]] = {
+    tree.Column: _column,
+    tree.Constant: _constant,
+    tree.Cast: _cast,
+    tree.Compare: _compare,
+    tree.Distinct: _distinct,
+    tree.And: _and,
+    tree.Or: _or,
+    tree.Not: _not,
+    tree.IsNull: _is_null,
+    tree.IsTruth: _is_truth,
+    tree.In: _in,
+    tree.InList: _in_list,
+    tree.Like: _like,
+    tree.Concat: _concat,
+    tree.Negate: _negate,
+    tree.Arithmetic: _arithmetic,
+    tree.Case: _case,
+    tree.Call: _call,
+}
+
+__all__ = ["INTEGERS", "Constants", "Evaluation", "SqlType", "fallible"]

@@ -1,0 +1,183 @@
+"""A comparison of a widened value with a constant, said in the narrow type.
+
+`cast(x as wide) op c` equals one or two comparisons of `x` itself, because widening keeps the order.  That is
+faster to evaluate, and it is what statistics, keys and pushdowns need: a constant of the column's own type.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from indexlake.expr import tree
+from indexlake.expr.compare import MIRRORED
+from indexlake.expr.constants import DAY_SECONDS, to_float32, to_scalar
+from indexlake.expr.sqltype import INT_RANGE, INTEGERS, PER_SECOND, TIMESTAMPS, SqlType
+
+Tests = tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """`node` compared with constants of its own type: all of the tests if `every`, else any of them.
+
+    Without tests the comparison is `every` for each value, and unknown for null.
+    """
+
+    node: tree.Node
+    tests: Tests
+    every: bool
+
+    def scalar(self, value: Any) -> pa.Scalar:
+        return to_scalar(value, self.node.type)
+
+
+def sides(node: tree.Compare) -> tuple[tree.Node, str, tree.Constant] | None:
+    """The comparison turned so that the constant is on the right; None if there is none."""
+    if isinstance(node.right, tree.Constant):
+        return node.left, node.op, node.right
+    if isinstance(node.left, tree.Constant):
+        return node.right, MIRRORED[node.op], node.left
+    return None
+
+
+def narrow(widened: tree.Node, op: str, value: Any) -> Narrowed | None:
+    """The comparison without the casts around its left side; None if it cannot be said so."""
+    if not isinstance(widened, tree.Cast) or widened.lenient or value is None:
+        return None
+    bounds = _preimage(widened.child.type, widened.of, value)
+    if bounds is None:
+        return None
+    tests, every = bounds_tests(op, *bounds)
+    child = widened.child
+    if isinstance(child, tree.Cast) and len(tests) == 1:
+        deeper = narrow(child, *tests[0])
+        if deeper is not None:
+            return deeper
+    return Narrowed(child, tests, every)
+
+
+def bounds_tests(op: str, low: Any, high: Any) -> tuple[Tests, bool]:
+    """`low` is the least value whose image is >= c, `high` the greatest whose image is <= c; None: no such value."""
+    if op == "<":
+        return ((("<", low),), True) if low is not None else ((), True)
+    if op == "<=":
+        return ((("<=", high),), True) if high is not None else ((), False)
+    if op == ">":
+        return (((">", high),), True) if high is not None else ((), True)
+    if op == ">=":
+        return (((">=", low),), True) if low is not None else ((), False)
+    hit = low is not None and high is not None and _ordered(low, high)
+    if op == "=":
+        if not hit:
+            return (), False
+        return ((("=", low),), True) if _same(low, high) else (((">=", low), ("<=", high)), True)
+    if not hit:
+        return (), True
+    return ((("<>", low),), True) if _same(low, high) else ((("<", low), (">", high)), False)
+
+
+def _ordered(low: Any, high: Any) -> bool:
+    return bool(low <= high) or _same(low, high)
+
+
+def _same(low: Any, high: Any) -> bool:
+    return bool(low == high) or (low != low and high != high)
+
+
+def _preimage(source: SqlType, target: SqlType, value: Any) -> tuple[Any, Any] | None:
+    if source.kind == "float" and target.kind == "double":
+        return _float_bounds(value)
+    domain = _domain(source)
+    if domain is None:
+        return None
+    if source.kind in INTEGERS and target.kind in ("float", "double"):
+        return _rounded_bounds(value, target.kind, *domain)
+    factor = _factor(source, target)
+    if factor is None:
+        return None
+    low, high = -(-value // factor), value // factor
+    return (
+        None if low > domain[1] else max(low, domain[0]),
+        None if high < domain[0] else min(high, domain[1]),
+    )
+
+
+def _domain(source: SqlType) -> tuple[int, int] | None:
+    if source.kind in INTEGERS:
+        return INT_RANGE[source.kind]
+    if source.kind == "decimal":
+        return -(10**source.width) + 1, 10**source.width - 1
+    if source.kind == "date":
+        return INT_RANGE["int32"]
+    if source.kind in PER_SECOND:
+        return INT_RANGE["int64"]
+    return None
+
+
+def _factor(source: SqlType, target: SqlType) -> int | None:
+    """By what the stored integer grows in the cast; None if the cast is not a plain multiplication."""
+    if source.kind in INTEGERS and target.kind in INTEGERS:
+        return 1
+    if source.kind in INTEGERS and target.kind == "decimal":
+        return int(10**target.scale)
+    if source.kind == "decimal" and target.kind == "decimal" and target.scale >= source.scale:
+        return int(10 ** (target.scale - source.scale))
+    if source.kind == "date" and target.kind in TIMESTAMPS:
+        return DAY_SECONDS * PER_SECOND[target.kind]
+    if source.kind in PER_SECOND and target.kind in PER_SECOND:
+        both = (source.kind in TIMESTAMPS) == (target.kind in TIMESTAMPS)
+        ratio, rest = divmod(PER_SECOND[target.kind], PER_SECOND[source.kind])
+        return ratio if both and not rest else None
+    return None
+
+
+def _float_bounds(value: float) -> tuple[float | None, float | None]:
+    if math.isnan(value) or to_float32(value) == value:
+        return value, value
+    near = np.float32(to_float32(value))
+    if float(near) < value:
+        return float(np.nextafter(near, np.float32(np.inf))), float(near)
+    return float(near), float(np.nextafter(near, np.float32(-np.inf)))
+
+
+def _rounded_bounds(value: float, kind: str, low: int, high: int) -> tuple[int | None, int | None]:
+    """Integers near a float: many of them may round to the same float."""
+    if math.isnan(value):
+        return None, high
+    image = float if kind == "double" else as_float32
+    return _first(lambda x: image(x) >= value, low, high), _last(lambda x: image(x) <= value, low, high)
+
+
+def as_float32(value: int) -> float:
+    if -(2**63) <= value < 2**63:
+        return float(np.int64(value).astype(np.float32))
+    return float(np.uint64(value).astype(np.float32)) if 0 <= value < 2**64 else to_float32(float(value))
+
+
+def _first(holds: Any, low: int, high: int) -> int | None:
+    if not holds(high):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _last(holds: Any, low: int, high: int) -> int | None:
+    if not holds(low):
+        return None
+    while low < high:
+        middle = (low + high + 1) // 2
+        if holds(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low

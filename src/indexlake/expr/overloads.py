@@ -1,0 +1,131 @@
+"""Which version of an operator fits its operands: DuckDB's overloads and the types of decimal results."""
+
+from __future__ import annotations
+
+from indexlake.expr.sqltype import (
+    DATE,
+    DOUBLE,
+    FLOAT,
+    HUGEINT,
+    INT32,
+    INT64,
+    INT64_WIDTH,
+    INTERVAL,
+    MAX_WIDTH,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    SqlType,
+    decimal_shape,
+    implicit_cost,
+)
+
+DECIMAL = SqlType("decimal")  # of a width and scale that the operands decide
+_INTEGER_TYPES = (
+    *(SqlType("int8"), SqlType("int16"), INT32, INT64, HUGEINT),
+    *(SqlType("uint8"), SqlType("uint16"), SqlType("uint32"), SqlType("uint64")),
+)
+NUMBERS = (*_INTEGER_TYPES, FLOAT, DOUBLE, DECIMAL)
+
+Signature = tuple[tuple[SqlType, ...], SqlType]
+
+
+def _same(types: tuple[SqlType, ...]) -> list[Signature]:
+    return [((type, type), type) for type in types]
+
+
+_OPERATORS: dict[str, list[Signature]] = {
+    "+": [
+        *_same(NUMBERS),
+        ((DATE, INT32), DATE),
+        ((INT32, DATE), DATE),
+        ((INTERVAL, INTERVAL), INTERVAL),
+        ((DATE, INTERVAL), TIMESTAMP),
+        ((INTERVAL, DATE), TIMESTAMP),
+        ((TIMESTAMP, INTERVAL), TIMESTAMP),
+        ((INTERVAL, TIMESTAMP), TIMESTAMP),
+        ((TIMESTAMPTZ, INTERVAL), TIMESTAMPTZ),
+        ((INTERVAL, TIMESTAMPTZ), TIMESTAMPTZ),
+    ],
+    "-": [
+        *_same(NUMBERS),
+        ((DATE, DATE), INT64),
+        ((DATE, INT32), DATE),
+        ((TIMESTAMP, TIMESTAMP), INTERVAL),
+        ((INTERVAL, INTERVAL), INTERVAL),
+        ((DATE, INTERVAL), TIMESTAMP),
+        ((TIMESTAMP, INTERVAL), TIMESTAMP),
+        ((TIMESTAMPTZ, INTERVAL), TIMESTAMPTZ),
+        ((TIMESTAMPTZ, TIMESTAMPTZ), INTERVAL),
+    ],
+    "*": _same(NUMBERS),
+    "/": _same((FLOAT, DOUBLE)),
+    "//": _same((*_INTEGER_TYPES, FLOAT, DOUBLE)),
+    "%": _same(NUMBERS),
+}
+
+NEGATION: list[Signature] = [((type,), type) for type in (*NUMBERS, INTERVAL)]
+
+
+def choose(signatures: list[Signature], operands: tuple[SqlType, ...]) -> Signature | None:
+    """The cheapest signature that the operands convert to; None if none fits or two fit equally well."""
+    best: list[Signature] = []
+    lowest: int | None = None
+    for signature in signatures:
+        if len(signature[0]) != len(operands):
+            continue
+        total = 0
+        for operand, wanted in zip(operands, signature[0], strict=True):
+            cost = implicit_cost(operand, wanted)
+            if cost is None:
+                break
+            total += cost
+        else:
+            if lowest is None or total < lowest:
+                lowest, best = total, [signature]
+            elif total == lowest:
+                best.append(signature)
+    return best[0] if len(best) == 1 else None
+
+
+def arithmetic(op: str, left: SqlType, right: SqlType) -> tuple[SqlType, SqlType, SqlType] | None:
+    """Types of both operands and of the result of an operator; None if it is not defined for them."""
+    chosen = choose(_OPERATORS[op], (left, right))
+    if chosen is None:
+        return None
+    (left_type, right_type), result = chosen
+    if result.kind == "decimal":
+        return _decimal_multiply(left, right) if op == "*" else _decimal_add(left, right, op == "%")
+    return left_type, right_type, result
+
+
+def _shapes(left: SqlType, right: SqlType) -> tuple[tuple[int, int], tuple[int, int]]:
+    first, second = decimal_shape(left), decimal_shape(right)
+    assert first is not None
+    assert second is not None
+    return first, second
+
+
+def _decimal_add(left: SqlType, right: SqlType, modulo: bool) -> tuple[SqlType, SqlType, SqlType]:
+    shapes = _shapes(left, right)
+    scale = max(shape[1] for shape in shapes)
+    widest = max(shape[0] for shape in shapes)
+    width = max(scale + max(shape[0] - shape[1] for shape in shapes), widest)
+    if not modulo:
+        width += 1
+        if width > INT64_WIDTH and widest <= INT64_WIDTH:
+            width = INT64_WIDTH
+    type = SqlType("decimal", min(width, MAX_WIDTH), scale)
+    return type, type, type
+
+
+def _decimal_multiply(left: SqlType, right: SqlType) -> tuple[SqlType, SqlType, SqlType] | None:
+    shapes = _shapes(left, right)
+    scale = shapes[0][1] + shapes[1][1]
+    width = shapes[0][0] + shapes[1][0]
+    if scale > MAX_WIDTH:
+        return None
+    if width > INT64_WIDTH and max(shape[0] for shape in shapes) <= INT64_WIDTH and scale < INT64_WIDTH:
+        width = INT64_WIDTH
+    width = min(width, MAX_WIDTH)
+    sides = [SqlType("decimal", *shape) for shape in shapes]
+    return sides[0], sides[1], SqlType("decimal", width, scale)

@@ -1,0 +1,96 @@
+"""SQL text in DuckDB's dialect to a syntax tree, once per text.
+
+sqlglot does the parsing and is imported on first use.  The tree is read by the binder and never changed.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from indexlake.errors import ExpressionError
+
+MAX_PARSED = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A text, its syntax tree and the parameters it names: 1-based positions or names."""
+
+    text: str
+    tree: Any
+    parameters: tuple[int | str, ...]
+    question_marks: dict[int, int]  # id of a `?` placeholder -> its position
+
+
+_parsed: dict[str, Parsed] = {}
+_lock = threading.Lock()
+
+
+def parse(text: str) -> Parsed:
+    """The syntax tree of one scalar expression.  Statements, several expressions or none are refused."""
+    found = _parsed.get(text)
+    if found is not None:
+        return found
+    made = _parse(text)
+    with _lock:
+        while len(_parsed) >= MAX_PARSED:
+            del _parsed[next(iter(_parsed))]
+        return _parsed.setdefault(text, made)
+
+
+def _parse(text: str) -> Parsed:
+    if not isinstance(text, str):
+        raise ExpressionError(
+            f'an expression is SQL text, not {type(text).__name__}; write e.g. "id = 1"', text=str(text)
+        )
+    if not text.strip():
+        raise ExpressionError('the expression is empty; write a condition such as "id = 1"', text=text)
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    try:
+        tree = sqlglot.parse_one(text, read="duckdb", into=exp.Condition)
+    except (SqlglotError, RecursionError) as error:
+        raise ExpressionError(_syntax_message(text, error), text=text) from error
+    if isinstance(tree, exp.Block):
+        raise ExpressionError(f"`{text}` holds several expressions; give one", text=text)
+    return Parsed(text, tree, *_parameters(tree))
+
+
+def _syntax_message(text: str, error: Exception) -> str:
+    details = getattr(error, "errors", None) or []
+    for detail in details:
+        description, near = detail.get("description"), detail.get("highlight")
+        if description:
+            where = f" at `{near}` (line {detail.get('line')}, column {detail.get('col')})" if near else ""
+            return f"cannot parse `{text}`: {str(description).rstrip('.')}{where}"
+    if isinstance(error, RecursionError):
+        return f"cannot parse `{text[:200]}`: it is nested too deeply; bind long lists as a parameter: `x in $ids`"
+    return f"cannot parse `{text}`: {str(error).splitlines()[0]}"
+
+
+def _parameters(tree: Any) -> tuple[tuple[int | str, ...], dict[int, int]]:
+    from sqlglot import exp
+
+    seen: dict[int | str, None] = {}
+    question_marks: dict[int, int] = {}
+    for node in tree.dfs():
+        if not isinstance(node, exp.Placeholder):
+            continue
+        key = placeholder_key(node)
+        if key is None:
+            key = len(question_marks) + 1
+            question_marks[id(node)] = key
+        seen[key] = None
+    return tuple(seen), question_marks
+
+
+def placeholder_key(node: Any) -> int | str | None:
+    """1-based position or name of a placeholder, None for `?`."""
+    if node.this is None:
+        return None
+    name = str(node.name)
+    return int(name) if name.isdigit() else name

@@ -1,0 +1,64 @@
+"""Necessary conditions: what a row must satisfy for a predicate to be true of it.
+
+A tree of tests of single columns against constants of the column's own type.  Whoever prunes with it (statistics,
+SQL prefilters, key look-ups, index probes) may drop rows that fail it and must recheck the others.  Floats compare
+as in SQL here: NaN equals itself and is the greatest, -0.0 equals 0.0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+Op: TypeAlias = Literal["=", "<", "<=", ">", ">=", "in", "is null", "is not null"]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnTest:
+    """One column against constants.  `values` are valid for the column's Arrow type: counts for times."""
+
+    column: str
+    op: Op
+    values: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """Every child holds.  Without children: always true."""
+
+    children: tuple[Test, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Any_:  # noqa: N801 (`Any` is taken)
+    """Some child holds.  Without children: never true."""
+
+    children: tuple[Test, ...]
+
+
+Test: TypeAlias = ColumnTest | All | Any_
+
+ALWAYS = All(())
+NEVER = Any_(())
+
+
+def all_of(tests: list[Test]) -> Test:
+    """The conjunction, flat and without what is always true."""
+    flat: dict[Test, None] = {}
+    for test in tests:
+        for part in test.children if isinstance(test, All) else (test,):
+            if part == NEVER:
+                return NEVER
+            flat[part] = None
+    return next(iter(flat)) if len(flat) == 1 else All(tuple(flat))
+
+
+def any_of(tests: list[Test]) -> Test:
+    """The disjunction, flat and without what is never true."""
+    flat: dict[Test, None] = {}
+    for test in tests:
+        for part in test.children if isinstance(test, Any_) else (test,):
+            if part == ALWAYS:
+                return ALWAYS
+            flat[part] = None
+    return next(iter(flat)) if len(flat) == 1 else Any_(tuple(flat))

@@ -1,0 +1,234 @@
+"""The typed tree of a bound expression: immutable nodes, every one with its SQL type.
+
+Operands of a node already have the types that the node computes in (the binder adds the casts), so evaluators
+need no type rules.  Constants are numbered: their values belong to one `Bound`, the tree to all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from indexlake.expr.sqltype import BOOL, VARCHAR, SqlType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """Base of all nodes; compared by identity."""
+
+    @property
+    def type(self) -> SqlType:
+        raise NotImplementedError
+
+    def children(self) -> Iterator[Node]:
+        for field in fields(self):
+            yield from _nodes(getattr(self, field.name))
+
+
+def _nodes(value: Any) -> Iterator[Node]:
+    if isinstance(value, Node):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _nodes(item)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Column(Node):
+    name: str
+    of: SqlType
+
+    @property
+    def type(self) -> SqlType:
+        return self.of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant(Node):
+    """A value known when the parameters are: `slot` numbers it."""
+
+    slot: int
+    of: SqlType
+
+    @property
+    def type(self) -> SqlType:
+        return self.of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConstantList(Node):
+    """A list parameter; the type is that of its elements."""
+
+    slot: int
+    of: SqlType
+
+    @property
+    def type(self) -> SqlType:
+        return self.of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cast(Node):
+    child: Node
+    of: SqlType
+    lenient: bool = False  # try_cast: null instead of an error
+
+    @property
+    def type(self) -> SqlType:
+        return self.of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Predicate(Node):
+    """Base of the nodes that are true, false or unknown."""
+
+    @property
+    def type(self) -> SqlType:
+        return BOOL
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compare(Predicate):
+    op: str  # = <> < <= > >=
+    left: Node
+    right: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Distinct(Predicate):
+    left: Node
+    right: Node
+    negated: bool  # is not distinct from
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class And(Predicate):
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Or(Predicate):
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Not(Predicate):
+    child: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IsNull(Predicate):
+    child: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IsTruth(Predicate):
+    """`child is true` / `child is false`."""
+
+    child: Node
+    truth: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class In(Predicate):
+    """`child in (items)`, unknown where a null among the items may be the match."""
+
+    child: Node
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InList(Predicate):
+    """`child in $list`: DuckDB looks for the value among the elements; nulls among them never match."""
+
+    child: Node
+    items: ConstantList
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Like(Predicate):
+    child: Node
+    pattern: Node
+    escape: Node | None
+    insensitive: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arithmetic(Node):
+    op: str  # + - * / // %
+    left: Node
+    right: Node
+    of: SqlType
+
+    @property
+    def type(self) -> SqlType:
+        return self.of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Negate(Node):
+    child: Node
+
+    @property
+    def type(self) -> SqlType:
+        return self.child.type
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Concat(Node):
+    left: Node
+    right: Node
+
+    @property
+    def type(self) -> SqlType:
+        return VARCHAR
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case(Node):
+    branches: tuple[tuple[Node, Node], ...]
+    default: Node
+    of: SqlType
+
+    @property
+    def type(self) -> SqlType:
+        return self.of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call(Node):
+    """A function of the table in functions.py."""
+
+    name: str
+    arguments: tuple[Node, ...]
+    of: SqlType
+
+    @property
+    def type(self) -> SqlType:
+        return self.of
+
+
+def walk(node: Node) -> Iterator[Node]:
+    yield node
+    for child in node.children():
+        yield from walk(child)
+
+
+def is_constant(node: Node) -> bool:
+    return not any(isinstance(part, Column) for part in walk(node))
+
+
+def renamed(node: Node, names: dict[str, str]) -> Node:
+    """The same tree with other column names."""
+    if isinstance(node, Column):
+        return Column(names.get(node.name, node.name), node.of)
+    return replace(node, **{field.name: _renamed(getattr(node, field.name), names) for field in fields(node)})
+
+
+def _renamed(value: Any, names: dict[str, str]) -> Any:
+    if isinstance(value, Node):
+        return renamed(value, names)
+    if isinstance(value, tuple):
+        return tuple(_renamed(item, names) for item in value)
+    return value

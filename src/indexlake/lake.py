@@ -1,0 +1,444 @@
+"""``Lake``: an open catalog with its storage, and everything that one process shares about it.
+
+Belongs to the process that opened it: after a fork any use raises ``OwnershipError``.  Safe to share between
+threads.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import random
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from indexlake.blocks.open_files import OpenFiles
+from indexlake.catalog import activity, commits, definitions, tables
+from indexlake.catalog.definitions import CreateNamespace, CreateTable, DropNamespace, DropTable, TableRecord, split_name
+from indexlake.catalog.driver import Catalog, ReadTransaction
+from indexlake.commit.group import Committer
+from indexlake.commit.key_check import KeyLook
+from indexlake.commit.section import now
+from indexlake.commit.write_set import WriteResult, WriteSet
+from indexlake.config import TableConfig
+from indexlake.errors import (
+    ConflictError,
+    ConstraintError,
+    IndexLakeError,
+    NotFoundError,
+    OwnershipError,
+    SchemaError,
+    SnapshotExpiredError,
+)
+from indexlake.maintenance import Maintenance
+from indexlake.pipeline.job import JobInfo, job_info
+from indexlake.pipeline.pipeline import Pipeline
+from indexlake.row_ids import RowIdAllocator
+from indexlake.rows import RowEncoder, arrow_batches
+from indexlake.schema import Field, check_columns, check_primary_key, encode_default
+from indexlake.state import Stale, StateCache, TableState, refresh
+from indexlake.storage import Storage
+from indexlake.table import Table
+from indexlake.transaction import Transaction
+from indexlake.types import codec_for
+
+T = TypeVar("T")
+
+RETRIES = 10
+_open_lakes: weakref.WeakSet[Lake] = weakref.WeakSet()
+
+
+class Lake:
+    """Made by ``il.connect``.  A context manager: leaving it closes the lake."""
+
+    def __init__(self, catalog: Catalog, storage: Storage, *, read_only: bool, automatic: bool = True) -> None:
+        self.catalog = catalog
+        self.storage = storage
+        self.read_only = read_only
+        self._pid = os.getpid()
+        self._closed = False
+        self._clock: Callable[[], int] = now
+        self._files = OpenFiles(storage)
+        self._states = StateCache()
+        self._row_ids = RowIdAllocator(catalog)
+        self._encoders: dict[int, tuple[int, RowEncoder]] = {}
+        self._committer = Committer(catalog, self._files, self._with_state)
+        self._readers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._scan_threads = max(2, min(8, os.cpu_count() or 2))
+        self._maintenance = Maintenance(self, automatic=automatic and not read_only)
+        self._closing = threading.Lock()
+        _open_lakes.add(self)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "read-only" if self.read_only else "open"
+        return f"<Lake {self.catalog.location}, files in {self.storage.root}, {state}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("A Lake belongs to the process that opened it and cannot be pickled. Connect again there.")
+
+    def __enter__(self) -> Lake:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.close()
+
+    def close(self, wait: bool = True) -> None:
+        """Stop background work and let connections go.  ``wait=False`` stops a running dump at its next step."""
+        with self._closing:
+            if self._closed or self._pid != os.getpid():
+                return
+            self._maintenance.stop(wait=wait)
+            with suppress(IndexLakeError):
+                self._maintenance.forget()
+            self._closed = True
+            self._files.clear()
+            self.catalog.close()
+            _open_lakes.discard(self)
+
+    def _check(self, *, writing: bool = False) -> None:
+        if self._pid != os.getpid():
+            raise OwnershipError(
+                "This lake was opened by another process (before a fork). Call il.connect again in this one."
+            )
+        if self._closed:
+            raise OwnershipError("This lake is closed. Call il.connect again.")
+        if writing and self.read_only:
+            raise OwnershipError("This lake was opened with read_only=True. Connect without it to write.")
+
+    # ------------------------------------------------------------ namespaces and tables
+
+    @property
+    def snapshot_id(self) -> int:
+        """The newest snapshot."""
+        self._check()
+        with self.catalog.read() as r:
+            return commits.last_snapshot(r)[0]
+
+    def create_namespace(self, name: str, exist_ok: bool = False) -> None:
+        _check_name(name, "namespace")
+        self._define(CreateNamespace(name, exist_ok), "create namespace")
+
+    def namespaces(self) -> list[str]:
+        self._check()
+        with self.catalog.read() as r:
+            return definitions.list_namespaces(r)
+
+    def drop_namespace(self, name: str, cascade: bool = False, missing_ok: bool = False) -> None:
+        """Remove a namespace; with ``cascade`` its tables too."""
+        self._define(DropNamespace(name, cascade, missing_ok), "drop namespace")
+
+    def create_table(
+        self,
+        name: str,
+        schema_or_data: Any,
+        primary_key: str | Sequence[str] | None = None,
+        layout: str = "heap",
+        exist_ok: bool = False,
+        config: TableConfig | None = None,
+        defaults: Mapping[str, Any] | None = None,
+    ) -> Table:
+        """Make a table from an Arrow schema, or from data which is then inserted in a second commit.
+
+        Examples
+        --------
+        >>> t = lake.create_table("sales.orders", pa.schema({"id": pa.int64()}), primary_key="id")  # doctest: +SKIP
+        """
+        self._check(writing=True)
+        if layout != "heap":
+            raise SchemaError(f"layout={layout!r} is not known; tables have layout='heap'.")
+        namespace, table_name = split_name(name)
+        data = None if isinstance(schema_or_data, pa.Schema) else list(arrow_batches(_as_rows(schema_or_data), None))
+        schema = schema_or_data if data is None else _schema_of(data, schema_or_data)
+        fields, key = _new_fields(schema, primary_key, defaults or {})
+        ws = WriteSet(-1)
+        ws.definitions.append(
+            CreateTable(namespace, table_name, tuple(fields), tuple(key), config or TableConfig(), exist_ok)
+        )
+        ws.operation = "create table"
+        made = self._committer.commit(ws)
+        table = self.table(name)
+        if data and (not exist_ok or self._created_in(table) == made.snapshot_id):
+            table.insert(pa.Table.from_batches(data))
+        return table
+
+    def _created_in(self, table: Table) -> int:
+        return table._state().table.begin_snapshot
+
+    def table(self, name: str) -> Table:
+        """A handle to a table."""
+        return self._table(name)
+
+    def _table(self, name: str, transaction: Transaction | None = None, snapshot: int | None = None) -> Table:
+        self._check()
+        namespace, table_name = split_name(name)
+        with self.catalog.read() as r:
+            record = definitions.find_table(r, namespace, table_name, snapshot)
+            if record is None:
+                known = [t.full_name for t in definitions.list_tables(r, snapshot)]
+        if record is None:
+            from difflib import get_close_matches
+
+            full = f"{namespace}.{table_name}"
+            close = get_close_matches(full, known, 1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise NotFoundError(f"There is no table {full!r}.{hint}", name=full)
+        return Table(self, record.table_id, record.full_name, transaction=transaction, snapshot=snapshot)
+
+    def tables(self) -> list[str]:
+        """Names of all tables, with their namespaces."""
+        self._check()
+        with self.catalog.read() as r:
+            return [t.full_name for t in definitions.list_tables(r)]
+
+    def drop_table(self, name: str, missing_ok: bool = False) -> None:
+        """Remove a table.  Past snapshots show it until they expire."""
+        self._check(writing=True)
+        try:
+            table = self.table(name)
+        except NotFoundError:
+            if missing_ok:
+                return
+            raise
+        self._define(DropTable(table._table_id, table.name), "drop table")
+        self._states.forget(table._table_id)
+
+    def _define(self, change: definitions.DefinitionChange, operation: str) -> WriteResult:
+        self._check(writing=True)
+        ws = WriteSet(-1)
+        ws.definitions.append(change)
+        ws.operation = operation
+        return self._committer.commit(ws)
+
+    # ------------------------------------------------------------ transactions
+
+    def transaction(self, token: str | None = None) -> Transaction:
+        """Begin a transaction at the newest snapshot.  Several tables, all or nothing."""
+        self._check(writing=True)
+        with self.catalog.read() as r:
+            last, _ = commits.last_snapshot(r)
+        tx = Transaction(self, token, base=last)
+        self._readers.add(tx)
+        self._maintenance.reader_began()
+        return tx
+
+    def run(self, function: Callable[[Transaction], T], retries: int = RETRIES, token: str | None = None) -> T:
+        """Run ``function(tx)`` and commit; on a conflict run it again at the new snapshot."""
+        for attempt in range(retries + 1):
+            tx = self.transaction(token)
+            try:
+                result = function(tx)
+                if tx.state == "open":
+                    tx.commit()
+                return result
+            except (ConflictError, SnapshotExpiredError):
+                tx.rollback()
+                if attempt == retries:
+                    raise
+                _pause(attempt)
+            except BaseException:
+                tx.rollback()
+                raise
+        raise AssertionError("unreachable")
+
+    def _autocommit(self, operation: str, apply: Callable[[Transaction], int], token: str | None) -> WriteResult:
+        """One statement, one commit; a statement that loses is run again at the new snapshot."""
+        for attempt in range(RETRIES + 1):
+            tx = Transaction(self, token)
+            tx.write_set.operation = operation
+            try:
+                if attempt:
+                    with self.catalog.read() as r:
+                        tx._set_base(commits.last_snapshot(r)[0])
+                rows = apply(tx)
+                if tx.write_set.empty and token is None:
+                    return WriteResult(rows, tx.snapshot_id)
+                return self._commit(tx.write_set)
+            except (ConflictError, SnapshotExpiredError):
+                if attempt == RETRIES:
+                    raise
+                for table_id in tx.write_set.tables:
+                    with self._reading(table_id):
+                        pass  # a state that is up to date
+                _pause(attempt)
+        raise AssertionError("unreachable")
+
+    def _commit(self, ws: WriteSet) -> WriteResult:
+        if ws.empty and ws.token is None:
+            return WriteResult(0, ws.base if ws.base >= 0 else None)
+        result = self._committer.commit(ws)
+        for table_id, writes in ws.tables.items():
+            written = len(writes.rows)
+            if written:
+                limit = writes.state.table.config.inline_row_count_limit
+                self._maintenance.committed(table_id, written, limit)
+        return result
+
+    # ------------------------------------------------------------ time travel
+
+    def at(self, snapshot: int | None = None, *, time: datetime | None = None) -> LakeView:
+        """The whole lake as it was, read-only."""
+        return LakeView(self, self._snapshot_number(snapshot, time))
+
+    def _snapshot_number(self, snapshot: int | None, time: datetime | None) -> int:
+        self._check()
+        if (snapshot is None) == (time is None):
+            raise SchemaError("at() takes either a snapshot number or time=…")
+        if snapshot is not None:
+            if not isinstance(snapshot, int) or isinstance(snapshot, bool):
+                raise SchemaError(f"A snapshot is a whole number, not {snapshot!r}.")
+            return snapshot
+        assert time is not None
+        if not isinstance(time, datetime) or time.tzinfo is None:
+            raise SchemaError("at(time=…) takes a datetime with a time zone, for example datetime.now(UTC).")
+        with self.catalog.read() as r:
+            found = commits.snapshot_at_time(r, int(time.timestamp() * 1e6))
+        if found is None:
+            raise SnapshotExpiredError(f"Nothing that old is kept: {time.isoformat()}.")
+        return found
+
+    def _check_snapshot(self, wanted: int, last: int, table: TableRecord) -> None:
+        if wanted > last:
+            raise NotFoundError(f"There is no snapshot {wanted} yet; the newest is {last}.", name=str(wanted))
+        if wanted < table.begin_snapshot:
+            raise NotFoundError(
+                f"Table {table.full_name!r} was created in snapshot {table.begin_snapshot}, after {wanted}.",
+                name=table.full_name,
+            )
+        if wanted < table.horizon:
+            raise SnapshotExpiredError(
+                f"Snapshot {wanted} of {table.full_name!r} has expired; history is kept from {table.horizon} on "
+                f"(retention {table.config.retention}).",
+                snapshot_id=wanted,
+                horizon=table.horizon,
+            )
+
+    # ------------------------------------------------------------ jobs
+
+    def pipeline(self) -> Pipeline:
+        """Jobs by call: dump, expire."""
+        self._check(writing=True)
+        return Pipeline(self)
+
+    def jobs(self) -> list[JobInfo]:
+        """Background jobs, newest first, with their progress or their error."""
+        self._check()
+        with self.catalog.read() as r:
+            names = {t.table_id: t.full_name for t in definitions.list_tables(r)}
+            return [job_info(record, names) for record in activity.list_jobs(r)]
+
+    # ------------------------------------------------------------ for the other modules
+
+    @contextmanager
+    def _reading(self, table_id: int) -> Iterator[tuple[ReadTransaction, TableState, int]]:
+        """A read transaction, the table's state as of it, and its newest snapshot."""
+        while True:
+            with self.catalog.read() as r:
+                try:
+                    state, last = refresh(r, table_id, self._states.get(table_id))
+                except Stale:
+                    continue  # another thread has read further: begin again
+                self._states.offer(state)
+                yield r, state, last
+                return
+
+    def _with_state(self, table_id: int, function: Callable[..., KeyLook]) -> KeyLook:
+        with self._reading(table_id) as (r, state, _):
+            return function(r, state)
+
+    def _encoder(self, state: TableState) -> RowEncoder:
+        table = state.table
+        known = self._encoders.get(table.table_id)
+        if known is None or known[0] != table.schema_version:
+            known = self._encoders[table.table_id] = (table.schema_version, RowEncoder(state.current))
+        return known[1]
+
+    def _writer_id(self) -> str:
+        return self._maintenance.writer_id or self._maintenance.register_writer()
+
+
+class LakeView:
+    """The lake at one snapshot, read-only."""
+
+    def __init__(self, lake: Lake, snapshot: int) -> None:
+        self._lake = lake
+        self.snapshot_id = snapshot
+
+    def __repr__(self) -> str:
+        return f"<{self._lake!r} at snapshot {self.snapshot_id}>"
+
+    def table(self, name: str) -> Table:
+        view = self._lake._table(name, snapshot=self.snapshot_id)
+        with view._reading(None):
+            return view
+
+    def tables(self) -> list[str]:
+        with self._lake.catalog.read() as r:
+            return [t.full_name for t in definitions.list_tables(r, self.snapshot_id)]
+
+
+def _pause(attempt: int) -> None:
+    """Jittered back-off: up to 1 ms at first, 100 ms later."""
+    time.sleep(random.random() * min(0.1, 0.001 * 2**attempt))
+
+
+def _check_name(name: str, what: str) -> None:
+    if not isinstance(name, str) or not name or "." in name or "\x00" in name:
+        raise SchemaError(f"{name!r} is not a {what} name: it is text without dots and not empty.")
+
+
+def _as_rows(data: Any) -> Any:
+    return [data] if isinstance(data, Mapping) else data
+
+
+def _schema_of(data: list[pa.RecordBatch], source: Any) -> pa.Schema:
+    if data:
+        return data[0].schema
+    if hasattr(source, "schema") and isinstance(source.schema, pa.Schema):
+        return source.schema
+    raise SchemaError("A table cannot be made from no rows: give a pyarrow schema.")
+
+
+def _new_fields(
+    schema: pa.Schema, primary_key: str | Sequence[str] | None, defaults: Mapping[str, Any]
+) -> tuple[list[Field], list[int]]:
+    check_columns(schema)
+    wanted = [primary_key] if isinstance(primary_key, str) else list(primary_key or ())
+    key = check_primary_key(schema, wanted)
+    folded = {name.lower(): value for name, value in defaults.items()}
+    fields = []
+    for n, f in enumerate(schema):
+        default = None
+        if f.name.lower() in folded:
+            default = encode_default(f.name, codec_for(f.type), folded.pop(f.name.lower()))
+        nullable = f.nullable and f.name not in key
+        fields.append(Field(n, f.name, f.type, nullable, default, f.metadata))
+    if folded:
+        raise SchemaError(f"defaults names columns that the table does not have: {', '.join(folded)}.")
+    return fields, [schema.names.index(name) for name in key]
+
+
+@atexit.register
+def _close_all() -> None:
+    for lake in list(_open_lakes):
+        with suppress(IndexLakeError):
+            lake.close(wait=False)
+
+
+def read_marker(storage: Storage) -> dict[str, Any] | None:
+    """``indexlake.json`` at the storage root: which lake the files belong to."""
+    try:
+        with storage.open_file("indexlake.json") as file:
+            return dict(json.loads(bytes(file.read())))
+    except NotFoundError:
+        return None
+
+
+__all__ = ["ConstraintError", "Lake", "LakeView", "read_marker", "tables"]

@@ -1,0 +1,210 @@
+"""Background work of one open lake: heartbeats, pins of long readers, and the automatic dump.
+
+Two daemon threads, started when there is something to do.  A dump that fails is logged, shown in ``lake.jobs()``
+and tried again later; it never blocks or fails a write.  ``stop`` ends both: after the running dump, or at its
+next step.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import socket
+import threading
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+from indexlake.catalog import activity, inline
+from indexlake.commit.section import now
+from indexlake.errors import IndexLakeError
+from indexlake.pipeline.dump import dump
+from indexlake.pipeline.expire import expire
+from indexlake.pipeline.job import BEAT_SECONDS, Job, JobBusy
+
+if TYPE_CHECKING:
+    from indexlake.lake import Lake
+
+log = logging.getLogger("indexlake")
+
+PIN_AFTER = 30.0
+ALIVE = 6 * BEAT_SECONDS * 1_000_000
+RETRY_SECONDS = 5.0
+
+
+class Maintenance:
+    def __init__(self, lake: Lake, *, automatic: bool) -> None:
+        self._lake = lake
+        self._automatic = automatic
+        self._lock = threading.Lock()
+        self._estimates: dict[int, int] = {}
+        self._queued: set[int] = set()
+        self._due: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._retry: dict[int, float] = {}
+        self._jobs: set[Job] = set()
+        self._stop = threading.Event()
+        self._quit = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._pin_id: str | None = None
+        self.writer_id: str | None = None
+
+    # ------------------------------------------------------------ what the lake tells it
+
+    def committed(self, table_id: int, changed: int, limit: int) -> None:
+        """After a commit that wrote ``changed`` row versions into the hot store."""
+        if not self._automatic:
+            return
+        known = self._estimates.get(table_id)
+        if known is not None:
+            self._estimates[table_id] = known + changed
+            if known + changed < limit:
+                return
+        with self._lock:
+            if table_id in self._queued or self._stop.is_set():
+                return
+            self._queued.add(table_id)
+        self._start("indexlake-dump", self._work)
+        self._due.put(table_id)
+
+    def register_writer(self) -> str:
+        """Files that are written but not committed are ours as long as this writer beats."""
+        with self._lock:
+            if self.writer_id is None:
+                writer = uuid.uuid4().hex[:12]
+                with self._lake.catalog.transaction() as tx:
+                    activity.add_writer(tx, writer, _me(), now(), now() + ALIVE)
+                    tx.commit()
+                self.writer_id = writer
+        self._start("indexlake-heartbeat", self._beat)
+        return self.writer_id
+
+    def watch(self, job: Job) -> None:
+        with self._lock:
+            self._jobs.add(job)
+        self._start("indexlake-heartbeat", self._beat)
+
+    def unwatch(self, job: Job) -> None:
+        with self._lock:
+            self._jobs.discard(job)
+
+    def reader_began(self) -> None:
+        self._start("indexlake-heartbeat", self._beat)
+
+    def stop(self, *, wait: bool) -> None:
+        """End both threads; with ``wait`` the running dump is finished first."""
+        self._quit.set()
+        if not wait:
+            self._stop.set()
+        self._due.put(None)
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(None if wait else 5.0)
+        self._stop.set()
+
+    def forget(self) -> None:
+        """Leave no trace of this process: no writer, no pin."""
+        if self.writer_id is None and self._pin_id is None:
+            return
+        with self._lake.catalog.transaction() as tx:
+            if self.writer_id is not None:
+                activity.remove_writer(tx, self.writer_id)
+            if self._pin_id is not None:
+                activity.remove_pins(tx, [self._pin_id])
+            tx.commit()
+        self.writer_id = self._pin_id = None
+
+    def _start(self, name: str, target: object) -> None:
+        if any(t.name == name for t in self._threads):
+            return
+        with self._lock:
+            if self._quit.is_set() or any(t.name == name for t in self._threads):
+                return
+            thread = threading.Thread(target=target, name=name, daemon=True)  # type: ignore[arg-type]
+            self._threads.append(thread)
+        thread.start()
+
+    # ------------------------------------------------------------ heartbeats and pins
+
+    def _beat(self) -> None:
+        while not self._quit.wait(BEAT_SECONDS):
+            try:
+                self._beat_once()
+            except IndexLakeError as error:
+                log.warning("a heartbeat failed and will be tried again: %s", error)
+
+    def _beat_once(self) -> None:
+        with self._lock:
+            jobs = list(self._jobs)
+        oldest = self._oldest_reader()
+        if not jobs and self.writer_id is None and oldest is None and self._pin_id is None:
+            return
+        with self._lake.catalog.transaction() as tx:
+            for job in jobs:
+                job.beat(tx)
+            if self.writer_id is not None:
+                activity.beat_writer(tx, self.writer_id, now() + ALIVE)
+            if oldest is not None:
+                self._pin_id = self._pin_id or f"{_me()}:{uuid.uuid4().hex[:8]}"
+                activity.set_pin(tx, self._pin_id, oldest, _me(), now() + ALIVE)
+            elif self._pin_id is not None:
+                activity.remove_pins(tx, [self._pin_id])
+                self._pin_id = None
+            tx.commit()
+
+    def _oldest_reader(self) -> int | None:
+        """The lowest snapshot of readers that have been open for a while."""
+        before = time.monotonic() - PIN_AFTER
+        held = [
+            snapshot
+            for reader in list(self._lake._readers)
+            if reader.started < before and (snapshot := getattr(reader, "_snapshot", None) or reader.snapshot_id) is not None
+        ]
+        return min(held, default=None)
+
+    # ------------------------------------------------------------ the automatic dump
+
+    def _work(self) -> None:
+        while True:
+            try:
+                table_id = self._due.get(timeout=RETRY_SECONDS if self._retry else None)
+            except queue.Empty:
+                table_id = 0
+            if self._quit.is_set() and table_id is None:
+                return
+            ready = [t for t, at in self._retry.items() if at <= time.monotonic()]
+            for due in {*ready, *([table_id] if table_id else [])}:
+                with self._lock:
+                    self._queued.discard(due)
+                self._retry.pop(due, None)
+                self._maintain(due)
+                if self._stop.is_set():
+                    return
+
+    def _maintain(self, table_id: int) -> None:
+        """Dump what is due; whatever goes wrong is logged and tried again."""
+        try:
+            live, dead, limit = self._counts(table_id)
+            if live + dead >= limit:
+                expire(self._lake, table_id, stop=self._stop)
+                live, dead, limit = self._counts(table_id)
+            if live + dead >= limit:
+                dump(self._lake, table_id, live=2 * live >= limit, history=2 * dead >= limit, stop=self._stop)
+                live, dead, limit = self._counts(table_id)
+            self._estimates[table_id] = live + dead
+        except JobBusy:
+            self._estimates.pop(table_id, None)
+            self._retry[table_id] = time.monotonic() + RETRY_SECONDS
+        except Exception as error:
+            if not self._quit.is_set():
+                log.warning("the automatic dump of table %s failed and will be tried again: %s", table_id, error)
+                self._retry[table_id] = time.monotonic() + RETRY_SECONDS
+
+    def _counts(self, table_id: int) -> tuple[int, int, int]:
+        with self._lake._reading(table_id) as (r, state, _):
+            live, dead = inline.count_rows(r, state.table)
+            return live, dead, state.table.config.inline_row_count_limit
+
+
+def _me() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"

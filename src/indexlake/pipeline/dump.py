@@ -1,0 +1,208 @@
+"""Dump: hot rows become blocks, superseded versions become history blocks.
+
+Oldest versions first, in block-sized chunks.  Files are written outside any catalog transaction; the commit of a
+chunk adds its block and advances the floor by compare-and-swap, in constant time.  A version that was superseded
+while its chunk was written gets a delete entry at snapshot 0: its inline history stays the authority.  So a dump
+is invisible at every snapshot, a double dump is harmless, and a killed one leaves only a file for vacuum.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap, BitMap64
+
+from indexlake import faults
+from indexlake.blocks.new_block import NewBlock
+from indexlake.blocks.writer import sorted_by_row_id, write_block
+from indexlake.catalog import activity, commits, definitions, inline, layout
+from indexlake.commit.section import Section, add_block
+from indexlake.errors import StorageError
+from indexlake.pipeline.job import Job
+from indexlake.schema import VERSION, TableSchema
+from indexlake.state import TableState
+
+if TYPE_CHECKING:
+    from indexlake.lake import Lake
+
+FETCH_ROWS = 20_000
+CHUNK_BYTES = 256 << 20
+PURGE_ROWS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class DumpTask:
+    """One chunk: the rows, and the floor they lie above."""
+
+    table_id: int
+    folder: str
+    history: bool
+    planned_at: int
+    floor: tuple[int, int]
+    new_floor: tuple[int, int]
+    rows: pa.Table
+    versions: tuple[int, int]  # smallest and largest begin
+    last_end: int | None
+    format: str
+
+
+@dataclass(frozen=True, slots=True)
+class DumpResult:
+    """What a dump did."""
+
+    rows: int
+    history_rows: int
+    blocks: int
+    bytes: int
+
+
+def dump(
+    lake: Lake, table_id: int, *, live: bool = True, history: bool = True, stop: threading.Event | None = None
+) -> DumpResult:
+    """Move all hot rows of a table to blocks, chunk by chunk."""
+    rows = history_rows = blocks = size = 0
+    with Job(lake, "dump", table_id, stop=stop) as job:
+        purge(lake, table_id, job)
+        for kind in [k for k, wanted in ((False, live), (True, history)) if wanted]:
+            while True:
+                job.check()
+                task, state = plan_chunk(lake, table_id, history=kind)
+                if task is None:
+                    break
+                faults.step("dump.planned")
+                block = run_task(lake, task, state)
+                faults.step("dump.written")
+                if not commit_chunk(lake, job, task, state, block):
+                    continue  # something moved the floor or the horizon: plan again
+                faults.step("dump.committed")
+                job.add(rows=block.record_count, size=block.file.size)
+                blocks, size = blocks + 1, size + block.file.size
+                if kind:
+                    history_rows += block.record_count
+                else:
+                    rows += block.record_count
+                purge(lake, table_id, job)
+                faults.step("dump.purged")
+    return DumpResult(rows, history_rows, blocks, size)
+
+
+def plan_chunk(lake: Lake, table_id: int, *, history: bool) -> tuple[DumpTask | None, TableState]:
+    """Read the oldest versions above the floor; their snapshot is that of the same read transaction."""
+    with lake._reading(table_id) as (r, state, last):
+        table, schema = state.table, state.current
+        if table.end_snapshot is not None:
+            return None, state
+        size = table.config.block_row_count
+        select = inline.oldest_dead if history else inline.oldest_live
+        batches: list[pa.RecordBatch] = []
+        held = 0
+        final: tuple[Any, ...] | None = None
+        for chunk in _chunks(select(r, table, schema.columns, size)):
+            batches.append(_batch(chunk, schema, history=history))
+            held += batches[-1].nbytes
+            final = chunk[-1]
+            if held > CHUNK_BYTES:
+                break
+    if final is None:
+        return None, state
+    rows = pa.Table.from_batches(batches)
+    begins = rows.column(VERSION).to_numpy()
+    return (
+        DumpTask(
+            table_id,
+            table.folder,
+            history,
+            last,
+            table.history_floor if history else table.hot_floor,
+            (final[2] if history else final[0], final[1]),
+            rows if history else sorted_by_row_id(rows),
+            (int(begins.min()), int(begins.max())),
+            final[2],
+            table.config.dump_format,
+        ),
+        state,
+    )
+
+
+def _chunks(rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    while chunk := list(islice(rows, FETCH_ROWS)):
+        yield chunk
+
+
+def _batch(chunk: list[tuple[Any, ...]], schema: TableSchema, *, history: bool) -> pa.RecordBatch:
+    begins, row_ids, ends, *columns = zip(*chunk, strict=True)
+    arrays = [f.codec.decode(values) for f, values in zip(schema.fields, columns, strict=True)]
+    arrays += [pa.array(row_ids, pa.int64()), pa.array(begins, pa.int64())]
+    if history:
+        arrays.append(pa.array(ends, pa.int64()))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema.history_file if history else schema.file)
+
+
+def run_task(lake: Lake, task: DumpTask, state: TableState) -> NewBlock:
+    """Write the chunk's file; no catalog here."""
+    return write_block(
+        lake.storage, task.folder, lake._writer_id(), state.current, state.at, task.format,
+        iter(task.rows.to_batches(65_536)), history=task.history,
+    )  # fmt: skip
+
+
+def commit_chunk(lake: Lake, job: Job, task: DumpTask, state: TableState, block: NewBlock) -> bool:
+    """One critical section.  False: the chunk's inputs changed and it must be planned again."""
+    with lake.catalog.transaction() as tx:
+        section = Section(lake.catalog, tx)
+        job.fence(tx)
+        if not activity.writer_is_alive(tx, lake._writer_id()):
+            raise StorageError("This process was taken for dead while it wrote files. Nothing was committed.")
+        table = definitions.read_table(tx, task.table_id)
+        if table is None or table.schema_version != state.table.schema_version or table.horizon > task.planned_at:
+            return False
+        s = section.last + 1
+        name = "history_floor" if task.history else "hot_floor"
+        if not layout.set_floor(tx, task.table_id, name, task.floor, task.new_floor, s):
+            return False
+        if task.history:
+            add_block(tx, task.table_id, None, block, s, begin=task.versions[0], version=task.versions,
+                      end=task.last_end, role="history")  # fmt: skip
+        else:
+            block.dead = _superseded(commits.touched_since(tx, task.table_id, task.planned_at), block)
+            add_block(tx, task.table_id, state.primary_index, block, s, begin=task.versions[0], version=task.versions)
+        section.next_snapshot("dump", None, None)
+        faults.step("dump.commit")
+        tx.commit()
+    return True
+
+
+def _superseded(touched: list[tuple[int, BitMap64 | None]], block: NewBlock) -> Any:
+    """Positions of rows that a commit touched after the plan; None in the list stands for all rows."""
+    dead = BitMap()
+    for _, row_ids in touched:
+        if row_ids is None:
+            return BitMap(range(block.record_count))
+        ids = np.frombuffer(row_ids.to_array(), np.uint64).astype(np.int64)
+        ids = ids[(ids >= block.bounds[0]) & (ids <= block.bounds[1])]
+        positions = block.row_ids.positions_of(ids)
+        dead |= BitMap(positions[positions >= 0].tolist())
+    return dead
+
+
+def purge(lake: Lake, table_id: int, job: Job | None = None) -> int:
+    """Remove inline versions that lie in blocks, in small transactions."""
+    total = 0
+    while True:
+        if job is not None:
+            job.check()
+        with lake.catalog.transaction() as tx:
+            table = definitions.read_table(tx, table_id)
+            gone = inline.purge(tx, table, PURGE_ROWS) if table is not None else 0
+            tx.commit()
+        total += gone
+        if not gone:
+            return total
+
+

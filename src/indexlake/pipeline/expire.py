@@ -1,0 +1,94 @@
+"""Expire: drop the history that no retained snapshot needs, and move the horizon.
+
+The horizon is the newest snapshot committed at or before now − retention.  It never passes a pin and never comes
+within a minute of now.  Everything of one table happens in one commit; inline versions are purged afterwards.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from indexlake import faults
+from indexlake.catalog import activity, commits, definitions, inline, layout
+from indexlake.catalog.definitions import TableRecord
+from indexlake.catalog.driver import Transaction
+from indexlake.commit.section import Section, now
+from indexlake.pipeline.dump import purge
+from indexlake.pipeline.job import Job
+
+if TYPE_CHECKING:
+    from indexlake.lake import Lake
+
+NEVER_WITHIN = 60_000_000
+"""Microseconds: running jobs need the touched sets of the last minute, unknown outcomes its tokens."""
+
+KEEP_TOKENS = 7 * 24 * 3600 * 1_000_000
+KEEP_JOBS = 7 * 24 * 3600 * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireResult:
+    """What expire did to one table."""
+
+    horizon: int
+    blocks_dropped: int
+    deletes_folded: int
+    rows_purged: int
+
+
+def expire(lake: Lake, table_id: int, *, stop: threading.Event | None = None) -> ExpireResult:
+    """Apply the table's retention now."""
+    with Job(lake, "expire", table_id, stop=stop) as job:
+        blocks = folded = 0
+        with lake.catalog.transaction() as tx:
+            section = Section(lake.catalog, tx)
+            job.fence(tx)
+            table = definitions.read_table(tx, table_id)
+            if table is None:
+                return ExpireResult(0, 0, 0, 0)
+            horizon = _horizon(lake, tx, table, section.last)
+            if horizon > table.horizon:
+                s = section.last + 1
+                folded = layout.fold_deletes(tx, table_id, horizon, s)
+                blocks = layout.drop_ended_blocks(tx, table_id, horizon, now())
+                commits.drop_touched_up_to(tx, table_id, horizon)
+                layout.set_horizon(tx, table_id, horizon, s)
+                if table.end_snapshot is not None and table.end_snapshot <= horizon:
+                    _forget_table(tx, table_id, now())
+                lowest = min((t.horizon for t in definitions.list_tables(tx)), default=horizon)
+                commits.drop_snapshots_below(tx, lowest)
+                commits.drop_tokens_before(tx, now() - KEEP_TOKENS)
+                activity.drop_jobs_before(tx, now() - KEEP_JOBS)
+                section.next_snapshot("expire", None, None)
+                faults.step("expire.commit")
+                tx.commit()
+            else:
+                horizon = table.horizon
+        purged = purge(lake, table_id, job) if _exists(lake, table_id) else 0
+        job.add(rows=purged)
+    return ExpireResult(horizon, blocks, folded, purged)
+
+
+def _horizon(lake: Lake, tx: Transaction, table: TableRecord, last: int) -> int:
+    retention = int(table.config.retention.total_seconds() * 1e6)
+    limit = lake._clock() - max(retention, NEVER_WITHIN)
+    newest = commits.snapshot_at_time(tx, limit)
+    if newest is None:
+        return table.horizon
+    pin = activity.oldest_pin(tx, now())
+    return max(table.horizon, min(newest, last, last if pin is None else pin))
+
+
+def _forget_table(tx: Transaction, table_id: int, time: int) -> None:
+    """A dropped table that no retained snapshot shows any more."""
+    layout.end_live_blocks(tx, table_id, 0)
+    layout.drop_ended_blocks(tx, table_id, 0, time)
+    inline.drop(tx, table_id)
+    definitions.remove_table(tx, table_id)
+
+
+def _exists(lake: Lake, table_id: int) -> bool:
+    with lake.catalog.read() as r:
+        return definitions.read_table(r, table_id) is not None

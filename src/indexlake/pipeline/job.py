@@ -1,0 +1,173 @@
+"""The frame of a job: a lease so that work is not done twice, a heartbeat, progress, and fencing at the commit.
+
+Leases save work; correctness comes from what each job checks inside its own commit.  A lease whose owner has died
+is taken over: at once when the owner was a process of this host, otherwise after a few missed beats.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import threading
+import uuid
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from indexlake.catalog import activity
+from indexlake.catalog.activity import JobRecord
+from indexlake.catalog.driver import Transaction
+from indexlake.commit.section import now
+from indexlake.errors import JobError
+
+if TYPE_CHECKING:
+    from indexlake.lake import Lake
+
+log = logging.getLogger("indexlake")
+
+BEAT_SECONDS = 10
+DEAD_AFTER = 6 * BEAT_SECONDS * 1_000_000
+
+
+class JobBusy(JobError):
+    """Somebody alive is doing this job."""
+
+    retryable = True
+
+
+class JobStopped(JobError):
+    """The job was cancelled, or its lake is closing."""
+
+
+class LeaseLost(JobError):
+    """Another process took the job over."""
+
+    retryable = True
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    tasks_done: int = 0
+    tasks: int = 0
+    rows: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JobInfo:
+    """One line of ``lake.jobs()``."""
+
+    job_id: str
+    kind: str
+    table: str | None
+    state: str
+    owner: str
+    started_at: datetime
+    finished_at: datetime | None
+    progress: Progress
+    error: str | None
+
+
+def job_info(record: JobRecord, names: dict[int, str]) -> JobInfo:
+    def moment(time: int | None) -> datetime | None:
+        return None if time is None else datetime.fromtimestamp(time / 1e6, UTC)
+
+    started = moment(record.started_at)
+    assert started is not None
+    table = names.get(record.table_id, f"#{record.table_id}") if record.table_id is not None else None
+    return JobInfo(
+        record.job_id, record.kind, table, record.state, record.owner, started, moment(record.finished_at),
+        Progress(**json.loads(record.progress)), record.error,
+    )  # fmt: skip
+
+
+class Job:
+    """One run of a job.  A context manager: leaving it records how it ended."""
+
+    def __init__(self, lake: Lake, kind: str, table_id: int, scope: str = "", stop: threading.Event | None = None):
+        self.lake = lake
+        self.kind = kind
+        self.table_id = table_id
+        self.scope = scope
+        self.job_id = uuid.uuid4().hex
+        self.progress = Progress()
+        self._stop = stop
+
+    def __enter__(self) -> Job:
+        owner = f"{socket.gethostname()}:{os.getpid()}"
+        started = now()
+        with self.lake.catalog.transaction() as tx:
+            holder = activity.running_job(tx, self.table_id, self.kind, self.scope)
+            if holder is not None:
+                if _alive(holder, started):
+                    raise JobBusy(
+                        f"{self.kind} of this table is running already, by {holder.owner}. Wait for it.",
+                        job=holder.job_id,
+                    )
+                activity.end_job(tx, holder.job_id, "lost", started, holder.progress, "its owner is gone")
+            record = JobRecord(
+                self.job_id, self.kind, self.table_id, self.scope, "running", owner, socket.gethostname(),
+                os.getpid(), started, started, None, self._text(), None,
+            )  # fmt: skip
+            activity.add_job(tx, record)
+            tx.commit()
+        self.lake._maintenance.watch(self)
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        self.lake._maintenance.unwatch(self)
+        state, text = "done", None
+        if isinstance(error, JobStopped):
+            state, text = "cancelled", str(error)
+        elif error is not None:
+            state, text = "failed", f"{type(error).__name__}: {error}"
+            log.warning("%s of table %s failed: %s", self.kind, self.table_id, text)
+        try:
+            with self.lake.catalog.transaction() as tx:
+                activity.end_job(tx, self.job_id, state, now(), self._text(), text)
+                tx.commit()
+        except Exception as later:  # the job's own outcome matters more; the lease lapses by itself
+            log.warning("the end of %s could not be recorded: %s", self.kind, later)
+
+    def add(self, *, rows: int = 0, size: int = 0, tasks: int = 1) -> None:
+        done = self.progress.tasks_done + tasks
+        self.progress = replace(
+            self.progress,
+            tasks_done=done,
+            tasks=max(done, self.progress.tasks),
+            rows=self.progress.rows + rows,
+            bytes=self.progress.bytes + size,
+        )
+
+    def beat(self, tx: Transaction) -> None:
+        activity.beat_job(tx, self.job_id, now(), self._text())
+
+    def fence(self, tx: Transaction) -> None:
+        """Inside the commit: this run still holds the lease."""
+        if not activity.is_running(tx, self.job_id):
+            raise LeaseLost(f"{self.kind} was taken over by another process; its work is dropped.", job=self.job_id)
+
+    def check(self) -> None:
+        """Between steps: stop if asked to."""
+        if self._stop is not None and self._stop.is_set():
+            raise JobStopped(f"{self.kind} was stopped before its next step; nothing is lost.", job=self.job_id)
+
+    def _text(self) -> str:
+        p = self.progress
+        return json.dumps({"tasks_done": p.tasks_done, "tasks": p.tasks, "rows": p.rows, "bytes": p.bytes})
+
+
+def _alive(job: JobRecord, time: int) -> bool:
+    if time - job.heartbeat_at > DEAD_AFTER:
+        return False
+    if job.host != socket.gethostname():
+        return True
+    try:
+        os.kill(job.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

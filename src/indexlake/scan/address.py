@@ -1,0 +1,51 @@
+"""The address book: where each row lies, streamed out of the block index rather than kept per row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from indexlake.scan.execute import pieces
+from indexlake.scan.plan import plan_scan
+from indexlake.scan.scan import bind_predicate
+from indexlake.schema import ROW_ID
+
+if TYPE_CHECKING:
+    from indexlake.table import Table
+
+ADDRESS_SCHEMA = pa.schema(
+    [
+        pa.field(ROW_ID, pa.int64(), False),
+        pa.field("location", pa.string(), False),
+        pa.field("deleted", pa.bool_(), False),
+    ]
+)
+
+
+def addresses(
+    table: Table, where: str | None, params: Mapping[str, Any] | Sequence[Any] | None
+) -> Iterator[pa.RecordBatch]:
+    """Live rows of the snapshot; a row that is gone has no address, so ``deleted`` is false throughout."""
+    lake = table._lake
+    with table._reading(None) as (r, state, snapshot):
+        schema = state.current if snapshot == state.at else state.schema.at(snapshot)
+        predicate = None if where is None else bind_predicate(where, schema, params)
+        needed = tuple(f for f in schema.fields if predicate is not None and f.name in predicate.columns)
+        plan = plan_scan(
+            r, state, snapshot, lake._files, predicate=predicate, columns=needed, newest=snapshot == state.at,
+            writes=table._own_writes(),
+        )  # fmt: skip
+    for piece in pieces(plan, lake._files, lake._scan_threads, (), row_id=True):
+        ids = piece.batch.column(ROW_ID)
+        record = state.blocks.record(piece.file_id) if piece.kind == "block" else None
+        if record is None:
+            places = ["inline" if piece.kind in ("hot", "own") else piece.kind] * len(ids)
+        else:
+            reader = lake._files.reader(record, state.schema.at(record.schema_snapshot).file)
+            positions = state.row_ids(record).positions_of(ids.to_numpy())
+            places = [f"{record.format}:{record.path}:{reader.location(p)}" for p in positions.tolist()]
+        yield pa.RecordBatch.from_arrays(
+            [ids, pa.array(places, pa.string()), pa.array([False] * len(ids))], schema=ADDRESS_SCHEMA
+        )

@@ -1,0 +1,254 @@
+"""Runs a scan plan in this process: blocks in parallel with bounded prefetch, then the hot rows.
+
+``read_task`` is the one piece of code that turns a block task into rows, wherever it runs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from queue import Full, Queue, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexlake.blocks.delete_vector import positions_from_bytes
+from indexlake.scan.plan import BlockTask, ScanPlan
+from indexlake.schema import END, ROW_ID, VERSION, Field, TableSchema
+
+if TYPE_CHECKING:
+    from indexlake.blocks.open_files import OpenFiles
+    from indexlake.expr import Bound
+
+BATCH_ROWS = 65_536
+PREFETCH_BATCHES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows from one source.  Columns are named as users name them, followed by the row id where it was asked for."""
+
+    kind: str  # "hot" | "own" | "block" | "history" | "own block"
+    file_id: int
+    batch: pa.RecordBatch
+    begins: Any = None  # hot rows only: the snapshot in which each began
+
+
+def read_task(
+    task: BlockTask,
+    files: OpenFiles,
+    fields: Sequence[Field],
+    predicate: Bound | None,
+    *,
+    row_id: bool,
+    hidden: npt.NDArray[np.int64] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The visible rows of a block that satisfy the predicate, with exactly the columns asked for."""
+    positions = _positions(task)
+    if positions is not None and not len(positions):
+        return
+    in_file = {f.field_id for f in task.fields}
+    pushed = predicate
+    if predicate is not None:
+        names = TableSchema(task.fields)
+        needed = [names.by_name.get(c.lower()) for c in predicate.columns if c != ROW_ID]
+        if None in needed:
+            pushed = None  # the file lacks a column: evaluate after filling it in
+    has_versions, history = task.versions_up_to is not None, task.kind == "history"
+    columns = [f.column for f in fields if f.field_id in in_file]
+    extra: list[str] = []
+    if predicate is not None and pushed is None:
+        extra = [f.column for f in task.fields if f.name in predicate.columns and f.column not in columns]
+    hidden_columns = []
+    if row_id or hidden is not None or (pushed is None and predicate is not None and ROW_ID in predicate.columns):
+        hidden_columns.append(ROW_ID)
+    if has_versions:
+        hidden_columns.append(VERSION)
+    if history:
+        hidden_columns.append(END)
+    schema = TableSchema(task.fields)
+    file_schema = schema.history_file if history else schema.file
+    reader = files.reader_of(task.path, task.format, task.size, task.checksum, file_schema)
+    bound = pushed.renamed({f.name: f.column for f in task.fields} | {ROW_ID: ROW_ID}) if pushed is not None else None
+    asked = [*columns, *extra, *hidden_columns] or [ROW_ID]
+    for found in reader.read(asked, positions, bound, BATCH_ROWS):
+        batch = found
+        keep = _visible(batch, task, hidden)
+        if keep is not None:
+            batch = batch.filter(keep)
+        if not batch.num_rows:
+            continue
+        rows = _dressed(batch, fields, task, row_id=row_id)
+        if predicate is not None and pushed is None:
+            dressed = _dressed(batch, _fields_of(predicate, fields, task), task, row_id=True)
+            rows = rows.filter(predicate.mask(dressed))
+            if not rows.num_rows:
+                continue
+        yield rows
+
+
+def _fields_of(predicate: Bound, fields: Sequence[Field], task: BlockTask) -> list[Field]:
+    """The fields that the predicate names, in the file or not."""
+    known = {f.name: f for f in (*task.fields, *fields)}
+    return [known[name] for name in predicate.columns if name != ROW_ID]
+
+
+def _positions(task: BlockTask) -> npt.NDArray[np.uint64] | None:
+    if task.deleted is None:
+        return task.only
+    gone = np.frombuffer(positions_from_bytes(task.deleted).to_array(), np.uint32)
+    if task.only is not None:
+        return task.only[~np.isin(task.only, gone.astype(np.uint64))]
+    live = np.ones(task.record_count, np.bool_)
+    live[gone] = False
+    return np.flatnonzero(live).astype(np.uint64)
+
+
+def _visible(batch: pa.RecordBatch, task: BlockTask, hidden: npt.NDArray[np.int64] | None) -> Any:
+    keep: Any = None
+    if task.versions_up_to is not None:
+        versions = pc.fill_null(batch.column(VERSION), task.begin_snapshot)
+        keep = pc.less_equal(versions, task.versions_up_to)
+        if task.kind == "history":
+            keep = pc.and_(keep, pc.greater(batch.column(END), task.versions_up_to))
+    if hidden is not None and task.kind != "own block":
+        own = pa.array(~np.isin(batch.column(ROW_ID).to_numpy(), hidden))
+        keep = own if keep is None else pc.and_(keep, own)
+    return keep
+
+
+def _dressed(batch: pa.RecordBatch, fields: Sequence[Field], task: BlockTask, *, row_id: bool) -> pa.RecordBatch:
+    """User-facing names; columns younger than the file take their default."""
+    here = set(batch.schema.names)
+    arrays, shown = [], []
+    for f in fields:
+        if f.column in here:
+            arrays.append(batch.column(f.column))
+        else:
+            default = f.codec.decode([f.default])
+            arrays.append(pa.repeat(default[0], batch.num_rows) if batch.num_rows else default.slice(0, 0))
+        shown.append(f.arrow())
+    if row_id:
+        arrays.append(batch.column(ROW_ID))
+        shown.append(pa.field(ROW_ID, pa.int64(), False))
+    if not shown:
+        return pa.RecordBatch.from_arrays([batch.column(0)], ["_"])
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(shown))
+
+
+def hot_pieces(plan: ScanPlan, fields: Sequence[Field], *, row_id: bool) -> Iterator[Piece]:
+    """Hot rows, the transaction's own last."""
+    for batch in plan.hot.batches():
+        names = [*(f.name for f in plan.hot.fields), ROW_ID]
+        shown = pa.RecordBatch.from_arrays(batch.columns[: len(names)], names)
+        begins = batch.column(VERSION)
+        if plan.predicate is not None:
+            mask = plan.predicate.mask(shown)
+            shown, begins = shown.filter(mask), begins.filter(mask)
+        if not shown.num_rows:
+            continue
+        own = begins.null_count == len(begins)
+        arrays = [shown.column(f.name) for f in fields]
+        schema = [f.arrow() for f in fields]
+        if row_id:
+            arrays.append(shown.column(ROW_ID))
+            schema.append(pa.field(ROW_ID, pa.int64(), False))
+        if not schema:
+            arrays, schema = [shown.column(ROW_ID)], [pa.field("_", pa.int64())]
+        result = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(schema))
+        yield Piece("own" if own else "hot", 0, result, begins)
+
+
+def pieces(
+    plan: ScanPlan, files: OpenFiles, workers: int, fields: Sequence[Field], *, row_id: bool
+) -> Iterator[Piece]:
+    """All rows of the plan: blocks in plan order, then hot rows."""
+
+    def read(task: BlockTask) -> Iterator[pa.RecordBatch]:
+        return read_task(task, files, fields, plan.predicate, row_id=row_id, hidden=plan.hidden_rows)
+
+    if workers < 2 or len(plan.tasks) < 2:
+        for task in plan.tasks:
+            for batch in read(task):
+                yield Piece(task.kind, task.file_id, batch)
+    else:
+        with _Prefetch(plan.tasks, read, workers) as ahead:
+            for task, batch in ahead:
+                yield Piece(task.kind, task.file_id, batch)
+    yield from hot_pieces(plan, fields, row_id=row_id)
+
+
+class _Stopped(Exception):
+    """The consumer went away."""
+
+
+class _Prefetch:
+    """Reads a few blocks ahead, each into a short queue: memory is bounded by blocks in flight × queue length.
+
+    The threads are this scan's own, so that a consumer that pauses holds up nobody else, and daemons, so that one
+    that never comes back does not keep the interpreter from ending.
+    """
+
+    def __init__(self, tasks: Sequence[BlockTask], read: Any, workers: int) -> None:
+        self._waiting = deque(tasks)
+        self._read = read
+        self._workers = min(workers, len(tasks))
+        self._inbox: SimpleQueue[Any] = SimpleQueue()
+        self._stop = threading.Event()
+        self._running: deque[tuple[BlockTask, Queue[Any]]] = deque()
+
+    def __enter__(self) -> _Prefetch:
+        for n in range(self._workers):
+            threading.Thread(target=self._work, name=f"indexlake-scan-{n}", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for _n in range(self._workers):
+            self._inbox.put(None)
+
+    def __iter__(self) -> Iterator[tuple[BlockTask, pa.RecordBatch]]:
+        while self._waiting or self._running:
+            while self._waiting and len(self._running) <= self._workers:
+                task = self._waiting.popleft()
+                queue: Queue[Any] = Queue(PREFETCH_BATCHES)
+                self._running.append((task, queue))
+                self._inbox.put((task, queue))
+            task, queue = self._running.popleft()
+            while (item := queue.get()) is not None:
+                if isinstance(item, BaseException):
+                    raise item
+                yield task, item
+
+    def _work(self) -> None:
+        while (job := self._inbox.get()) is not None:
+            self._fill(*job)
+
+    def _fill(self, task: BlockTask, queue: Queue[Any]) -> None:
+        try:
+            for batch in self._read(task):
+                self._put(queue, batch)
+            self._put(queue, None)
+        except _Stopped:
+            pass
+        except BaseException as error:
+            try:
+                self._put(queue, error)
+            except _Stopped:
+                pass
+
+    def _put(self, queue: Queue[Any], item: Any) -> None:
+        while not self._stop.is_set():
+            try:
+                queue.put(item, timeout=0.1)
+                return
+            except Full:
+                continue
+        raise _Stopped
+
+

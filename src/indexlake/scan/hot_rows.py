@@ -1,0 +1,92 @@
+"""Hot rows of a plan: read inside the planning transaction, held as Arrow, spilled to a temporary file when many."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexlake.schema import ROW_ID, VERSION, Field, TableSchema
+
+BATCH_ROWS = 20_000
+MEMORY_BYTES = 64 << 20
+
+
+class HotRows:
+    """Batches of file columns plus the row id and, as version, the snapshot in which the row began.
+
+    Rows of the reading transaction itself come last and have a null version.
+    """
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        self.fields = tuple(fields)
+        self.count = 0
+        self._batches: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._spill: Any = None
+        self._writer: Any = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        hidden = [pa.field(ROW_ID, pa.int64(), False), pa.field(VERSION, pa.int64(), True)]
+        return pa.schema([f.arrow(f.column).with_nullable(True) for f in self.fields] + hidden)
+
+    def read(self, rows: Iterator[tuple[Any, ...]]) -> None:
+        """Take rows as the catalog gives them: (begin, row id, end, value …)."""
+        while chunk := list(islice(rows, BATCH_ROWS)):
+            columns = list(zip(*chunk, strict=True))
+            self._add(columns[3:], columns[1], columns[0])
+
+    def read_own(self, rows: Mapping[int, Sequence[Any]], schema: TableSchema) -> None:
+        """Take the buffered rows of a transaction."""
+        if not rows:
+            return
+        place = {f.field_id: n for n, f in enumerate(schema.fields)}
+        columns = [[values[place[f.field_id]] for values in rows.values()] for f in self.fields]
+        self._add(columns, list(rows), [None] * len(rows))
+
+    def _add(self, columns: Sequence[Sequence[Any]], row_ids: Sequence[int], begins: Sequence[int | None]) -> None:
+        arrays = [f.codec.decode(values) for f, values in zip(self.fields, columns, strict=True)]
+        arrays += [pa.array(row_ids, pa.int64()), pa.array(begins, pa.int64())]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        self.count += batch.num_rows
+        self._bytes += batch.nbytes
+        if self._writer is None and self._bytes > MEMORY_BYTES:
+            self._spill = tempfile.TemporaryFile(prefix="indexlake-hot-")  # noqa: SIM115 (lives as long as the plan)
+            self._writer = pa.ipc.new_stream(self._spill, self.schema)
+            for held in self._batches:
+                self._writer.write_batch(held)
+            self._batches = []
+        if self._writer is None:
+            self._batches.append(batch)
+        else:
+            self._writer.write_batch(batch)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        if self._writer is None:
+            yield from self._batches
+            return
+        self._writer.close()
+        self._spill.seek(0)
+        with pa.ipc.open_stream(self._spill) as reader:
+            yield from reader
+
+    def without(self, hidden: npt.NDArray[np.int64] | None) -> HotRows:
+        """The same rows less those with the given row ids."""
+        if hidden is None or not self.count:
+            return self
+        kept = HotRows(self.fields)
+        for batch in self.batches():
+            mask = ~np.isin(batch.column(ROW_ID).to_numpy(), hidden)
+            rest = batch.filter(pa.array(mask))
+            kept.count += rest.num_rows
+            if rest.num_rows:
+                kept._batches.append(rest)
+        return kept
+
+

@@ -1,0 +1,300 @@
+"""``Scan``: a lazy read of one table.
+
+Nothing is read before the first batch.  The snapshot is fixed at the first execution and kept: asking twice gives
+the same rows.  A scan is an Arrow stream, so DuckDB, polars, pandas and pyarrow take it as it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from indexlake.errors import ExpressionError, MissingExtraError, SchemaError
+from indexlake.scan.execute import hot_pieces, pieces, read_task
+from indexlake.scan.order import check_order, ordered
+from indexlake.scan.plan import BlockTask, ScanPlan, arrow_schema, plan_scan
+from indexlake.schema import ROW_ID, Field, TableSchema
+
+if TYPE_CHECKING:
+    from indexlake.expr import Bound
+    from indexlake.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What a scan does; prints itself."""
+
+    table: str
+    snapshot_id: int
+    where: str | None
+    blocks_total: int
+    blocks_read: int
+    rows_in_blocks: int
+    hot_rows: int
+    found_by: str
+    tasks: tuple[str, ...]
+
+    def __str__(self) -> str:
+        lines = [
+            f"scan {self.table} at snapshot {self.snapshot_id}" + (f" where {self.where}" if self.where else ""),
+            f"  blocks: {self.blocks_read} of {self.blocks_total} read, {self.rows_in_blocks:,} candidate rows, "
+            f"found by {self.found_by}",
+            *(f"    {task}" for task in self.tasks[:20]),
+        ]
+        if len(self.tasks) > 20:
+            lines.append(f"    … {len(self.tasks) - 20} more")
+        lines.append(f"  hot rows: {self.hot_rows:,}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+class Scan:
+    """Made by ``table.scan``."""
+
+    def __init__(
+        self,
+        table: Table,
+        where: str | None,
+        params: Mapping[str, Any] | Sequence[Any] | None,
+        columns: Sequence[str] | None,
+        order_by: object,
+        limit: int | None,
+        offset: int,
+        with_row_id: bool,
+        for_update: bool,
+    ) -> None:
+        for name, number in (("limit", limit), ("offset", offset)):
+            if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 0):
+                raise ExpressionError(f"{name} is a whole number of at least 0, not {number!r}.")
+        if isinstance(columns, str):
+            columns = [columns]
+        self._table = table
+        self._where, self._params = where, params
+        self._columns, self._order_by = columns, order_by
+        self._limit, self._offset = limit, offset
+        self._with_row_id, self._for_update = with_row_id, for_update
+        self._snapshot: int | None = None
+        self.started = time.monotonic()
+
+    def __repr__(self) -> str:
+        parts = [f"Scan of {self._table.name}"]
+        parts += [f"where {self._where}"] if self._where else []
+        parts += [f"columns {', '.join(self._columns)}"] if self._columns is not None else []
+        parts += [f"limit {self._limit}"] if self._limit is not None else []
+        return f"<{', '.join(parts)}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("A Scan belongs to the process that made it and cannot be pickled. Pickle its result.")
+
+    # ------------------------------------------------------------ planning
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the result."""
+        return self._output(self._table._schema_now())[1]
+
+    def _output(self, schema: TableSchema) -> tuple[list[Field], pa.Schema, bool]:
+        row_id = self._with_row_id
+        if self._columns is None:
+            fields = list(schema.fields)
+        else:
+            names = [c for c in self._columns if c != ROW_ID]
+            row_id = row_id or len(names) < len(self._columns)
+            fields = list(schema.project(names))
+            if len({f.name for f in fields}) < len(fields):
+                raise SchemaError("columns names a column twice.")
+        return fields, arrow_schema(fields, row_id=row_id), row_id
+
+    def _bind(self, schema: TableSchema) -> Bound | None:
+        if self._where is None:
+            return None
+        return bind_predicate(self._where, schema, self._params)
+
+    def _plan(self) -> tuple[ScanPlan, list[Field], pa.Schema, bool, list[tuple[str, str]]]:
+        """One read transaction: snapshot, layout and hot rows together."""
+        table = self._table
+        table._lake._check()
+        with table._reading(self._snapshot) as (r, state, snapshot):
+            newest = snapshot == state.at
+            schema = state.current if newest else state.schema.at(snapshot)
+            fields, shown, row_id = self._output(schema)
+            predicate = self._bind(schema)
+            order = check_order(self._order_by, schema)
+            needed = {f.name: f for f in fields}
+            for name in [*(predicate.columns if predicate else ()), *(c for c, _ in order)]:
+                if name != ROW_ID:
+                    needed.setdefault(name, schema.field(name))
+            plan = plan_scan(
+                r, state, snapshot, table._lake._files, predicate=predicate, columns=tuple(needed.values()),
+                newest=newest, writes=table._own_writes(),
+            )  # fmt: skip
+        self._snapshot = snapshot
+        return plan, fields, shown, row_id, order
+
+    # ------------------------------------------------------------ running
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """A stream of record batches, in bounded memory unless the rows are to be sorted without a limit."""
+        return self._run()[1]
+
+    def _run(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        plan, fields, shown, row_id, order = self._plan()
+        extra: list[Field] = []
+        names = {f.name for f in fields}
+        for column, _ in order:
+            if column != ROW_ID and column not in names:
+                extra.append(plan.schema.field(column))
+        sort_row_id = any(column == ROW_ID for column, _ in order)
+        wanted = [*fields, *extra]
+        with_id = row_id or sort_row_id or self._for_update or not wanted
+        lake = self._table._lake
+        lake._readers.add(self)
+
+        def stream() -> Iterator[pa.RecordBatch]:
+            locked: list[int] = []
+            try:
+                rows = self._rows(plan, wanted, with_id)
+                if order:
+                    inner = arrow_schema(wanted, row_id=with_id)
+                    most = None if self._limit is None else self._limit + self._offset
+                    rows = ordered(rows, inner, order, most)
+                for batch in _window(rows, self._offset, self._limit):
+                    if self._for_update:
+                        locked += batch.column(ROW_ID).to_pylist()
+                    yield batch.select(shown.names) if batch.schema.names != shown.names else batch
+            finally:
+                lake._readers.discard(self)
+                if locked:
+                    self._table._lock_rows(locked)
+
+        return shown, stream()
+
+    def _rows(self, plan: ScanPlan, fields: list[Field], row_id: bool) -> Iterator[pa.RecordBatch]:
+        lake = self._table._lake
+        for piece in pieces(plan, lake._files, lake._scan_threads, fields, row_id=row_id):
+            yield piece.batch
+
+    def to_arrow(self) -> pa.Table:
+        """The whole result in memory."""
+        schema, batches = self._run()
+        return pa.Table.from_batches(list(batches), schema)
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        return self.to_arrow().to_pylist()
+
+    def to_pandas(self) -> Any:
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        try:
+            import polars
+        except ImportError as error:
+            raise MissingExtraError("to_polars needs polars: pip install polars", extra="polars") from error
+        return polars.from_arrow(self.to_arrow())
+
+    def to_duckdb(self, connection: Any = None) -> Any:
+        """A DuckDB relation over the result, in memory."""
+        try:
+            import duckdb
+        except ImportError as error:
+            raise MissingExtraError(
+                "to_duckdb needs DuckDB: pip install 'indexlake[sql]'", extra="sql"
+            ) from error
+        return (connection or duckdb.connect()).from_arrow(self.to_arrow())
+
+    def count(self) -> int:
+        """How many rows the scan gives; blocks that are wholly visible are counted by their records."""
+        plan, _, _, _, _ = self._plan()
+        lake = self._table._lake
+        total = 0
+        for task in plan.tasks:
+            if plan.predicate is None and plan.hidden_rows is None and task.versions_up_to is None:
+                total += _live_count(task)
+            else:
+                total += sum(
+                    b.num_rows
+                    for b in read_task(task, lake._files, (), plan.predicate, row_id=True, hidden=plan.hidden_rows)
+                )
+        if plan.predicate is None:
+            total += plan.hot.count
+        else:
+            total += sum(p.batch.num_rows for p in hot_pieces(plan, (), row_id=True))
+        total = max(0, total - self._offset)
+        return total if self._limit is None else min(total, self._limit)
+
+    def explain(self) -> Explanation:
+        """Which blocks are read and why; runs the planning, reads no block."""
+        plan, *_ = self._plan()
+        tasks = []
+        rows = 0
+        for task in plan.tasks:
+            live = len(task.only) if task.only is not None else _live_count(task)
+            rows += live
+            tasks.append(f"{task.format} {task.path}: {live:,} of {task.record_count:,} rows")
+        return Explanation(
+            plan.table, plan.snapshot, self._where, plan.notes.get("blocks", 0), len(plan.tasks), rows,
+            plan.hot.count, plan.notes.get("found by", "statistics"), tuple(tasks),
+        )  # fmt: skip
+
+    # ------------------------------------------------------------ the Arrow PyCapsule interface
+
+    def __arrow_c_schema__(self) -> Any:
+        return self.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        lazy = _FirstBatch(self)
+        reader = pa.RecordBatchReader.from_batches(self.schema, lazy)
+        return reader.__arrow_c_stream__(requested_schema)
+
+
+class _FirstBatch:
+    """Begins the scan only when a batch is asked for."""
+
+    def __init__(self, scan: Scan) -> None:
+        self._scan = scan
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        yield from self._scan.to_batches()
+
+
+def bind_predicate(where: str, schema: TableSchema, params: Mapping[str, Any] | Sequence[Any] | None) -> Bound:
+    from indexlake.expr import compile
+
+    if not isinstance(where, str):
+        raise ExpressionError(f"A predicate is SQL text, not {type(where).__name__}. Write for example \"id = $id\".")
+    bound = compile(where, schema.arrow_with_row_id, params)
+    if not pa.types.is_boolean(bound.type) and not pa.types.is_null(bound.type):
+        raise ExpressionError(f"{where!r} is of type {bound.type}; a predicate is true or false.", text=where)
+    return bound
+
+
+def _live_count(task: BlockTask) -> int:
+    from indexlake.blocks.delete_vector import positions_from_bytes
+
+    dead = len(positions_from_bytes(task.deleted)) if task.deleted is not None else 0
+    return task.record_count - dead
+
+
+def _window(batches: Iterator[pa.RecordBatch], offset: int, limit: int | None) -> Iterator[pa.RecordBatch]:
+    if limit == 0:
+        return
+    left = limit
+    for found in batches:
+        batch = found
+        if offset:
+            skipped = min(offset, batch.num_rows)
+            batch = batch.slice(skipped)
+            offset -= skipped
+        if not batch.num_rows:
+            continue
+        if left is not None:
+            batch = batch.slice(0, left)
+            left -= batch.num_rows
+        yield batch
+        if left == 0:
+            return

@@ -1,0 +1,229 @@
+"""Table schemas: columns with field ids, defaults and a primary key.
+
+A column is named ``f<field_id>`` in the inline table and in files, so its user-facing name is metadata only.
+A schema is immutable; ``TableSchema.at(snapshot)`` gives the columns that existed then.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from indexlake.errors import ConstraintError, SchemaError
+from indexlake.types import Codec, SqlValue, check_supported, codec_for
+
+ROW_ID = "_indexlake_row_id"
+VERSION = "_indexlake_snapshot"
+END = "_indexlake_end"
+RESERVED_PREFIX = "_indexlake_"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One column.  ``default`` is the encoded value that rows take which do not name the column."""
+
+    field_id: int
+    name: str
+    type: pa.DataType
+    nullable: bool
+    default: SqlValue = None
+    metadata: Mapping[bytes, bytes] | None = None
+    begin_snapshot: int = 0
+    end_snapshot: int | None = None
+
+    @property
+    def column(self) -> str:
+        return f"f{self.field_id}"
+
+    @property
+    def codec(self) -> Codec:
+        return codec_for(self.type)
+
+    def arrow(self, name: str | None = None) -> pa.Field:
+        return pa.field(name or self.name, self.type, self.nullable, self.metadata)
+
+
+class TableSchema:
+    """The columns of a table at one snapshot, with lookups by name and the derived Arrow schemas."""
+
+    def __init__(self, fields: Sequence[Field], primary_key: Sequence[int] = ()) -> None:
+        self.fields = tuple(fields)
+        self.primary_key = tuple(primary_key)
+        self.by_name = {f.name.lower(): f for f in self.fields}
+        self.by_id = {f.field_id: f for f in self.fields}
+
+    def __repr__(self) -> str:
+        return f"TableSchema({', '.join(f'{f.name} {f.type}' for f in self.fields)})"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, TableSchema)
+            and self.fields == other.fields
+            and self.primary_key == other.primary_key
+        )
+
+    def __hash__(self) -> int:
+        return hash((tuple(f.field_id for f in self.fields), self.primary_key))
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """What users see."""
+        return pa.schema([f.arrow() for f in self.fields])
+
+    @cached_property
+    def arrow_with_row_id(self) -> pa.Schema:
+        """What predicates may name."""
+        return self.arrow.append(pa.field(ROW_ID, pa.int64(), False))
+
+    @cached_property
+    def file(self) -> pa.Schema:
+        """What a data block holds."""
+        hidden = [pa.field(ROW_ID, pa.int64(), False), pa.field(VERSION, pa.int64(), True)]
+        return pa.schema([f.arrow(f.column) for f in self.fields] + hidden)
+
+    @cached_property
+    def history_file(self) -> pa.Schema:
+        """What a history block holds."""
+        return self.file.append(pa.field(END, pa.int64(), False))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f.name for f in self.fields)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(f.column for f in self.fields)
+
+    @cached_property
+    def column_of(self) -> dict[str, str]:
+        """User-facing name to file column, the row id included."""
+        return {f.name: f.column for f in self.fields} | {ROW_ID: ROW_ID}
+
+    @cached_property
+    def codecs(self) -> tuple[Codec, ...]:
+        return tuple(f.codec for f in self.fields)
+
+    @cached_property
+    def column_codecs(self) -> dict[str, Codec]:
+        return {f.column: f.codec for f in self.fields} | {ROW_ID: codec_for(pa.int64())}
+
+    @cached_property
+    def key_fields(self) -> tuple[Field, ...]:
+        return tuple(self.by_id[i] for i in self.primary_key)
+
+    @cached_property
+    def key_places(self) -> tuple[int, ...]:
+        """Where the key columns stand in a row tuple."""
+        place = {f.field_id: i for i, f in enumerate(self.fields)}
+        return tuple(place[i] for i in self.primary_key)
+
+    @cached_property
+    def key_codecs(self) -> tuple[Codec, ...]:
+        return tuple(f.codec for f in self.key_fields)
+
+    @cached_property
+    def place_of(self) -> dict[str, int]:
+        return {f.name.lower(): i for i, f in enumerate(self.fields)}
+
+    def field(self, name: str) -> Field:
+        """The column of that name, in any case; an error that suggests the closest one otherwise."""
+        found = self.by_name.get(name.lower()) if isinstance(name, str) else None
+        if found is None:
+            raise unknown_column(name, self.names)
+        return found
+
+    def at(self, snapshot: int) -> TableSchema:
+        if all(
+            f.begin_snapshot <= snapshot and (f.end_snapshot is None or f.end_snapshot > snapshot)
+            for f in self.fields
+        ):
+            return self
+        fields = [
+            f
+            for f in self.fields
+            if f.begin_snapshot <= snapshot and (f.end_snapshot is None or f.end_snapshot > snapshot)
+        ]
+        return TableSchema(fields, self.primary_key)
+
+    def project(self, columns: Iterable[str]) -> tuple[Field, ...]:
+        return tuple(self.field(name) for name in columns)
+
+
+def unknown_column(name: object, names: Sequence[str]) -> SchemaError:
+    close = get_close_matches(str(name), names, 1)
+    hint = f" Did you mean {close[0]!r}?" if close else f" The columns are {', '.join(names) or 'none'}."
+    return SchemaError(f"There is no column {name!r}.{hint}", column=str(name))
+
+
+def check_columns(schema: pa.Schema) -> None:
+    """Refuse schemas that no table can have, naming the column that is wrong."""
+    if len(schema) == 0:
+        raise SchemaError("A table needs at least one column.")
+    seen: dict[str, str] = {}
+    for f in schema:
+        if not f.name or "\x00" in f.name:
+            raise SchemaError(
+                f"{f.name!r} is not a column name: it is empty or holds a NUL character.", column=f.name
+            )
+        if f.name.lower().startswith(RESERVED_PREFIX):
+            raise SchemaError(
+                f"Column {f.name!r}: names that begin with {RESERVED_PREFIX!r} are reserved. Rename the column.",
+                column=f.name,
+            )
+        if f.name.lower() in seen:
+            raise SchemaError(
+                f"Columns {seen[f.name.lower()]!r} and {f.name!r} differ in nothing but case. Rename one.",
+                column=f.name,
+            )
+        seen[f.name.lower()] = f.name
+        check_supported(f.type, f.name)
+
+
+def check_primary_key(schema: pa.Schema, primary_key: Sequence[str]) -> list[str]:
+    """The key's columns as the schema spells them."""
+    names = {name.lower(): name for name in schema.names}
+    key: list[str] = []
+    for wanted in primary_key:
+        name = names.get(wanted.lower()) if isinstance(wanted, str) else None
+        if name is None:
+            raise unknown_column(wanted, schema.names)
+        if name in key:
+            raise SchemaError(f"The primary key names column {name!r} twice.", column=name)
+        if not codec_for(schema.field(name).type).ordered:
+            raise SchemaError(
+                f"Column {name!r} of type {schema.field(name).type} has no order, so it cannot be part of a "
+                "primary key. Use a scalar column.",
+                column=name,
+            )
+        key.append(name)
+    return key
+
+
+def encode_default(field_name: str, codec: Codec, value: Any) -> SqlValue:
+    try:
+        return codec.encode_one(value)
+    except ConstraintError as error:
+        raise SchemaError(f"The default of column {field_name!r} does not fit: {error}", column=field_name) from error
+
+
+def default_to_text(value: SqlValue) -> str | None:
+    if value is None:
+        return None
+    return json.dumps(value if isinstance(value, int) else base64.b64encode(value).decode())
+
+
+def default_from_text(text: str | None) -> SqlValue:
+    if text is None:
+        return None
+    value = json.loads(text)
+    return value if isinstance(value, int) else base64.b64decode(value)

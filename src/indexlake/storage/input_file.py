@@ -1,0 +1,126 @@
+"""Reading a file: by position, verified, from any thread; and with a cursor, for libraries that want a file.
+
+With checksums, no byte is returned before its chunk has been compared: a chunk of a local file is hashed when
+it is first touched, ranges of a remote file are widened to whole chunks.  Without checksums the bytes come as
+they are.  Local files are memory maps, and what is read are slices of them; so a file must not be cut
+short while it is open.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from indexlake.storage.failure import failure
+
+
+class Source(Protocol):
+    """The bytes of one file.  Safe for any number of threads."""
+
+    path: str
+    size: int
+    bytes_read: int
+
+    def read_at(self, offset: int, length: int) -> memoryview:
+        """The bytes in [offset, offset + length), which lie inside the file, verified."""
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
+        """Several (offset, length) at once."""
+
+
+class InputFile(io.RawIOBase):
+    """An open file.  `read_at` and `read_ranges` may be called by many threads; the cursor belongs to one."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__()
+        self._source = source
+        self._position = 0
+
+    @property
+    def path(self) -> str:
+        return self._source.path
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes taken from the store so far: whole chunks, each counted once for a local file."""
+        return self._source.bytes_read
+
+    def size(self) -> int:
+        return self._source.size
+
+    def duplicate(self) -> InputFile:
+        """Another cursor on the same open file."""
+        return InputFile(self._source)
+
+    def read_at(self, offset: int, length: int) -> memoryview:
+        """The bytes in [offset, offset + length), fewer only at the end of the file."""
+        size = self._source.size
+        if offset < 0 or length < 0:
+            raise ValueError(f"read of {length} bytes at {offset} of {self.path!r}")
+        if offset + length > size:
+            offset = min(offset, size)
+            length = size - offset
+        if length == 0:
+            return memoryview(b"")
+        try:
+            return self._source.read_at(offset, length)
+        except OSError as error:
+            raise failure("read", self.path, error) from error
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
+        """Several (offset, length) at once, in parallel where that helps; each must lie inside the file."""
+        for offset, length in ranges:
+            if offset < 0 or length < 0 or offset + length > self._source.size:
+                raise ValueError(
+                    f"read of {length} bytes at {offset} of {self.path!r}, {self.size()} bytes long"
+                )
+        return self._source.read_ranges(ranges)
+
+    def verify(self) -> None:
+        """Compare the whole file with its checksums."""
+        step = 16 * 1024 * 1024
+        for offset in range(0, self._source.size, step):
+            self.read_at(offset, step)
+
+    # What pyarrow and other readers of files call.
+
+    def read_buffer(self, size: int = -1) -> memoryview:
+        """Like `read`, without a copy where the bytes are mapped."""
+        if size is None or size < 0:
+            size = max(self._source.size - self._position, 0)
+        data = self.read_at(self._position, size)
+        self._position += len(data)
+        return data
+
+    def read(self, size: int = -1) -> bytes:
+        return bytes(self.read_buffer(size))
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def readinto(self, buffer: Any) -> int:
+        target = memoryview(buffer).cast("B")
+        data = self.read_buffer(len(target))
+        target[: len(data)] = data
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = (0, self._position, self._source.size)[whence]
+        if base + offset < 0:
+            raise ValueError(f"seek to {base + offset} in {self.path!r}")
+        self._position = base + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return f"InputFile({self.path!r}, {self.size()} bytes)"

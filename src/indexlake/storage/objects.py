@@ -1,0 +1,251 @@
+"""Object storage through OpenDAL: S3-compatible stores, and memory.
+
+An object is collected locally (in memory up to 8 MiB, then in a temporary file) and sent when it is closed,
+large ones in parts: until the last request succeeds nothing is visible.  OpenDAL's retry layer repeats
+requests that failed with a status or connection error it knows to be temporary, with back-off and jitter.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+from indexlake import faults
+from indexlake.blocks.checksum import ChecksumBuilder, Checksums
+from indexlake.errors import IndexLakeError, NotFoundError
+from indexlake.storage.failure import damaged, missing, translated, wrong_size
+from indexlake.storage.input_file import Source
+from indexlake.storage.output_file import Sink
+from indexlake.storage.path import FileInfo
+
+PART_SIZE = 8 * 1024 * 1024
+PARALLEL_REQUESTS = 8
+_WHOLE_FILE = 1024 * 1024
+_CACHED_CHUNKS = 16
+
+
+def s3_operator(bucket: str, prefix: str, options: Mapping[str, str]) -> Any:
+    """An OpenDAL operator; `options` are those of OpenDAL's S3 service."""
+    settings = {"region": "us-east-1", **options}
+    if "access_key_id" in options:  # do not look for others in files, or wait for a metadata server
+        settings = {"disable_config_load": "true", "disable_ec2_metadata": "true", **settings}
+    return _operator("s3", bucket=bucket, root=f"/{prefix}", **settings)
+
+
+def memory_operator() -> Any:
+    return _operator("memory")
+
+
+def _operator(service: str, **settings: str) -> Any:
+    import opendal
+    from opendal.layers import RetryLayer, TimeoutLayer
+
+    with translated("open", service):
+        operator = opendal.Operator(service, **settings)
+    return operator.layer(TimeoutLayer(timeout=60.0, io_timeout=60.0)).layer(
+        RetryLayer(max_times=6, factor=2.0, jitter=True, min_delay=0.05, max_delay=5.0)
+    )
+
+
+class ObjectBackend:
+    """Objects below one prefix of one store."""
+
+    def __init__(self, operator: Any) -> None:
+        self._operator = operator
+        self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    def create(self, path: str, overwrite: bool) -> Sink:
+        return _ObjectSink(self._operator, path, overwrite)
+
+    def open(self, path: str, checksums: Checksums | None) -> Source:
+        size = self._operator.stat(path).content_length
+        if checksums is not None and size != checksums.size:
+            raise wrong_size(path, checksums.size, size)
+        return _RangedSource(self, path, size, checksums)
+
+    def delete(self, path: str) -> None:
+        self._operator.delete(path)
+
+    def exists(self, path: str) -> bool:
+        return bool(self._operator.exists(path))
+
+    def remove_dir_all(self, path: str) -> None:
+        self._operator.remove_all(f"{path}/")
+
+    def list(self, prefix: str) -> Iterator[FileInfo]:
+        for entry in self._operator.list(f"{prefix}/", recursive=True):
+            found = entry.metadata
+            if found.is_file:
+                yield FileInfo(entry.path, found.content_length, found.last_modified)
+
+    def read(self, path: str, offset: int, length: int) -> bytes:
+        faults.step("storage.read")
+        return bytes(
+            self._operator.read(
+                path, offset=offset, size=length, chunk=PART_SIZE // 2, concurrent=PARALLEL_REQUESTS // 2
+            )
+        )
+
+    def pool(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(PARALLEL_REQUESTS, thread_name_prefix="indexlake-storage")
+            return self._pool
+
+
+class _ObjectSink:
+    def __init__(self, operator: Any, path: str, overwrite: bool) -> None:
+        self._operator = operator
+        self._path = path
+        self._spool: Any = tempfile.SpooledTemporaryFile(PART_SIZE)  # noqa: SIM115
+        self._named: str | None = None
+        conditional = not overwrite and operator.capability().write_with_if_not_exists
+        self._condition = {"if_not_exists": True} if conditional else {}
+
+    def write(self, data: Any) -> None:
+        self._spool.write(data)
+
+    def local_path(self) -> str:
+        if self._named is None:
+            descriptor, self._named = tempfile.mkstemp(prefix="indexlake-", suffix=".upload")
+            os.close(descriptor)
+        return self._named
+
+    def publish(self, checksums: Checksums) -> None:
+        if self._named is not None:
+            self._spool.close()
+            self._spool = open(self._named, "rb")  # noqa: SIM115
+        self._spool.seek(0)
+        try:
+            self._send(checksums.size)
+        except Exception as error:
+            # When the answer to a successful request is lost, its repetition finds our own object in the way.
+            if type(error).__name__ != "ConditionNotMatch" or not self._is_there(checksums):
+                raise
+        self.discard()
+
+    def discard(self) -> None:
+        self._spool.close()
+        if self._named is not None:
+            named, self._named = self._named, None
+            with suppress(FileNotFoundError):
+                os.unlink(named)
+
+    def _send(self, size: int) -> None:
+        if size <= PART_SIZE:
+            self._operator.write(self._path, self._spool.read(), **self._condition)
+            return
+        # Dropped without close(), the writer sends no completion and the object does not appear.
+        writer = self._operator.open(
+            self._path, "wb", chunk=PART_SIZE, concurrent=PARALLEL_REQUESTS // 2, **self._condition
+        )
+        while piece := self._spool.read(PART_SIZE):
+            faults.step("storage.write")
+            writer.write(piece)
+        writer.close()
+
+    def _is_there(self, checksums: Checksums) -> bool:
+        if self._operator.stat(self._path).content_length != checksums.size:
+            return False
+        builder = ChecksumBuilder(checksums.chunk_size)
+        for offset in range(0, checksums.size, PART_SIZE):
+            length = min(PART_SIZE, checksums.size - offset)
+            builder.update(self._operator.read(self._path, offset=offset, size=length))
+        return builder.finish() == checksums
+
+
+class _RangedSource:
+    """An object read by ranges of whole chunks.  Small objects are fetched whole, once."""
+
+    def __init__(self, backend: ObjectBackend, path: str, size: int, checksums: Checksums | None) -> None:
+        self.path = path
+        self.size = size
+        self.bytes_read = 0
+        self._backend = backend
+        self._checksums = checksums
+        self._whole: memoryview | None = None
+        self._cache: OrderedDict[int, memoryview] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read_at(self, offset: int, length: int) -> memoryview:
+        if self._whole is None and self.size <= _WHOLE_FILE:
+            self._whole = self._fetch(0, self.size)
+        if self._whole is not None:
+            return self._whole[offset : offset + length]
+        if self._checksums is None:
+            return self._fetch(offset, length)
+        return self._read_chunks(offset, length, self._checksums.chunk_size)
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
+        if len(ranges) < 2 or self.size <= _WHOLE_FILE:
+            return [self.read_at(offset, length) for offset, length in ranges]
+        return list(self._backend.pool().map(lambda wanted: self.read_at(*wanted), ranges))
+
+    def _read_chunks(self, offset: int, length: int, size: int) -> memoryview:
+        """Widen the range to chunks, take those at its edges from the cache, fetch the rest at once."""
+        first, last = offset // size, (offset + length - 1) // size
+        head: list[memoryview] = []
+        tail: list[memoryview] = []
+        low, high = first, last
+        while low <= high and (chunk := self._cached(low)) is not None:
+            head.append(chunk)
+            low += 1
+        while high >= low and (chunk := self._cached(high)) is not None:
+            tail.append(chunk)
+            high -= 1
+        middle = []
+        if low <= high:
+            data = self._fetch(low * size, min((high + 1) * size, self.size) - low * size)
+            middle.append(data)
+            self._remember(low, data[:size])
+            self._remember(high, data[(high - low) * size :])
+        pieces = head + middle + tail[::-1]
+        joined = pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
+        start = offset - first * size
+        return joined[start : start + length]
+
+    def _fetch(self, offset: int, length: int) -> memoryview:
+        """Read from the store and verify; `offset` is at the start of a chunk if there are checksums."""
+        try:
+            with translated("read", self.path):
+                data = memoryview(self._backend.read(self.path, offset, length))
+        except NotFoundError as error:
+            raise (missing(self.path) if self._checksums else error) from error
+        except IndexLakeError as error:
+            if self._checksums and getattr(error, "kind", None) == "RangeNotSatisfied":
+                raise wrong_size(self.path, self.size, self._backend_size()) from error
+            raise
+        with self._lock:
+            self.bytes_read += len(data)
+        if self._checksums is not None:
+            size = self._checksums.chunk_size
+            for at in range(0, length, size):
+                if not self._checksums.matches((offset + at) // size, data[at : at + size]):
+                    raise damaged(self.path, offset + at, min(size, length - at))
+        return data
+
+    def _backend_size(self) -> int:
+        return self._backend.open(self.path, None).size
+
+    def _cached(self, index: int) -> memoryview | None:
+        with self._lock:
+            chunk = self._cache.get(index)
+            if chunk is not None:
+                self._cache.move_to_end(index)
+            return chunk
+
+    def _remember(self, index: int, chunk: memoryview) -> None:
+        with self._lock:
+            self._cache[index] = memoryview(
+                bytes(chunk)
+            )  # a copy, so that it does not keep the range it is from
+            self._cache.move_to_end(index)
+            while len(self._cache) > _CACHED_CHUNKS:
+                self._cache.popitem(last=False)

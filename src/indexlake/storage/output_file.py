@@ -1,0 +1,153 @@
+"""Writing a file: it appears whole when `close` returns; before that, and after `abort`, not at all.
+
+Checksums are computed as the bytes pass.  A file is written once: its name must be free, unless the caller
+says `overwrite`.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol
+
+from indexlake import faults
+from indexlake.blocks.checksum import ChecksumBuilder, Checksums
+from indexlake.storage.failure import translated
+
+_BUFFER_SIZE = 1024 * 1024
+
+
+class Sink(Protocol):
+    """Where the bytes wait until the file is published."""
+
+    def write(self, data: Any) -> None: ...
+
+    def local_path(self) -> str:
+        """A local file that another library fills; its contents become the file's."""
+
+    def publish(self, checksums: Checksums) -> None:
+        """Make the file durable and visible under its name, in one step."""
+
+    def discard(self) -> None:
+        """Leave nothing behind."""
+
+
+class OutputFile(io.RawIOBase):
+    """A file being written.  Leaving its `with` block closes it, or aborts it after an error."""
+
+    def __init__(self, path: str, sink: Sink) -> None:
+        super().__init__()
+        self.path = path
+        self._sink = sink
+        self._buffer = bytearray()
+        self._builder = ChecksumBuilder()
+        self._external: Checksums | None = None
+        self._checksums: Checksums | None = None
+        self._done = False
+
+    @property
+    def checksums(self) -> Checksums:
+        """Size and checksums of the whole file, once it is closed."""
+        if self._checksums is None:
+            raise ValueError(f"{self.path!r} is not written yet: its checksums are known after close()")
+        return self._checksums
+
+    def write(self, data: Any) -> int:
+        if self._done:
+            raise ValueError(f"{self.path!r} is closed")
+        view = memoryview(data).cast("B")
+        if len(self._buffer) + len(view) > _BUFFER_SIZE:
+            self._drain()
+        if len(view) > _BUFFER_SIZE:
+            self._pass_on(view)
+        else:
+            self._buffer += view
+        return len(view)
+
+    @contextmanager
+    def as_local_path(self) -> Iterator[str]:
+        """The path of a local file to fill in place of `write`, for libraries that write to paths only."""
+        if self.tell():
+            raise ValueError(f"{self.path!r} has been written to already")
+        with translated("write", self.path):
+            faults.step("storage.write")
+            path = self._sink.local_path()
+        yield path
+        with translated("write", self.path):
+            self._external = _checksums_of_file(path)
+
+    def close(self) -> None:
+        if self._done:
+            return
+        try:
+            self._drain()
+            self._done = True
+            checksums = self._external or self._builder.finish()
+            with translated("publish", self.path):
+                faults.step("storage.publish")
+                self._sink.publish(checksums)
+                faults.step("storage.published")
+            self._checksums = checksums
+        except BaseException:
+            self._done = True
+            self._discard()
+            raise
+        finally:
+            super().close()
+
+    def abort(self) -> None:
+        """Give the file up: nothing of it stays.  Harmless after `close` and when repeated."""
+        if not self._done:
+            self._done = True
+            self._discard()
+            super().close()
+
+    def tell(self) -> int:
+        return self._builder.size + len(self._buffer)
+
+    def writable(self) -> bool:
+        return True
+
+    def _drain(self) -> None:
+        if self._buffer:
+            data, self._buffer = self._buffer, bytearray()
+            self._pass_on(data)
+
+    def _pass_on(self, data: Any) -> None:
+        with translated("write", self.path):
+            faults.step("storage.write")
+            self._sink.write(data)
+        self._builder.update(data)
+
+    def _discard(self) -> None:
+        with suppress(Exception):  # the error that led here matters more; vacuum removes what stayed
+            self._sink.discard()
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_done", True):
+            warnings.warn(f"{self!r} was neither closed nor aborted", ResourceWarning, source=self)
+            self.abort()
+
+    def __repr__(self) -> str:
+        return f"OutputFile({self.path!r})"
+
+
+def _checksums_of_file(path: str) -> Checksums:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if os.fstat(descriptor).st_size == 0:
+            return Checksums.of(b"")
+        with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as mapped, memoryview(mapped) as view:
+            return Checksums.of(view)
+    finally:
+        os.close(descriptor)

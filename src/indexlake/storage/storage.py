@@ -1,0 +1,182 @@
+"""Storage: the files of one lake below one root, and the picklable description that opens it elsewhere."""
+
+from __future__ import annotations
+
+import os
+import uuid
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
+from urllib.parse import unquote, urlsplit
+
+from indexlake import faults
+from indexlake.blocks.checksum import Checksums
+from indexlake.errors import NotFoundError, StorageError
+from indexlake.storage.failure import missing, translated
+from indexlake.storage.input_file import InputFile, Source
+from indexlake.storage.local import LocalBackend
+from indexlake.storage.objects import ObjectBackend, memory_operator, s3_operator
+from indexlake.storage.output_file import OutputFile, Sink
+from indexlake.storage.path import FileInfo, check_path
+
+_PUBLIC_OPTIONS = frozenset(
+    {
+        "allow_anonymous",
+        "checksum_algorithm",
+        "default_storage_class",
+        "disable_config_load",
+        "disable_ec2_metadata",
+        "enable_virtual_host_style",
+        "endpoint",
+        "region",
+        "server_side_encryption",
+    }
+)
+
+
+class Backend(Protocol):
+    """What a kind of storage does; paths are checked, errors are translated by `Storage`."""
+
+    def create(self, path: str, overwrite: bool) -> Sink: ...
+    def open(self, path: str, checksums: Checksums | None) -> Source: ...
+    def delete(self, path: str) -> None: ...
+    def exists(self, path: str) -> bool: ...
+    def remove_dir_all(self, path: str) -> None: ...
+    def list(self, prefix: str) -> Iterator[FileInfo]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSpec:
+    """Where a storage is, without secrets: safe to print, pickle and send.  `open` adds the secrets."""
+
+    root: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    def open(self, options: Mapping[str, str] | None = None) -> Storage:
+        return Storage.open(self.root, {**dict(self.options), **(options or {})})
+
+
+class Storage:
+    """Files below one root.  Safe to share between threads; a forked child opens its own."""
+
+    def __init__(self, root: str, backend: Backend, options: Mapping[str, str]) -> None:
+        self.root = root
+        self._backend = backend
+        public = sorted((name, value) for name, value in options.items() if name in _PUBLIC_OPTIONS)
+        self._spec = StorageSpec(root, tuple(public))
+
+    @staticmethod
+    def open(root: str, options: Mapping[str, str] | None = None) -> Storage:
+        """Open "/path", "file:///path", "s3://bucket/prefix" or "memory://".
+
+        `options` go to OpenDAL's S3 service: endpoint, region, access_key_id, secret_access_key,
+        session_token, …  Nothing is created or contacted before the first file.
+        """
+        options = dict(options or {})
+        scheme, separator, _ = root.partition("://")
+        if not separator:
+            return Storage(os.path.abspath(root), LocalBackend(root), {})
+        url = urlsplit(root)
+        if url.query or url.fragment or "@" in url.netloc:
+            raise StorageError(
+                f"storage root of scheme {scheme!r}: put keys and settings into storage_options"
+            )
+        if scheme == "file":
+            path = unquote(url.path)
+            return Storage(os.path.abspath(path), LocalBackend(path), {})
+        if scheme == "s3" and url.netloc:
+            prefix = check_path(url.path.strip("/")) if url.path.strip("/") else ""
+            return Storage(root, ObjectBackend(s3_operator(url.netloc, prefix, options)), options)
+        if scheme == "memory":
+            return _memory(url.netloc)
+        raise StorageError(
+            f"storage root {root!r} is not supported; use a directory, s3://bucket/prefix or memory://",
+            path=root,
+        )
+
+    @property
+    def is_local(self) -> bool:
+        """Whether files are plain files of this machine, mapped when read."""
+        return isinstance(self._backend, LocalBackend)
+
+    def create_file(self, path: str, *, overwrite: bool = False) -> OutputFile:
+        """Begin a file; it appears when the returned file is closed.  The name must be free."""
+        check_path(path)
+        with translated("create", path):
+            faults.step("storage.create")
+            return OutputFile(path, self._backend.create(path, overwrite))
+
+    def open_file(self, path: str, checksums: Checksums | None = None) -> InputFile:
+        """Open a file for reading.
+
+        With `checksums` every byte is verified before it is returned, and a file that is missing or of
+        another size is a `CorruptionError`; without, a missing file is a `NotFoundError`.
+        """
+        check_path(path)
+        try:
+            with translated("open", path):
+                faults.step("storage.open")
+                return InputFile(self._backend.open(path, checksums))
+        except NotFoundError as error:
+            if checksums is None:
+                raise
+            raise missing(path) from error
+
+    def delete(self, path: str) -> None:
+        """Delete a file.  One that is not there is no error."""
+        check_path(path)
+        with translated("delete", path):
+            faults.step("storage.delete")
+            self._backend.delete(path)
+
+    def exists(self, path: str) -> bool:
+        check_path(path)
+        with translated("look for", path):
+            return self._backend.exists(path)
+
+    def remove_dir_all(self, path: str) -> None:
+        """Delete everything below a directory.  For vacuum and dropped tables only."""
+        check_path(path)
+        with translated("delete", path):
+            faults.step("storage.delete")
+            self._backend.remove_dir_all(path)
+
+    def list(self, prefix: str = "") -> Iterator[FileInfo]:
+        """All files below a directory ("" = the root), in no order, abandoned temporary ones included."""
+        return self._listing(check_path(prefix) if prefix else "")
+
+    def _listing(self, prefix: str) -> Iterator[FileInfo]:
+        with translated("list", prefix):
+            yield from self._backend.list(prefix)
+
+    def spec(self) -> StorageSpec:
+        """The picklable description of this storage."""
+        return self._spec
+
+    def __repr__(self) -> str:
+        return f"Storage({self.root!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Storage holds secrets and connections and is not pickled; send storage.spec() instead"
+        )
+
+
+_memories: weakref.WeakValueDictionary[str, Storage] = weakref.WeakValueDictionary()
+
+
+def _memory(name: str) -> Storage:
+    """A new memory storage, or the one of this process that has this name."""
+    if not name:
+        name = uuid.uuid4().hex
+        storage = Storage(f"memory://{name}", ObjectBackend(memory_operator()), {})
+        _memories[name] = storage
+        return storage
+    found: Any = _memories.get(name)
+    if found is None:
+        raise StorageError(
+            f"memory storage {name!r} is not in this process: memory is not shared between processes; "
+            "use a directory or s3://"
+        )
+    return found  # type: ignore[no-any-return]

@@ -1,0 +1,371 @@
+"""``Table``: a handle to one table, at the newest snapshot, at a past one, or inside a transaction.
+
+The handle holds no rows; every read is at one snapshot, every write is one commit (or part of the transaction that
+the handle belongs to).  Safe to share between threads unless it belongs to a transaction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from indexlake import changes
+from indexlake.catalog import commits, inline
+from indexlake.catalog.driver import ReadTransaction
+from indexlake.commit.write_set import TableWrites, WriteResult
+from indexlake.config import TableConfig
+from indexlake.errors import (
+    ConstraintError,
+    ExpressionError,
+    NotFoundError,
+    OwnershipError,
+    SchemaError,
+)
+from indexlake.point import read_by_key
+from indexlake.scan.scan import Scan, bind_predicate
+from indexlake.schema import ROW_ID, TableSchema
+from indexlake.state import TableState
+
+if TYPE_CHECKING:
+    from indexlake.lake import Lake
+    from indexlake.transaction import Transaction
+
+Params = Mapping[str, Any] | Sequence[Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One commit."""
+
+    snapshot_id: int
+    committed_at: datetime
+    operation: str
+    summary: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TableStats:
+    """Where the rows of a table live; prints itself."""
+
+    table: str
+    snapshot_id: int
+    rows: int
+    hot_rows: int
+    superseded_hot_rows: int
+    blocks: int
+    block_rows: int
+    deleted_in_blocks: int
+    history_blocks: int
+    bytes: int
+    by_format: dict[str, int]
+
+    def __str__(self) -> str:
+        width = 40
+        total = max(1, self.hot_rows + self.block_rows - self.deleted_in_blocks)
+        lines = [f"{self.table}: {self.rows:,} rows at snapshot {self.snapshot_id}"]
+        for name, rows in [("hot", self.hot_rows), *sorted(self.by_format.items())]:
+            bar = "█" * max(1 if rows else 0, round(width * rows / total))
+            lines.append(f"  {name:8} {bar:{width}} {rows:,} rows")
+        lines.append(
+            f"  {self.blocks} blocks, {self.bytes:,} bytes, {self.deleted_in_blocks:,} rows deleted in them; "
+            f"{self.superseded_hot_rows:,} superseded rows hot, {self.history_blocks} history blocks"
+        )
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+class Table:
+    """Made by ``lake.table(name)``, ``lake.create_table`` or ``tx.table(name)``."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        table_id: int,
+        name: str,
+        *,
+        snapshot: int | None = None,
+        transaction: Transaction | None = None,
+    ) -> None:
+        self._lake = lake
+        self._table_id = table_id
+        self._name = name
+        self._snapshot = snapshot
+        self._tx = transaction
+
+    def __repr__(self) -> str:
+        at = f" at snapshot {self._snapshot}" if self._snapshot is not None else ""
+        columns = ", ".join(f"{f.name} {f.type}" for f in self._schema_now().fields)
+        key = f", primary key ({', '.join(self.primary_key)})" if self.primary_key else ""
+        return f"<Table {self._name}{at}: {columns}{key}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("A Table belongs to the process that opened its lake and cannot be pickled. Send its name.")
+
+    # ------------------------------------------------------------ what it is
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema_now().arrow
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        return tuple(f.name for f in self._schema_now().key_fields)
+
+    @property
+    def config(self) -> TableConfig:
+        return self._state().table.config
+
+    def __len__(self) -> int:
+        return self.scan().count()
+
+    def _state(self) -> TableState:
+        with self._lake._reading(self._table_id) as (_, state, _last):
+            return state
+
+    def _schema_now(self) -> TableSchema:
+        """Of the newest snapshot, or of the one this handle is fixed to."""
+        snapshot = self._snapshot if self._tx is None else self._tx.snapshot_id
+        state = self._state()
+        return state.current if snapshot is None else state.schema.at(snapshot)
+
+    def at(self, snapshot: int | None = None, *, time: datetime | None = None) -> Table:
+        """A read-only view of the table as it was."""
+        if self._tx is not None:
+            raise OwnershipError("at() is not for tables inside a transaction: it reads one snapshot already.")
+        number = self._lake._snapshot_number(snapshot, time)
+        view = Table(self._lake, self._table_id, self._name, snapshot=number)
+        with view._reading(None):
+            return view
+
+    # ------------------------------------------------------------ reading
+
+    @contextmanager
+    def _reading(self, kept: int | None) -> Iterator[tuple[ReadTransaction, TableState, int]]:
+        """A read transaction, the table's state, and the snapshot to read at."""
+        if self._tx is not None:
+            self._tx._check()
+            with self._tx.reading(self._table_id) as found:
+                yield found
+            return
+        with self._lake._reading(self._table_id) as (r, state, last):
+            wanted = self._snapshot if kept is None else kept
+            if wanted is None:
+                if state.table.end_snapshot is not None:
+                    raise NotFoundError(f"Table {self._name!r} was dropped.", name=self._name)
+                wanted = last
+            self._lake._check_snapshot(wanted, last, state.table)
+            yield r, state, wanted
+
+    def _own_writes(self) -> TableWrites | None:
+        return self._tx.own_writes(self._table_id) if self._tx is not None else None
+
+    def scan(
+        self,
+        where: str | None = None,
+        *,
+        params: Params = None,
+        columns: Sequence[str] | None = None,
+        order_by: Any = None,
+        limit: int | None = None,
+        offset: int = 0,
+        with_row_id: bool = False,
+        for_update: bool = False,
+    ) -> Scan:
+        """A lazy read; see ``Scan`` for what can be done with it.
+
+        Examples
+        --------
+        >>> t.scan("total > $low", params={"low": 10}, order_by=[("total", "desc")], limit=3).to_pylist()  # doctest: +SKIP
+        """
+        if for_update and self._tx is None:
+            raise OwnershipError("for_update=True belongs in a transaction: with lake.transaction() as tx: …")
+        return Scan(self, where, params, columns, order_by, limit, offset, with_row_id, for_update)
+
+    def get(self, key: Any) -> dict[str, Any] | None:
+        """The row with that primary key, or None.  A composite key is a tuple or a dict."""
+        self._lake._check()
+        with self._reading(None) as (r, state, snapshot):
+            found = read_by_key(self._lake._files, r, state, snapshot, self._key(state, key), self._own_writes())
+        return found() if callable(found) else found
+
+    def get_many(self, keys: Any) -> pa.Table:
+        """The rows with those primary keys that exist, in no particular order."""
+        schema = self._schema_now()
+        fields = self._key_fields(schema)
+        wanted = [self._key_values(schema, key) for key in keys]
+        if not wanted:
+            return schema.arrow.empty_table()
+        if len(fields) == 1:
+            where = f"{_quoted(fields[0].name)} in $keys"
+            return self.scan(where, params={"keys": [k[0] for k in wanted]}).to_arrow()
+        parts, params = [], {}
+        for n, values in enumerate(wanted):
+            parts.append("(" + " and ".join(f"{_quoted(f.name)} = $k{n}_{i}" for i, f in enumerate(fields)) + ")")
+            params |= {f"k{n}_{i}": v for i, v in enumerate(values)}
+        tables = [
+            self.scan(part, params={k: v for k, v in params.items() if k.startswith(f"k{n}_")}).to_arrow()
+            for n, part in enumerate(parts)
+        ]
+        return pa.concat_tables(tables)
+
+    def _key_fields(self, schema: TableSchema) -> tuple[Any, ...]:
+        if not schema.primary_key:
+            raise SchemaError(f"Table {self._name!r} has no primary key; use scan(where=…) to find rows.")
+        return schema.key_fields
+
+    def _key_values(self, schema: TableSchema, key: Any) -> list[Any]:
+        fields = self._key_fields(schema)
+        if isinstance(key, Mapping):
+            folded = {str(name).lower(): value for name, value in key.items()}
+            if set(folded) != {f.name.lower() for f in fields}:
+                raise ConstraintError(
+                    f"The primary key of {self._name!r} is ({', '.join(f.name for f in fields)}); "
+                    f"the key given names {', '.join(map(str, key))}."
+                )
+            return [folded[f.name.lower()] for f in fields]
+        if len(fields) == 1:
+            return [key]
+        if not isinstance(key, tuple | list) or len(key) != len(fields):
+            raise ConstraintError(
+                f"The primary key of {self._name!r} is ({', '.join(f.name for f in fields)}): give a tuple of "
+                f"{len(fields)} values or a dict, not {key!r}."
+            )
+        return list(key)
+
+    def _key(self, state: TableState, key: Any) -> list[Any]:
+        """Encoded key values."""
+        schema = state.current
+        encoded = []
+        for f, value in zip(self._key_fields(schema), self._key_values(schema, key), strict=True):
+            try:
+                encoded.append(f.codec.encode_one(value))
+            except ConstraintError as error:
+                raise ConstraintError(f"Primary key column {f.name!r}: {error}", column=f.name) from None
+            if encoded[-1] is None:
+                raise ConstraintError(f"Primary key column {f.name!r} is never null.", column=f.name)
+        return encoded
+
+    def _lock_rows(self, row_ids: list[int]) -> None:
+        assert self._tx is not None
+        changes.lock(self._tx.writes(self._state()), row_ids)
+
+    # ------------------------------------------------------------ writing
+
+    def insert(self, rows: Any, token: str | None = None) -> WriteResult:
+        """Add rows: a dict, dicts, or anything that speaks Arrow.  Large inputs go straight to blocks."""
+        prepared: changes.Prepared | None = None
+
+        def apply(tx: Transaction) -> int:
+            nonlocal prepared
+            state = tx.state_to_write(self._table_id)
+            if prepared is None:
+                prepared = changes.prepare_insert(self._lake, state, rows)
+            return changes.insert(tx, state, prepared)
+
+        return self._write("insert", apply, token)
+
+    def update(
+        self, assignments: Mapping[str, Any], where: str | None = None, params: Params = None, token: str | None = None
+    ) -> WriteResult:
+        """Change rows.  Plain values are values; ``il.expr("total * 0.9")`` is SQL over the old row."""
+        if where is None:
+            raise ExpressionError("update needs where=…; to change every row say where='true'.")
+        return self._write(
+            "update",
+            lambda tx: changes.update(tx, self._table_id, assignments, lambda s: bind_predicate(where, s, params)),
+            token,
+        )
+
+    def delete(self, where: str | None = None, params: Params = None, token: str | None = None) -> WriteResult:
+        """Remove rows.  To remove all of them use ``truncate()``."""
+        if where is None:
+            raise ExpressionError("delete needs where=…; to remove every row use truncate().")
+        return self._write(
+            "delete", lambda tx: changes.delete(tx, self._table_id, lambda s: bind_predicate(where, s, params)), token
+        )
+
+    def truncate(self, token: str | None = None) -> WriteResult:
+        """Remove every row that is there when this commits."""
+
+        def apply(tx: Transaction) -> int:
+            changes.truncate(tx, tx.state_to_write(self._table_id))
+            return 0
+
+        return self._write("truncate", apply, token)
+
+    def _write(self, operation: str, apply: Callable[[Transaction], int], token: str | None) -> WriteResult:
+        if self._snapshot is not None:
+            raise OwnershipError(f"{self._name} at snapshot {self._snapshot} is a view of the past: it is read-only.")
+        self._lake._check(writing=True)
+        if self._tx is not None:
+            self._tx._check()
+            if token is not None:
+                raise OwnershipError("Inside a transaction the token belongs to it: lake.transaction(token=…).")
+            return WriteResult(apply(self._tx))
+        return self._lake._autocommit(operation, apply, token)
+
+    # ------------------------------------------------------------ inspection
+
+    def stats(self) -> TableStats:
+        """How many rows are where."""
+        with self._reading(None) as (r, state, snapshot):
+            live, dead = inline.count_rows(r, state.table)
+        visible = state.blocks.visible_at(snapshot)
+        blocks = [b for b, seen in zip(state.blocks.records, visible, strict=True) if seen and b.role != "history"]
+        history = [b for b in state.blocks.records if b.role == "history"]
+        by_format: dict[str, int] = {}
+        deleted = 0
+        for b in blocks:
+            log = state.deletes.get(b.data_file_id)
+            gone = log.count_at(snapshot) if log is not None else 0
+            deleted += gone
+            by_format[b.format] = by_format.get(b.format, 0) + b.record_count - gone
+        return TableStats(
+            self._name, snapshot, len(self), live, dead, len(blocks), sum(b.record_count for b in blocks), deleted,
+            len(history), sum(b.size for b in [*blocks, *history]), by_format,
+        )  # fmt: skip
+
+    def locate(self, row_id: int) -> str | None:
+        """Where a row lies: ``inline``, or ``format:path:group:offset``.  None: there is no such row."""
+        for found in self.row_metadata(where=f"{ROW_ID} = $id", params={"id": row_id}).read_all().to_pylist():
+            return str(found["location"])
+        return None
+
+    def row_metadata(self, where: str | None = None, params: Params = None) -> pa.RecordBatchReader:
+        """Stream (``_indexlake_row_id``, ``location``, ``deleted``) of the rows that satisfy the predicate."""
+        from indexlake.scan.address import ADDRESS_SCHEMA, addresses
+
+        return pa.RecordBatchReader.from_batches(ADDRESS_SCHEMA, addresses(self, where, params))
+
+    def history(self) -> list[Snapshot]:
+        """The commits that changed this table, oldest first, as far back as history is kept."""
+        with self._reading(None) as (r, state, snapshot):
+            first = max(state.table.begin_snapshot, state.table.horizon)
+            rows = list(commits.list_snapshots(r, first))
+        return [s for s in map(_snapshot, rows) if s.snapshot_id <= snapshot and self._concerns(s, state)]
+
+    def _concerns(self, snapshot: Snapshot, state: TableState) -> bool:
+        return snapshot.snapshot_id == state.table.begin_snapshot or str(self._table_id) in snapshot.summary
+
+
+def _snapshot(row: tuple[int, int, str, str | None]) -> Snapshot:
+    number, at, operation, summary = row
+    counts = json.loads(summary) if summary else {}
+    return Snapshot(number, datetime.fromtimestamp(at / 1e6, UTC), operation, counts)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+

@@ -1,0 +1,127 @@
+"""A transaction: a snapshot to read, and a write-set to commit.
+
+Isolation is snapshot isolation.  Writes stay in the client until the commit, which applies all of them or none;
+the transaction's own reads see them.  A transaction belongs to the thread that began it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from indexlake.catalog.driver import ReadTransaction
+from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet
+from indexlake.errors import OwnershipError, SnapshotExpiredError
+from indexlake.state import TableState
+
+if TYPE_CHECKING:
+    from indexlake.lake import Lake
+    from indexlake.table import Table
+
+
+class Transaction:
+    """Made by ``lake.transaction()``.  Use it as a context manager: it commits at the end, or rolls back on an error."""
+
+    def __init__(self, lake: Lake, token: str | None = None, *, base: int | None = None) -> None:
+        self._lake = lake
+        self._thread = threading.get_ident()
+        self._base = base
+        self.started = time.monotonic()
+        self.write_set = WriteSet(base if base is not None else -1, token)
+        self.result: WriteResult | None = None
+        self.state = "open"
+
+    def __repr__(self) -> str:
+        return f"<Transaction at snapshot {self._base}, {self.state}, {len(self.write_set.tables)} table(s) written>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("A Transaction belongs to the process that began it and cannot be pickled.")
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The snapshot that the transaction reads."""
+        return self._base
+
+    def table(self, name: str) -> Table:
+        """The table as this transaction sees it; same methods as ``lake.table(name)``."""
+        self._check()
+        return self._lake._table(name, transaction=self)
+
+    def commit(self) -> WriteResult:
+        """Apply everything, all or nothing."""
+        self._check()
+        self.state = "committing"
+        try:
+            self.result = self._lake._commit(self.write_set)
+        except BaseException:
+            self.state = "failed"
+            raise
+        finally:
+            self._lake._readers.discard(self)
+        self.state = "committed"
+        return self.result
+
+    def rollback(self) -> None:
+        """Forget everything.  Files that were written for large inserts are left to vacuum."""
+        self._lake._readers.discard(self)
+        if self.state == "open":
+            self.state = "rolled back"
+
+    def __enter__(self) -> Transaction:
+        self._check()
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is not None:
+            self.rollback()
+        elif self.state == "open":
+            self.commit()
+
+    # ------------------------------------------------------------ for the table operations
+
+    def _check(self) -> None:
+        self._lake._check()
+        if self._thread != threading.get_ident():
+            raise OwnershipError("A transaction belongs to the thread that began it. Begin another one here.")
+        if self.state != "open":
+            raise OwnershipError(f"This transaction is {self.state}. Begin another one.")
+
+    def _set_base(self, snapshot: int) -> None:
+        if self._base is None:
+            self._base = self.write_set.base = snapshot
+
+    @contextmanager
+    def reading(self, table_id: int) -> Iterator[tuple[ReadTransaction, TableState, int]]:
+        """A read transaction on a table, its state, and the snapshot to read at."""
+        with self._lake._reading(table_id) as (r, state, last):
+            self._set_base(last)
+            assert self._base is not None
+            if self._base < state.table.horizon:
+                raise SnapshotExpiredError(
+                    f"Snapshot {self._base} of {state.table.full_name!r} is older than the history that is kept "
+                    f"(from {state.table.horizon} on). Begin a new transaction.",
+                    snapshot_id=self._base,
+                    horizon=state.table.horizon,
+                )
+            yield r, state, self._base
+
+    def state_to_write(self, table_id: int) -> TableState:
+        """A state to insert with: the cached one will do, what it misses is checked at the commit."""
+        known = self.write_set.tables.get(table_id)
+        if known is not None:
+            return known.state
+        state = self._lake._states.get(table_id)
+        if state is None:
+            with self._lake._reading(table_id) as (_, state, _last):
+                pass
+        self._set_base(state.at)
+        return state
+
+    def writes(self, state: TableState) -> TableWrites:
+        return self.write_set.writes(state)
+
+    def own_writes(self, table_id: int) -> TableWrites | None:
+        return self.write_set.tables.get(table_id)

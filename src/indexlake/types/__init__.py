@@ -1,0 +1,83 @@
+"""Column types: which are supported, their text in the catalog, and how their values are kept there.
+
+The guarantee: a value that goes in comes out equal to the bit and of the same Arrow type, from every tier.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from indexlake.types.binaries import BinaryCodec, FixedBinaryCodec, StringCodec
+from indexlake.types.codec import Codec, SqlValue
+from indexlake.types.decimals import SMALL_PRECISION, LargeDecimalCodec, SmallDecimalCodec
+from indexlake.types.dictionaries import DictionaryCodec
+from indexlake.types.floats import FloatCodec
+from indexlake.types.integers import BooleanCodec, IntegerCodec, UnsignedCodec
+from indexlake.types.nested import ListCodec, MapCodec, StructCodec
+from indexlake.types.support import check_supported
+from indexlake.types.temporals import TemporalCodec
+from indexlake.types.text import type_from_text, type_to_text
+from indexlake.types.validity import check_values
+
+__all__ = [
+    "Codec",
+    "SqlValue",
+    "check_supported",
+    "check_values",
+    "codec_for",
+    "type_from_text",
+    "type_to_text",
+]
+
+_plain: dict[Any, Codec] = {}
+_nested: dict[str, Codec] = {}
+
+
+def codec_for(type: Any) -> Codec:
+    """The codec of a supported type.
+
+    >>> codec_for(pa.uint64()).encode_one(2**63)
+    0
+    """
+    codec = _plain.get(type) if not pa.types.is_nested(type) else None
+    if codec is None:
+        # Types compare equal when only metadata or names inside them differ, so nested ones go by their text.
+        check_supported(type, "values")
+        text = type_to_text(type)
+        codec = _nested.get(text)
+        if codec is None:
+            codec = _nested[text] = _build(type)
+        if not pa.types.is_nested(type):
+            _plain[type] = codec
+    return codec
+
+
+def _build(type: Any) -> Codec:
+    t = pa.types
+    if t.is_boolean(type):
+        return BooleanCodec(type)
+    if t.is_uint64(type):
+        return UnsignedCodec(type)
+    if t.is_integer(type):
+        return IntegerCodec(type)
+    if t.is_floating(type):
+        return FloatCodec(type)
+    if t.is_decimal(type):
+        return SmallDecimalCodec(type) if type.precision <= SMALL_PRECISION else LargeDecimalCodec(type)
+    if t.is_string(type) or t.is_large_string(type) or t.is_string_view(type):
+        return StringCodec(type)
+    if t.is_fixed_size_binary(type):
+        return FixedBinaryCodec(type)
+    if t.is_binary(type) or t.is_large_binary(type) or t.is_binary_view(type):
+        return BinaryCodec(type)
+    if t.is_dictionary(type):
+        return DictionaryCodec(type, codec_for(type.value_type))
+    if t.is_struct(type):
+        return StructCodec(type, [codec_for(type.field(index).type) for index in range(type.num_fields)])
+    if t.is_map(type):
+        return MapCodec(type, codec_for(type.key_type), codec_for(type.item_type))
+    if t.is_list(type) or t.is_large_list(type) or t.is_fixed_size_list(type):
+        return ListCodec(type, codec_for(type.value_type))
+    return TemporalCodec(type)

@@ -1,0 +1,146 @@
+"""Strings and binaries: their bytes, which sort as the values do (strings by code point)."""
+
+from __future__ import annotations
+
+from binascii import a2b_base64, b2a_base64
+from json.encoder import encode_basestring
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from indexlake.errors import ConstraintError
+from indexlake.types.buffers import python_bytes
+from indexlake.types.codec import NULL, Codec, SqlValue
+
+_SMALL = pa.binary()
+_LARGE = pa.large_binary()
+_NONE = type(None)
+_LIMIT = 2**31 - 1
+"""Bytes of one value, whatever the type: what 32-bit offsets and every tier can hold."""
+
+
+class BytesCodec(Codec):
+    """What all types kept as bytes share."""
+
+    kind: Literal["int", "bytes"] = "bytes"
+
+    def storage_values(self, array: Any) -> list[SqlValue]:
+        return python_bytes(array)  # type: ignore[return-value]
+
+    def _canonical_chunk(self, array: Any) -> Any:
+        stored = self.to_storage(array)
+        if stored.type == _SMALL:
+            return stored
+        try:
+            return stored.cast(_SMALL)
+        except pa.ArrowInvalid as error:
+            raise ConstraintError(
+                f"One batch holds more than 2 GiB of {self.type} values. Pass smaller batches."
+            ) from error
+
+    def to_json(self, array: Any) -> list[str]:
+        return [_to_base64(value) for value in python_bytes(self.to_storage(array))]
+
+    def from_json(self, values: list[Any]) -> Any:
+        return self.from_storage(pa.array([_from_base64(value) for value in values], self.storage))
+
+    def to_json_one(self, value: Any) -> str:
+        return _to_base64(self.encode_one(value))  # type: ignore[arg-type]
+
+    def from_json_one(self, value: Any) -> Any:
+        return self.decode_one(_from_base64(value))
+
+
+class BinaryCodec(BytesCodec):
+    exact = frozenset((bytes, _NONE))
+
+    def __init__(self, type: Any) -> None:
+        super().__init__(type)
+        self.storage = _SMALL if type == _SMALL else _LARGE
+
+    def to_storage(self, array: Any) -> Any:
+        return array if self.type == self.storage else array.cast(self.storage)
+
+    def from_storage(self, array: Any) -> Any:
+        return array if self.type == self.storage else array.cast(self.type)
+
+    def encode_one(self, value: Any) -> SqlValue:
+        if type(value) is bytes and len(value) <= _LIMIT:
+            return value
+        if value is None:
+            return None
+        found: bytes | None = self.convert(value).as_py()
+        return found
+
+    def decode_one(self, value: SqlValue) -> Any:
+        return value
+
+
+class FixedBinaryCodec(BinaryCodec):
+    def __init__(self, type: Any) -> None:
+        super().__init__(type)
+        self.storage = type
+        self._size = type.byte_width
+
+    def encode_one(self, value: Any) -> SqlValue:
+        if type(value) is bytes and len(value) == self._size:
+            return value
+        if value is None:
+            return None
+        found: bytes | None = self.convert(value).as_py()
+        return found
+
+
+class StringCodec(BytesCodec):
+    exact = frozenset((str, _NONE))
+
+    def __init__(self, type: Any) -> None:
+        super().__init__(type)
+        self.storage = _SMALL if type == pa.string() else _LARGE
+        self._plain = pa.string() if type == pa.string() else pa.large_string()
+
+    def to_storage(self, array: Any) -> Any:
+        return array.cast(self._plain).cast(self.storage)
+
+    def from_storage(self, array: Any) -> Any:
+        return array.cast(self._plain).cast(self.type)  # checks that the bytes are UTF-8
+
+    def encode_one(self, value: Any) -> SqlValue:
+        if type(value) is str:
+            try:
+                data = value.encode()
+            except UnicodeEncodeError as error:
+                self.refuse(value, f"it is not valid Unicode ({error.reason} at position {error.start})")
+            if len(data) <= _LIMIT:
+                return data
+        if value is None:
+            return None
+        found: str | None = self.convert(value).as_py()
+        return None if found is None else found.encode()
+
+    def decode_one(self, value: SqlValue) -> Any:
+        return None if value is None else value.decode()  # type: ignore[union-attr]
+
+    # Inside nested values a string is a JSON string.
+
+    def to_json(self, array: Any) -> list[str]:
+        texts = array.to_numpy(zero_copy_only=False).tolist()
+        return [NULL if text is None else encode_basestring(text) for text in texts]
+
+    def from_json(self, values: list[Any]) -> Any:
+        return pa.array(values, self.type)
+
+    def to_json_one(self, value: Any) -> str:
+        encoded = self.encode_one(value)
+        return NULL if encoded is None else encode_basestring(encoded.decode())  # type: ignore[union-attr]
+
+    def from_json_one(self, value: Any) -> Any:
+        return value
+
+
+def _to_base64(data: bytes | None) -> str:
+    return NULL if data is None else f'"{b2a_base64(data, newline=False).decode()}"'
+
+
+def _from_base64(text: str | None) -> bytes | None:
+    return None if text is None else a2b_base64(text)

@@ -1,0 +1,151 @@
+"""How values of an Arrow type are kept in the catalog database.
+
+Every column of an inline row is a 64-bit integer or a byte string, in SQLite and PostgreSQL alike.  A
+``Codec`` turns Arrow arrays and Python values into that form and back: of the same type, equal to the bit,
+and where ``ordered`` says so in the same order (floats: NaN is the greatest once ``canonical``).
+
+Python values are taken as ``pyarrow.scalar(value, type)`` takes them, except that a conversion which would
+lose something (1.5 for an integer column, microseconds for ``timestamp[s]``, an unknown key for a struct) is
+refused.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexlake.errors import CatalogError, ConstraintError
+from indexlake.types.buffers import chunks
+
+SqlValue = int | bytes | None
+
+# What pyarrow raises for a Python value that does not fit a type.
+CONVERSION_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError, AttributeError, LookupError)
+NULL = "null"
+
+
+class Codec(ABC):
+    """Encodes one type.  Immutable, shared between threads; get it from ``codec_for``."""
+
+    type: Any
+    kind: Literal["int", "bytes"]
+    ordered: bool = True
+    storage: Any  # the Arrow type of the encoded values
+    exact: frozenset[type] = frozenset()  # Python types that pyarrow converts without loss
+
+    def __init__(self, type: Any) -> None:
+        self.type = type
+
+    def __repr__(self) -> str:
+        return f"codec_for({self.type})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from indexlake.types import codec_for
+
+        return codec_for, (self.type,)
+
+    def encode(self, array: Any) -> list[SqlValue]:
+        """The encoded values of an Arrow array or chunked array of this type."""
+        parts = [self.storage_values(self.to_storage(self._checked(chunk))) for chunk in chunks(array)]
+        if len(parts) == 1:
+            return parts[0]
+        return [value for part in parts for value in part]
+
+    def decode(self, values: Sequence[SqlValue]) -> Any:
+        """An Arrow array of exactly this type."""
+        try:
+            return self.from_storage(pa.array(values, self.storage))
+        except CONVERSION_ERRORS as error:
+            raise CatalogError(
+                f"The catalog holds a value that is no {self.type} ({error}). Something other than indexlake "
+                "changed the inline table: restore the catalog from a backup."
+            ) from error
+
+    def array(self, values: Sequence[Any]) -> Any:
+        """An Arrow array of Python values, under the same rules as ``encode_one``."""
+        if {type(value) for value in values} <= self.exact:
+            try:
+                return pa.array(values, self.type)
+            except CONVERSION_ERRORS:
+                pass  # one by one below, to name the value
+        return self.decode([self.encode_one(value) for value in values])
+
+    @abstractmethod
+    def encode_one(self, value: Any) -> SqlValue:
+        """The encoded form of one Python value; ``ConstraintError`` if the column cannot hold it."""
+
+    @abstractmethod
+    def decode_one(self, value: SqlValue) -> Any:
+        """The Python value, as ``pyarrow.Scalar.as_py`` gives it."""
+
+    def canonical(self, value: SqlValue) -> SqlValue:
+        """The one encoded form of all values that compare equal (-0.0 and 0.0, all NaNs)."""
+        return value
+
+    def canonical_array(self, array: Any) -> npt.NDArray[np.int64] | Any:
+        """Encoded and canonical values: int64 numpy, or an Arrow ``binary`` array.
+
+        Null slots of the numpy form hold anything; those of the binary form are null.
+        """
+        parts = [self._canonical_chunk(self._checked(chunk)) for chunk in chunks(array)]
+        if len(parts) == 1:
+            return parts[0]
+        if self.kind == "int":
+            return np.concatenate(parts) if parts else np.empty(0, np.int64)
+        return pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
+
+    @abstractmethod
+    def _canonical_chunk(self, array: Any) -> Any: ...
+
+    @abstractmethod
+    def to_storage(self, array: Any) -> Any:
+        """The encoded values as an Arrow array of type ``storage``."""
+
+    @abstractmethod
+    def from_storage(self, array: Any) -> Any:
+        """The inverse of ``to_storage``."""
+
+    @abstractmethod
+    def storage_values(self, array: Any) -> list[SqlValue]:
+        """A storage array as Python values."""
+
+    # Inside nested values everything is JSON: texts on the way out, parsed objects on the way in.
+
+    @abstractmethod
+    def to_json(self, array: Any) -> list[str]:
+        """The JSON text of every value, ``null`` for nulls."""
+
+    @abstractmethod
+    def from_json(self, values: list[Any]) -> Any:
+        """An array of this type from parsed JSON."""
+
+    @abstractmethod
+    def to_json_one(self, value: Any) -> str: ...
+
+    @abstractmethod
+    def from_json_one(self, value: Any) -> Any: ...
+
+    def refuse(self, value: Any, reason: object = None) -> NoReturn:
+        """Raise the error for a value that this type cannot hold."""
+        shown = repr(value)
+        if len(shown) > 80:
+            shown = f"{shown[:77]}..."
+        because = f": {reason}" if reason else ""
+        raise ConstraintError(f"{shown} ({type(value).__name__}) is not a value of type {self.type}{because}")
+
+    def convert(self, value: Any) -> Any:
+        """The value as a pyarrow scalar of this type, or ``ConstraintError``."""
+        try:
+            return pa.scalar(value, self.type)
+        except CONVERSION_ERRORS as error:
+            self.refuse(value, error)
+
+    def _checked(self, array: Any) -> Any:
+        if array.type is not self.type and array.type != self.type:
+            raise ConstraintError(f"Expected values of type {self.type}, got an array of type {array.type}.")
+        return array

@@ -1,0 +1,85 @@
+"""Dictionary types: kept as their values, dictionary-encoded again when read.
+
+Type, index type and ``ordered`` flag come back; the dictionary holds the values that occur, each once (in
+value order when ``ordered``).  A batch with more distinct values than the index type can number cannot be
+built: ``decode`` raises ``ConstraintError``; decode fewer rows at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexlake.errors import ConstraintError
+from indexlake.types.codec import Codec, SqlValue
+
+
+class DictionaryCodec(Codec):
+    def __init__(self, type: Any, values: Codec) -> None:
+        super().__init__(type)
+        self.values = values
+        self.kind = values.kind
+        self.ordered = values.ordered
+        self.storage = values.storage
+        self.exact = values.exact
+
+    def array(self, values: Sequence[Any]) -> Any:
+        return self.encode_array(self.values.array(values))
+
+    def encode_array(self, array: Any) -> Any:
+        """Plain values as an array of this dictionary type."""
+        return self.from_storage(self.values.to_storage(array))
+
+    def decode_array(self, array: Any) -> Any:
+        """The plain values of an array of this dictionary type."""
+        return self.values.from_storage(self.to_storage(array))
+
+    def to_storage(self, array: Any) -> Any:
+        return self.values.to_storage(array.dictionary).take(array.indices)
+
+    def from_storage(self, array: Any) -> Any:
+        encoded = array.dictionary_encode()
+        distinct, indices = encoded.dictionary, encoded.indices
+        if self.type.ordered and len(distinct) > 1:
+            order = pc.sort_indices(distinct)
+            indices = pc.sort_indices(order).take(indices)  # the inverse permutation gives each value's rank
+            distinct = distinct.take(order)
+        try:
+            indices = indices.cast(self.type.index_type)
+        except pa.ArrowInvalid as error:
+            raise ConstraintError(
+                f"One batch holds {len(distinct)} distinct values, more than the index type of {self.type} "
+                "can number. Read smaller batches, or use a wider index type such as int32."
+            ) from error
+        dictionary = self.values.from_storage(distinct)
+        return pa.DictionaryArray.from_arrays(indices, dictionary, ordered=self.type.ordered)
+
+    def storage_values(self, array: Any) -> list[SqlValue]:
+        return self.values.storage_values(array)
+
+    def encode_one(self, value: Any) -> SqlValue:
+        return self.values.encode_one(value)
+
+    def decode_one(self, value: SqlValue) -> Any:
+        return self.values.decode_one(value)
+
+    def canonical(self, value: SqlValue) -> SqlValue:
+        return self.values.canonical(value)
+
+    def _canonical_chunk(self, array: Any) -> Any:
+        return self.values.canonical_array(self.decode_array(array))
+
+    def to_json(self, array: Any) -> list[str]:
+        return self.values.to_json(self.decode_array(array))
+
+    def from_json(self, values: list[Any]) -> Any:
+        return self.encode_array(self.values.from_json(values))
+
+    def to_json_one(self, value: Any) -> str:
+        return self.values.to_json_one(value)
+
+    def from_json_one(self, value: Any) -> Any:
+        return self.values.from_json_one(value)

@@ -1,0 +1,149 @@
+"""Floats: widened to 64 bits, then the bits as an integer in the order of the values.
+
+``-NaN < -inf < … < -0.0 < 0.0 < … < inf < NaN``, every bit kept, payloads of NaNs included (the processor's
+own widening would make signalling NaNs quiet, so NaNs are widened by hand).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexlake.types.buffers import fixed_array, fixed_values, null_mask
+from indexlake.types.codec import Codec, SqlValue
+from indexlake.types.integers import Int64Codec
+
+_LOW_BITS = 2**63 - 1
+INFINITY = 0x7FF0_0000_0000_0000
+NEGATIVE_INFINITY = ~INFINITY
+NEGATIVE_ZERO = -1
+"""The encoded form of -0.0; that of 0.0 is 0."""
+NAN = 0x7FF8_0000_0000_0000
+"""The encoded form of every NaN once it is canonical: greater than all numbers."""
+
+_DOUBLE = struct.Struct("=d")
+_BITS = struct.Struct("=q")
+
+
+@dataclass(frozen=True, slots=True)
+class _Width:
+    float: Any
+    bits: Any
+    size: int
+    mantissa: int
+    integers: int  # largest n such that all integers up to n are exact
+    format: struct.Struct
+
+
+_WIDTHS = {
+    16: _Width(np.float16, np.uint16, 16, 10, 2**11, struct.Struct("=e")),
+    32: _Width(np.float32, np.uint32, 32, 23, 2**24, struct.Struct("=f")),
+    64: _Width(np.float64, np.uint64, 64, 52, 2**53, _DOUBLE),
+}
+
+
+class FloatCodec(Int64Codec):
+    exact = frozenset((float, type(None)))
+
+    def __init__(self, type: Any) -> None:
+        super().__init__(type)
+        self._width = _WIDTHS[type.bit_width]
+        self._integers = self._width.integers
+        self._narrow = self._width.format if type.bit_width < 64 else None
+
+    def to_storage(self, array: Any) -> Any:
+        ordered = _flip(_widen(fixed_values(array, self._width.bits), self._width))
+        return fixed_array(ordered, pa.int64(), null_mask(array), len(array))
+
+    def from_storage(self, array: Any) -> Any:
+        values = _narrow(_flip(fixed_values(array, np.int64)), self._width)
+        return fixed_array(values, self.type, null_mask(array), len(array))
+
+    def encode_one(self, value: Any) -> SqlValue:
+        if type(value) is float and value == value:
+            if self._narrow is not None:
+                try:
+                    value = self._narrow.unpack(self._narrow.pack(value))[0]
+                except OverflowError:
+                    return self._other(value)
+            bits: int = _BITS.unpack(_DOUBLE.pack(value))[0]
+            return bits if bits >= 0 else bits ^ _LOW_BITS
+        if value is None:
+            return None
+        if type(value) is int and -self._integers <= value <= self._integers:
+            bits = _BITS.unpack(_DOUBLE.pack(value))[0]
+            return bits if bits >= 0 else bits ^ _LOW_BITS
+        return self._other(value)
+
+    def decode_one(self, value: SqlValue) -> Any:
+        if value is None:
+            return None
+        return _DOUBLE.unpack(_BITS.pack(value if value >= 0 else value ^ _LOW_BITS))[0]  # type: ignore[operator]
+
+    def canonical(self, value: SqlValue) -> SqlValue:
+        if value == -1:
+            return 0
+        if value is None or NEGATIVE_INFINITY <= value <= INFINITY:  # type: ignore[operator]
+            return value
+        return NAN
+
+    def _canonical_chunk(self, array: Any) -> npt.NDArray[np.int64]:
+        values = _flip(_widen(fixed_values(array, self._width.bits), self._width))
+        values[values == -1] = 0
+        values[(values > INFINITY) | (values < NEGATIVE_INFINITY)] = NAN
+        return values
+
+    def _other(self, value: Any) -> SqlValue:
+        if type(value) is int:
+            self.refuse(value, f"only integers up to {self._integers} are exact in it")
+        found: SqlValue = self.storage_values(self.to_storage(pa.array([self.convert(value)], self.type)))[0]
+        return found
+
+
+def _flip(bits: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Bits of doubles to integers in value order, and back: the function is its own inverse."""
+    flipped: npt.NDArray[np.int64] = bits ^ ((bits >> 63) & _LOW_BITS)
+    return flipped
+
+
+def _widen(raw: npt.NDArray[Any], width: _Width) -> npt.NDArray[np.int64]:
+    if width.size == 64:
+        same: npt.NDArray[np.int64] = raw.view(np.int64)
+        return same
+    narrow = raw.view(width.float)
+    with np.errstate(all="ignore"):
+        wide: npt.NDArray[np.int64] = narrow.astype(np.float64).view(np.int64)
+    nan = np.isnan(narrow)
+    if nan.any():
+        odd = raw[nan].astype(np.int64)
+        sign = (odd >> (width.size - 1)) << 63
+        payload = (odd & ((1 << width.mantissa) - 1)) << (52 - width.mantissa)
+        wide[nan] = sign | INFINITY | payload
+    return wide
+
+
+def _narrow(bits: npt.NDArray[np.int64], width: _Width) -> npt.NDArray[Any]:
+    if width.size == 64:
+        return bits
+    wide = bits.view(np.float64)
+    with np.errstate(all="ignore"):
+        raw: npt.NDArray[Any] = wide.astype(width.float).view(width.bits)
+    nan = np.isnan(wide)
+    if nan.any():
+        odd = bits[nan]
+        sign = (odd < 0).astype(np.int64) << (width.size - 1)
+        exponent = ((1 << (width.size - 1 - width.mantissa)) - 1) << width.mantissa
+        payload = (odd >> (52 - width.mantissa)) & ((1 << width.mantissa) - 1)
+        raw[nan] = (sign | exponent | payload).astype(width.bits)
+    return raw
+
+
+def is_float(codec: Codec) -> bool:
+    """Whether a codec encodes floats, directly or as the values of a dictionary."""
+    kind = codec.type.value_type if pa.types.is_dictionary(codec.type) else codec.type
+    return bool(pa.types.is_floating(kind))

@@ -1,0 +1,131 @@
+"""Booleans and integers: one 64-bit integer, in the order of the values."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexlake.types.buffers import fixed_values, python_ints
+from indexlake.types.codec import NULL, Codec, SqlValue
+
+_SIGN = -(2**63)
+_INT64 = pa.int64()
+_NONE = type(None)
+
+
+class Int64Codec(Codec):
+    """What all types kept as one integer share."""
+
+    kind: Literal["int", "bytes"] = "int"
+    storage = _INT64
+
+    def storage_values(self, array: Any) -> list[SqlValue]:
+        return python_ints(array)  # type: ignore[return-value]
+
+    def _canonical_chunk(self, array: Any) -> npt.NDArray[np.int64]:
+        return fixed_values(self.to_storage(array), np.int64)
+
+    def to_json(self, array: Any) -> list[str]:
+        return [NULL if value is None else str(value) for value in python_ints(self.to_storage(array))]
+
+    def from_json(self, values: list[Any]) -> Any:
+        return self.from_storage(pa.array(values, _INT64))
+
+    def to_json_one(self, value: Any) -> str:
+        encoded = self.encode_one(value)
+        return NULL if encoded is None else str(encoded)
+
+    def from_json_one(self, value: Any) -> Any:
+        return self.decode_one(value)
+
+
+class BooleanCodec(Int64Codec):
+    exact = frozenset((bool, _NONE))
+
+    def to_storage(self, array: Any) -> Any:
+        return array.cast(pa.uint8()).cast(_INT64)
+
+    def from_storage(self, array: Any) -> Any:
+        return array.cast(pa.bool_())
+
+    def encode_one(self, value: Any) -> SqlValue:
+        if value is True:
+            return 1
+        if value is False:
+            return 0
+        if value is None:
+            return None
+        found = self.convert(value).as_py()
+        return None if found is None else int(found)
+
+    def decode_one(self, value: SqlValue) -> Any:
+        return None if value is None else bool(value)
+
+
+class IntegerCodec(Int64Codec):
+    """int8 to int64 and uint8 to uint32."""
+
+    exact = frozenset((int, _NONE))
+
+    def __init__(self, type: Any) -> None:
+        super().__init__(type)
+        bits = type.bit_width
+        signed = pa.types.is_signed_integer(type)
+        self._low = -(2 ** (bits - 1)) if signed else 0
+        self._high = 2 ** (bits - 1) - 1 if signed else 2**bits - 1
+
+    def to_storage(self, array: Any) -> Any:
+        return array if self.type is _INT64 else array.cast(_INT64)
+
+    def from_storage(self, array: Any) -> Any:
+        return array.cast(self.type)
+
+    def encode_one(self, value: Any) -> SqlValue:
+        if type(value) is int and self._low <= value <= self._high:
+            return value
+        if value is None:
+            return None
+        return self._other(value)
+
+    def decode_one(self, value: SqlValue) -> Any:
+        return value
+
+    def _other(self, value: Any) -> SqlValue:
+        if type(value) is int:
+            self.refuse(value, f"it is outside {self._low} to {self._high}")
+        if isinstance(value, float | Decimal | np.floating) and not _is_whole(value):
+            self.refuse(value, "it is not a whole number")
+        found: int | None = self.convert(value).as_py()
+        return found
+
+
+class UnsignedCodec(IntegerCodec):
+    """uint64: shifted down by 2**63, so that the order of signed integers is the order of the values."""
+
+    def to_storage(self, array: Any) -> Any:
+        return pc.bit_wise_xor(array.view(_INT64), pa.scalar(_SIGN, _INT64))
+
+    def from_storage(self, array: Any) -> Any:
+        return pc.bit_wise_xor(array, pa.scalar(_SIGN, _INT64)).view(self.type)
+
+    def encode_one(self, value: Any) -> SqlValue:
+        if type(value) is int and 0 <= value <= self._high:
+            return value + _SIGN
+        if value is None:
+            return None
+        found = self._other(value)
+        return None if found is None else found + _SIGN  # type: ignore[operator]
+
+    def decode_one(self, value: SqlValue) -> Any:
+        return None if value is None else value - _SIGN  # type: ignore[operator]
+
+
+def _is_whole(value: Any) -> bool:
+    if isinstance(value, Decimal):
+        return value.is_finite() and value == value.to_integral_value()
+    return bool(value == value // 1)

@@ -1,0 +1,265 @@
+"""Lists, structs and maps: one JSON text in UTF-8 for each value.
+
+A struct is an object, a list an array, a map an array of pairs; leaves are written as their codecs encode
+them (strings as JSON strings, other bytes in base64).  Equal to the bit when read back, but without an order.
+Arrays are converted a level at a time, whole columns of leaves at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from json.encoder import encode_basestring
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexlake.errors import ConstraintError
+from indexlake.types.buffers import nested_array, null_mask, python_bytes
+from indexlake.types.codec import CONVERSION_ERRORS, NULL, Codec, SqlValue
+
+_LARGE = pa.large_binary()
+_LISTS = (list, tuple)
+
+
+class NestedCodec(Codec):
+    """What all nested types share."""
+
+    kind: Literal["int", "bytes"] = "bytes"
+    ordered = False
+    storage = _LARGE
+
+    def encode(self, array: Any) -> list[SqlValue]:
+        if isinstance(array, pa.ChunkedArray):
+            return [value for chunk in array.chunks for value in self.encode(chunk)]
+        rows = self.to_json(self._checked(array))
+        return [None if row == NULL else row.encode() for row in rows]
+
+    def to_storage(self, array: Any) -> Any:
+        return pa.array(self.encode(array), _LARGE)
+
+    def from_storage(self, array: Any) -> Any:
+        texts = [b"null" if value is None else value for value in python_bytes(array)]
+        return self.from_json(json.loads(b"[" + b",".join(texts) + b"]"))
+
+    def storage_values(self, array: Any) -> list[SqlValue]:
+        return python_bytes(array)  # type: ignore[return-value]
+
+    def encode_one(self, value: Any) -> SqlValue:
+        if value is None:
+            return None
+        row = self.to_json_one(value)
+        return None if row == NULL else row.encode()
+
+    def decode_one(self, value: SqlValue) -> Any:
+        return None if value is None else self.from_json_one(json.loads(value))  # type: ignore[arg-type]
+
+    def _canonical_chunk(self, array: Any) -> Any:
+        return pa.array(self.encode(array), pa.binary())
+
+    def _foreign(self, value: Any) -> str:
+        """A Python value of another kind than as_py gives: numpy arrays, mappings, what pyarrow knows."""
+        if isinstance(value, np.ndarray):
+            return self.to_json_one(list(value))
+        if isinstance(value, Mapping):
+            return self.to_json_one(dict(value))
+        try:
+            array = pa.array([value], self.type)
+        except CONVERSION_ERRORS as error:
+            self.refuse(value, error)
+        return self.to_json(array)[0]
+
+    def _child(self, codec: Codec, nullable: bool, value: Any, place: str) -> str:
+        text = NULL if value is None else codec.to_json_one(value)
+        if text == NULL and not nullable:
+            raise ConstraintError(f"null is not allowed in {place} of a value of type {self.type}")
+        return text
+
+
+class ListCodec(NestedCodec):
+    """list, large_list and fixed_size_list."""
+
+    def __init__(self, type: Any, item: Codec) -> None:
+        super().__init__(type)
+        self.item = item
+        self._size = type.list_size if pa.types.is_fixed_size_list(type) else None
+        self._nullable = type.value_field.nullable
+
+    def to_json(self, array: Any) -> list[str]:
+        starts, stops, items = list_parts(array)
+        flat = self.item.to_json(items)
+        return _array_texts(flat, starts, stops, null_mask(array))
+
+    def from_json(self, values: list[Any]) -> Any:
+        mask = _mask(values)
+        if self._size is not None:
+            empty = [None] * self._size
+            flat = list(chain.from_iterable(empty if row is None else row for row in values))
+            if len(flat) != self._size * len(values):
+                raise ValueError(f"a list is not of size {self._size}")
+            return nested_array(self.type, len(values), mask, [self._items(flat)])
+        flat = list(chain.from_iterable(row for row in values if row is not None))
+        offsets = offsets_of([0 if row is None else len(row) for row in values], self.type)
+        return nested_array(self.type, len(values), mask, [self._items(flat)], offsets)
+
+    def to_json_one(self, value: Any) -> str:
+        if type(value) not in _LISTS:
+            return self._foreign(value)
+        if self._size is not None and len(value) != self._size:
+            self.refuse(value, f"it has {len(value)} items, not {self._size}")
+        return f"[{','.join([self._child(self.item, self._nullable, item, 'an item') for item in value])}]"
+
+    def from_json_one(self, value: Any) -> Any:
+        return None if value is None else [self.item.from_json_one(item) for item in value]
+
+    def _items(self, flat: list[Any]) -> Any:
+        return self.item.from_json(flat)
+
+
+class StructCodec(NestedCodec):
+    def __init__(self, type: Any, fields: Sequence[Codec]) -> None:
+        super().__init__(type)
+        declared = [type.field(index) for index in range(type.num_fields)]
+        self.fields = tuple(
+            (field.name, field.nullable, codec) for field, codec in zip(declared, fields, strict=True)
+        )
+        self._names = frozenset(field.name for field in declared)
+        keys = [encode_basestring(field.name).replace("%", "%%") for field in declared]
+        self._template = f"{{{','.join([f'{key}:%s' for key in keys])}}}"
+
+    def to_json(self, array: Any) -> list[str]:
+        columns = [codec.to_json(array.field(index)) for index, (_, _, codec) in enumerate(self.fields)]
+        rows = [self._template % row for row in zip(*columns, strict=True)]
+        mask = null_mask(array)
+        if mask is not None:
+            for index in np.flatnonzero(mask).tolist():
+                rows[index] = NULL
+        return rows
+
+    def from_json(self, values: list[Any]) -> Any:
+        nothing: dict[str, Any] = dict.fromkeys(self._names)
+        rows = [nothing if row is None else row for row in values]
+        children = [codec.from_json([row[name] for row in rows]) for name, _, codec in self.fields]
+        return nested_array(self.type, len(values), _mask(values), children)
+
+    def to_json_one(self, value: Any) -> str:
+        if type(value) is not dict:
+            return self._foreign(value)
+        if not value.keys() <= self._names:
+            unknown = sorted(map(repr, value.keys() - self._names))
+            self.refuse(
+                value, f"it has no field {unknown[0]}; its fields are {', '.join(self._field_names())}"
+            )
+        return self._template % tuple(
+            [
+                self._child(codec, nullable, value.get(name), f"field {name!r}")
+                for name, nullable, codec in self.fields
+            ]
+        )
+
+    def from_json_one(self, value: Any) -> Any:
+        return (
+            None
+            if value is None
+            else {name: codec.from_json_one(value[name]) for name, _, codec in self.fields}
+        )
+
+    def _field_names(self) -> list[str]:
+        return [name for name, _, _ in self.fields]
+
+
+class MapCodec(NestedCodec):
+    def __init__(self, type: Any, key: Codec, item: Codec) -> None:
+        super().__init__(type)
+        self.key = key
+        self.item = item
+        self._nullable = type.item_field.nullable
+
+    def to_json(self, array: Any) -> list[str]:
+        starts, stops, entries = list_parts(array)
+        keys = self.key.to_json(entries.field(0))
+        items = self.item.to_json(entries.field(1))
+        pairs = [f"[{key},{item}]" for key, item in zip(keys, items, strict=True)]
+        return _array_texts(pairs, starts, stops, null_mask(array))
+
+    def from_json(self, values: list[Any]) -> Any:
+        flat = list(chain.from_iterable(row for row in values if row is not None))
+        keys = self.key.from_json([pair[0] for pair in flat])
+        items = self.item.from_json([pair[1] for pair in flat])
+        if keys.null_count:
+            raise ValueError("a key of a map is null")  # pyarrow would abort the process
+        entries = nested_array(self.type.field(0).type, len(flat), None, [keys, items])
+        offsets = offsets_of([0 if row is None else len(row) for row in values], self.type)
+        return nested_array(self.type, len(values), _mask(values), [entries], offsets)
+
+    def to_json_one(self, value: Any) -> str:
+        pairs = value.items() if type(value) is dict else value
+        if type(value) is not dict and (
+            type(value) not in _LISTS or any(type(pair) not in _LISTS or len(pair) != 2 for pair in value)
+        ):
+            return self._foreign(value)
+        texts = [
+            f"[{self._child(self.key, False, key, 'a key')},"
+            f"{self._child(self.item, self._nullable, item, 'a value')}]"
+            for key, item in pairs
+        ]
+        return f"[{','.join(texts)}]"
+
+    def from_json_one(self, value: Any) -> Any:
+        if value is None:
+            return None
+        return [(self.key.from_json_one(key), self.item.from_json_one(item)) for key, item in value]
+
+
+def list_parts(array: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Any]:
+    """Start and stop of every row of a list, fixed-size list or map array, and the items they count in.
+
+    The items are those of a slice only; a null row may have items too, which mean nothing.
+    """
+    if pa.types.is_fixed_size_list(array.type):
+        size = array.type.list_size
+        starts = np.arange(len(array), dtype=np.int64) * size
+        return starts, starts + size, array.values.slice(array.offset * size, len(array) * size)
+    offsets = array.offsets.to_numpy()
+    starts, stops = offsets[:-1], offsets[1:]
+    first = int(offsets[0]) if len(offsets) else 0
+    last = int(offsets[-1]) if len(offsets) else 0
+    entries = _entries(array) if pa.types.is_map(array.type) else array.values
+    return starts - first, stops - first, entries.slice(first, last - first)
+
+
+def _entries(array: Any) -> Any:
+    """The key-value structs of a map array."""
+    keys, items = array.keys, array.items
+    return nested_array(array.type.field(0).type, len(keys), None, [keys, items])
+
+
+def offsets_of(lengths: Sequence[int] | npt.NDArray[Any], type: Any) -> npt.NDArray[Any]:
+    """Offsets of rows with these lengths, in the width that the list type wants."""
+    wide = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=wide[1:])
+    if pa.types.is_large_list(type):
+        return wide
+    if wide[-1] > 2**31 - 1:
+        raise ConstraintError(f"One batch holds more than 2**31 items of {type}. Use smaller batches.")
+    return wide.astype(np.int32)
+
+
+def _mask(values: list[Any]) -> npt.NDArray[np.bool_] | None:
+    mask = np.fromiter((value is None for value in values), np.bool_, len(values))
+    return mask if mask.any() else None
+
+
+def _array_texts(
+    items: list[str], starts: npt.NDArray[Any], stops: npt.NDArray[Any], mask: npt.NDArray[np.bool_] | None
+) -> list[str]:
+    """JSON arrays of runs of items; null where the mask says so."""
+    ranges = zip(starts.tolist(), stops.tolist(), strict=True)
+    rows = [f"[{','.join(items[start:stop])}]" for start, stop in ranges]
+    if mask is not None:
+        for index in np.flatnonzero(mask).tolist():
+            rows[index] = NULL
+    return rows

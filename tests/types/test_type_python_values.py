@@ -1,0 +1,303 @@
+"""Python values: taken as pyarrow takes them, refused where something would be lost."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+from collections import OrderedDict
+from decimal import Decimal
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from arrow_exact import assert_same
+from arrow_strategies import PLAIN, dictionary_types, nested_types, plain_types, typed_arrays
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from indexlake.errors import ConstraintError
+from indexlake.types import codec_for
+
+ZONES = [None, dt.UTC, dt.timezone(dt.timedelta(hours=5, minutes=30)), ZoneInfo("Europe/Berlin")]
+EDGES = [
+    0,
+    1,
+    -1,
+    *[
+        sign * 2**bits + delta
+        for bits in (7, 8, 15, 16, 31, 32, 63, 64)
+        for sign in (1, -1)
+        for delta in (-1, 0)
+    ],
+]
+POOL = [
+    True,
+    np.True_,
+    *EDGES,
+    *[2**bits + delta for bits in (11, 24, 53) for delta in (-1, 0, 1)],
+    0.0,
+    -0.0,
+    1.0,
+    0.1,
+    -65519.9,
+    65520.0,
+    1e39,
+    5e-324,
+    math.nan,
+    math.inf,
+    -math.inf,
+    "",
+    "a",
+    "ü\0😀",
+    b"",
+    b"a",
+    b"\xff",
+    b"0123456789abcdef",
+    bytearray(b"a"),
+    memoryview(b"a"),
+    Decimal("1.25"),
+    Decimal("-1E+3"),
+    Decimal("NaN"),
+    Decimal(10) ** 37,
+    np.int8(3),
+    np.uint64(2**63),
+    np.float32(0.1),
+    np.float16(0.1),
+    np.str_("a"),
+    dt.date(2024, 2, 29),
+    dt.date.min,
+    dt.date.max,
+    dt.datetime(2024, 2, 29, 12),
+    dt.datetime.min,
+    dt.datetime.max.replace(microsecond=0, tzinfo=dt.UTC),
+    dt.time(1, 2, 3),
+    dt.timedelta(days=-3, seconds=5),
+    dt.timedelta.max,
+    np.datetime64("2024-02-29", "us"),
+    np.timedelta64(5, "ms"),
+    pd.Timestamp("2024-02-29 01:02:03"),
+    pd.Timedelta(seconds=5),
+    pd.NA,
+    pd.NaT,
+    object(),
+    [],
+    {},
+]
+
+
+def pyarrow_says(value, type):
+    """The encoded value by way of pyarrow alone, or the error."""
+    try:
+        return codec_for(type).encode(pa.array([pa.scalar(value, type)], type))[0]
+    except Exception as error:
+        return error
+
+
+def we_say(value, type):
+    try:
+        return codec_for(type).encode_one(value)
+    except ConstraintError as error:
+        return error
+
+
+@pytest.mark.parametrize("type", PLAIN, ids=str)
+def test_one_value_is_encoded_as_pyarrow_would_or_refused_as_pyarrow_would(type):
+    for value in POOL:
+        theirs, ours = pyarrow_says(value, type), we_say(value, type)
+        if isinstance(theirs, Exception) or isinstance(ours, Exception):
+            lossy = re.search("not a whole number|NaT is no|finer than|time of day|are exact", str(ours))
+            assert lossy or (isinstance(theirs, Exception) and isinstance(ours, Exception)), (
+                value,
+                theirs,
+                ours,
+            )
+        else:
+            assert ours == theirs, value
+
+
+def wide_datetimes():
+    return st.datetimes(timezones=st.sampled_from(ZONES), allow_imaginary=False)
+
+
+PYTHON = {
+    pa.int16(): st.integers(-(2**15), 2**15 - 1),
+    pa.uint64(): st.integers(0, 2**64 - 1),
+    pa.float64(): st.floats(allow_nan=False) | st.integers(-(2**53), 2**53),
+    pa.float32(): st.floats(allow_nan=False) | st.integers(-(2**24), 2**24),
+    pa.float16(): st.floats(allow_nan=False) | st.floats(-70000, 70000),
+    pa.string(): st.text(st.characters(codec="utf-8")),
+    pa.binary(): st.binary(),
+    pa.decimal128(18, 3): st.decimals(-(10**14), 10**14, places=3) | st.integers(-(10**14), 10**14),
+    pa.decimal256(76, 38): st.decimals(-(10**37), 10**37, places=10),
+    pa.date32(): st.dates(),
+    pa.date64(): st.dates(),
+    pa.time64("us"): st.times(),
+    pa.time64("ns"): st.times(),
+    pa.duration("us"): st.timedeltas(dt.timedelta(-(10**8)), dt.timedelta(10**8)),
+    pa.timestamp("us"): wide_datetimes(),
+    pa.timestamp("us", "Europe/Berlin"): wide_datetimes(),
+    pa.timestamp("ns", "UTC"): st.datetimes(
+        dt.datetime(1700, 1, 1), dt.datetime(2200, 1, 1), timezones=st.sampled_from(ZONES)
+    ),
+    pa.timestamp("s"): wide_datetimes().map(lambda value: value.replace(microsecond=0)),
+}
+
+
+@pytest.mark.parametrize("type", PYTHON, ids=str)
+def test_the_direct_path_agrees_with_pyarrow(type):
+    @settings(max_examples=60, deadline=None)
+    @given(PYTHON[type])
+    def check(value):
+        ours = codec_for(type).encode_one(value)
+        assert ours == pyarrow_says(value, type)
+        assert ours == codec_for(type).encode(codec_for(type).array([value]))[0]
+
+    check()
+
+
+@settings(max_examples=200, deadline=None)
+@given(typed_arrays(plain_types() | dictionary_types() | nested_types()))
+def test_what_pyarrow_shows_is_encoded_back_to_what_it_came_from(array):
+    codec = codec_for(array.type)
+    for encoded in codec.encode(array):
+        try:
+            shown = codec.decode_one(encoded)
+        except (ValueError, OverflowError):
+            continue  # outside the calendar: pyarrow cannot show it
+        if "NaT" in repr(shown) or "nan" in repr(shown) or is_cut(array.type):
+            continue
+        assert codec.encode_one(shown) == encoded
+        assert codec.encode(codec.array([shown])) == [encoded]
+
+
+def is_cut(type):
+    """Whether as_py drops something: the time of a date64, nanoseconds of a time, 24:00 and beyond."""
+    if pa.types.is_date64(type) or pa.types.is_time(type):
+        return True
+    if pa.types.is_dictionary(type):
+        return is_cut(type.value_type)
+    return any(is_cut(type.field(index).type) for index in range(type.num_fields))
+
+
+@pytest.mark.parametrize(
+    ("type", "value", "reason"),
+    [
+        (pa.int64(), True, "Expected integer, got bool"),
+        (pa.int64(), 1.5, "it is not a whole number"),
+        (pa.int64(), Decimal("1.5"), "it is not a whole number"),
+        (pa.int64(), np.float32(1.5), "it is not a whole number"),
+        (pa.int64(), math.nan, "it is not a whole number"),
+        (pa.int64(), "1", "tried to convert to int64"),
+        (pa.int8(), 128, "it is outside -128 to 127"),
+        (pa.uint64(), -1, "it is outside 0 to 18446744073709551615"),
+        (pa.uint64(), 2**64, "it is outside 0 to 18446744073709551615"),
+        (pa.float64(), 2**53 + 1, "only integers up to 9007199254740992 are exact in it"),
+        (pa.float64(), "1.0", "tried to convert to double"),
+        (pa.bool_(), 1, "tried to convert to boolean"),
+        (pa.string(), 1, "Expected bytes, got a 'int' object"),
+        (pa.string(), "a\ud800", "it is not valid Unicode (surrogates not allowed at position 1)"),
+        (pa.string(), b"\xff", "was not a utf8 string"),
+        (pa.binary(3), b"ab", "expected to be length 3 was 2"),
+        (pa.decimal128(4, 2), Decimal("1.234"), "it has more digits than the scale 2 keeps"),
+        (pa.decimal128(4, 2), Decimal("100"), "it needs more than the 4 digits of the column"),
+        (pa.decimal128(4, 2), Decimal("1E+999999"), "it needs more than the 4 digits of the column"),
+        (pa.decimal128(4, 2), Decimal("1E-999999"), "it has more digits than the scale 2 keeps"),
+        (pa.decimal128(4, 2), 100, "it needs more than the 4 digits of the column"),
+        (pa.decimal128(4, -2), 150, "it has more digits than the scale -2 keeps"),
+        (pa.decimal128(4, 2), Decimal("Infinity"), "decimals have no NaN and no infinity"),
+        (pa.decimal128(4, 2), 1.5, "int or Decimal object expected, got float"),
+        (pa.timestamp("s"), dt.datetime(2024, 1, 1, 0, 0, 0, 1), "it is finer than the column's unit, s"),
+        (pa.timestamp("us"), pd.Timestamp(1), "it is finer than the column's unit, us"),
+        (pa.timestamp("ns"), dt.datetime(2500, 1, 1), "it is outside the range of the type"),
+        (pa.timestamp("us"), "2024-01-01", "cannot be converted to int"),
+        (pa.duration("ms"), dt.timedelta(microseconds=1), "it is finer than the column's unit, ms"),
+        (pa.time32("s"), dt.time(0, 0, 0, 1), "it is finer than the column's unit, s"),
+        (pa.time64("us"), dt.time(1, tzinfo=dt.UTC), "a time of day has no time zone"),
+        (pa.date32(), dt.datetime(2024, 1, 1, 1), "it has a time of day; give value.date()"),
+        (pa.list_(pa.int8()), [1, 300], "it is outside -128 to 127"),
+        (pa.list_(pa.int8()), 5, "list"),
+        (pa.list_(pa.int8()), np.array([1.5]), "it is not a whole number"),
+        (pa.list_(pa.string()), ["\ud800"], "it is not valid Unicode"),
+        (pa.list_(pa.int8(), 2), [1], "it has 1 items, not 2"),
+        (pa.struct([("a", pa.int8())]), {"a": 1, "b": 2}, "it has no field 'b'; its fields are a"),
+        (pa.map_(pa.string(), pa.int8()), [("a",)], "map"),
+    ],
+    ids=str,
+)
+def test_a_value_that_does_not_fit_is_refused_with_the_reason(type, value, reason):
+    codec = codec_for(type)
+    with pytest.raises(ConstraintError) as caught:
+        codec.encode_one(value)
+    assert reason in str(caught.value)
+    with pytest.raises(ConstraintError):
+        codec.array([None, value])
+
+
+@pytest.mark.parametrize(
+    ("type", "value", "place"),
+    [
+        (pa.list_(pa.field("item", pa.int8(), False)), [1, None], "an item"),
+        (pa.struct([pa.field("a", pa.int8(), False)]), {}, "field 'a'"),
+        (pa.map_(pa.string(), pa.int8()), [(None, 1)], "a key"),
+        (pa.map_(pa.string(), pa.field("value", pa.int8(), False)), {"a": None}, "a value"),
+    ],
+    ids=str,
+)
+def test_null_in_a_required_place_is_refused(type, value, place):
+    with pytest.raises(ConstraintError, match=f"null is not allowed in {place} of a value of type"):
+        codec_for(type).encode_one(value)
+
+
+def test_a_long_value_is_cut_in_the_error():
+    with pytest.raises(ConstraintError) as caught:
+        codec_for(pa.int64()).encode_one("x" * 10_000)
+    assert len(str(caught.value)) < 11_000
+    assert str(caught.value).startswith("'" + "x" * 76 + "... (str) is not a value of type int64")
+
+
+@pytest.mark.parametrize(
+    ("type", "value", "same_as"),
+    [
+        (pa.int64(), 1.0, 1),
+        (pa.int64(), np.int8(1), 1),
+        (pa.int64(), pa.scalar(1), 1),
+        (pa.int64(), pa.scalar(None, pa.int64()), None),
+        (pa.decimal128(5, 2), pa.scalar(None, pa.decimal128(5, 2)), None),
+        (pa.string(), b"a", "a"),
+        (pa.binary(), "a", b"a"),
+        (pa.date32(), dt.datetime(2024, 1, 1), dt.date(2024, 1, 1)),
+        (pa.list_(pa.int64()), (1, 2), [1, 2]),
+        (pa.list_(pa.int64()), np.array([1, 2]), [1, 2]),
+        (pa.list_(pa.list_(pa.int64())), np.array([[1], [2]]), [[1], [2]]),
+        (pa.struct([("a", pa.int8()), ("b", pa.int8())]), {"b": 1}, {"a": None, "b": 1}),
+        (pa.struct([("a", pa.int8())]), OrderedDict(a=1), {"a": 1}),
+        (pa.struct([("a", pa.int8())]), (1,), {"a": 1}),
+        (pa.map_(pa.string(), pa.int8()), {"a": 1}, [("a", 1)]),
+        (pa.map_(pa.string(), pa.int8()), [["a", 1]], [("a", 1)]),
+    ],
+    ids=str,
+)
+def test_other_spellings_of_a_value_are_the_same_value(type, value, same_as):
+    codec = codec_for(type)
+    assert codec.encode_one(value) == codec.encode_one(same_as)
+    assert codec.decode_one(codec.encode_one(value)) == same_as
+
+
+def test_arrays_of_python_values_are_those_of_pyarrow():
+    for type, values in [
+        (pa.int16(), [1, None, -5]),
+        (pa.timestamp("s", "UTC"), [dt.datetime(2024, 1, 1, tzinfo=dt.UTC), None]),
+        (pa.decimal256(40, 2), [Decimal("1.20"), None, 5]),
+        (pa.list_(pa.struct([("a", pa.string())])), [[{"a": "x"}, None], None, []]),
+    ]:
+        assert_same(codec_for(type).array(values), pa.array(values, type))
+
+
+def test_one_bad_value_among_many_is_named():
+    with pytest.raises(
+        ConstraintError, match=re.escape("300 (int) is not a value of type int8: it is outside -128 to 127")
+    ):
+        codec_for(pa.int8()).array([1, None, 300, 2])

@@ -1,0 +1,99 @@
+"""Which types a column may have, and what a user reads when it may not."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+import pytest
+from arrow_strategies import PLAIN, types
+from hypothesis import given, settings
+
+from indexlake.errors import SchemaError
+from indexlake.types import check_supported, codec_for
+
+REFUSED = {
+    "null": (pa.null(), "it can hold no value. Name the type the values will have"),
+    "extension": (pa.uuid(), "(arrow.uuid). Use its storage type fixed_size_binary[16]"),
+    "json extension": (pa.json_(), "(arrow.json). Use its storage type string"),
+    "sparse union": (pa.sparse_union([pa.field("a", pa.int8())]), "Use a struct with one nullable field"),
+    "dense union": (pa.dense_union([pa.field("a", pa.int8())]), "Use a struct with one nullable field"),
+    "run-end": (pa.run_end_encoded(pa.int32(), pa.string()), "Use string: files compress runs"),
+    "list view": (pa.list_view(pa.int8()), "Use pa.list_ or pa.large_list of int8"),
+    "large list view": (pa.large_list_view(pa.int8()), "Use pa.list_ or pa.large_list of int8"),
+    "interval": (pa.month_day_nano_interval(), "Use pa.duration, or a struct of integers"),
+    "dictionary of lists": (pa.dictionary(pa.int8(), pa.list_(pa.int8())), "Use the value type list<"),
+    "struct without fields": (pa.struct([]), "Give it a field"),
+    "struct with one name twice": (
+        pa.struct([("a", pa.int8()), ("a", pa.string())]),
+        "two fields named 'a'. Give every field of a struct its own name",
+    ),
+    "map with one name twice": (
+        pa.map_(pa.field("x", pa.int8(), False), pa.field("x", pa.int8())),
+        "its keys and values have the same name, 'x'. Give them two names",
+    ),
+    "list of size 0": (pa.list_(pa.int8(), 0), "Use a size of at least 1"),
+    "binary of width 0": (pa.binary(0), "Use a width of at least 1"),
+    "unknown time zone": (pa.timestamp("us", "Mars/Phobos"), "the time zone 'Mars/Phobos' is unknown"),
+}
+
+
+@pytest.mark.parametrize(("type", "advice"), REFUSED.values(), ids=REFUSED.keys())
+def test_an_unsupported_type_is_refused_by_name_with_advice(type, advice):
+    with pytest.raises(SchemaError) as caught:
+        check_supported(type, "price")
+    text = str(caught.value)
+    assert text.startswith(f"Column 'price' cannot have the type {type}: ")
+    assert advice in text
+    assert caught.value.column == "price"
+
+
+@pytest.mark.parametrize(
+    ("wrap", "place"),
+    [
+        (lambda inner: pa.list_(inner), "price[]"),
+        (lambda inner: pa.large_list(inner), "price[]"),
+        (lambda inner: pa.list_(inner, 2), "price[]"),
+        (lambda inner: pa.struct([("a", pa.int8()), ("b", inner)]), "price.b"),
+        (lambda inner: pa.map_(pa.string(), inner), "price.value"),
+        (lambda inner: pa.map_(inner, pa.int8()), "price.key"),
+        (lambda inner: pa.list_(pa.struct([("a", pa.list_(inner))])), "price[].a[]"),
+    ],
+)
+def test_an_unsupported_type_inside_a_nested_one_is_refused_with_its_place(wrap, place):
+    inner = pa.month_day_nano_interval()
+    with pytest.raises(
+        SchemaError, match=re.escape(f"Column 'price' (at {place!r}) cannot have the type {inner}")
+    ):
+        check_supported(wrap(inner), "price")
+
+
+def test_a_type_nested_too_deep_is_refused():
+    type = pa.int8()
+    for _ in range(100):
+        type = pa.list_(type)
+    with pytest.raises(SchemaError, match="nests more than 64 levels deep"):
+        check_supported(type, "price")
+
+
+def test_something_that_is_no_type_is_refused():
+    with pytest.raises(
+        SchemaError, match=re.escape("needs an Arrow type such as pa.int64() or pa.string(), got 'int'")
+    ):
+        check_supported("int", "price")
+
+
+def test_codec_for_refuses_what_check_supported_refuses():
+    with pytest.raises(SchemaError, match="extension types are not supported"):
+        codec_for(pa.uuid())
+
+
+@pytest.mark.parametrize("type", PLAIN, ids=str)
+def test_every_plain_type_is_supported(type):
+    check_supported(type, "price")
+
+
+@settings(max_examples=100, deadline=None)
+@given(types())
+def test_generated_types_are_supported(type):
+    check_supported(type, "price")

@@ -1,0 +1,66 @@
+"""Arrays that claim a type their bytes do not keep are refused before they reach a file."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from arrow_strategies import typed_arrays, types
+from hypothesis import given, settings
+
+from indexlake.errors import ConstraintError
+from indexlake.types import check_values
+
+REQUIRED = pa.field("a", pa.int64(), False)
+
+
+def dictionary(indices, values):
+    return pa.DictionaryArray.from_arrays(
+        pa.array(indices, pa.int8()), pa.array(values, pa.string()), safe=False
+    )
+
+
+def list_with_offsets(*offsets):
+    buffer = pa.array(offsets, pa.int32()).buffers()[1]
+    return pa.Array.from_buffers(
+        pa.list_(pa.int64()), len(offsets) - 1, [None, buffer], children=[pa.array([1, 2])]
+    )
+
+
+BROKEN = {
+    "bytes that are no UTF-8": pa.array([b"\xff"]).view(pa.string()),
+    "bytes that are no UTF-8 inside a list": pa.ListArray.from_arrays(
+        [0, 1], pa.array([b"\xff"]).view(pa.string())
+    ),
+    "null in a required field": pa.StructArray.from_arrays([pa.array([None], pa.int64())], fields=[REQUIRED]),
+    "null in a required item": pa.array([[None]], pa.list_(REQUIRED)),
+    "null in a required item of a fixed-size list": pa.array([[1, None]], pa.list_(REQUIRED, 2)),
+    "null in a required field two levels down": pa.array([[{"a": None}]], pa.list_(pa.struct([REQUIRED]))),
+    "null by way of a dictionary": pa.StructArray.from_arrays(
+        [dictionary([0], [None])], fields=[pa.field("a", pa.dictionary(pa.int8(), pa.string()), False)]
+    ),
+    "an index outside the dictionary": dictionary([1], ["x"]),
+    "offsets that go back": list_with_offsets(0, 2, 1),
+    "more digits than the precision": pa.Array.from_buffers(
+        pa.decimal128(3, 0), 1, pa.array([5000], pa.decimal128(38, 0)).buffers()
+    ),
+}
+
+
+@pytest.mark.parametrize("array", BROKEN.values(), ids=BROKEN.keys())
+def test_a_broken_array_is_refused_with_its_column(array):
+    with pytest.raises(
+        ConstraintError, match=r"Column 'price' was given an array .* that is not valid: .*\. Repair it"
+    ) as caught:
+        check_values(pa.chunked_array([array]), "price")
+    assert caught.value.column == "price"
+
+
+@settings(max_examples=200, deadline=None)
+@given(typed_arrays(types()))
+def test_every_valid_array_passes(array):
+    check_values(array, "price")
+
+
+def test_a_null_below_a_null_parent_is_no_violation():
+    check_values(pa.array([None, {"a": 1}], pa.struct([REQUIRED])), "price")
+    check_values(pa.array([None, [1, 2]], pa.list_(REQUIRED, 2)), "price")
