@@ -133,7 +133,8 @@ def _from_history(
             continue
         task = _task(state, block, snapshot, None)
         for batch in read_task(task, files, schema.fields, None, row_id=True):
-            for row in batch.to_pylist():
+            found: list[Row] = batch.to_pylist()
+            for row in found:
                 own = [f.codec.encode_one(row[f.name]) for f in schema.key_fields]
                 if encode_key(schema.key_codecs, own) == wanted and (
                     writes is None or row[ROW_ID] not in writes.closed

@@ -93,7 +93,7 @@ def load(r: ReadTransaction | Transaction, table_id: int, last: int) -> TableSta
     return TableState(table, schema, _current(schema), blocks, segments, deletes, finder, primary, last)
 
 
-def refresh(r: ReadTransaction, table_id: int, cached: TableState | None) -> tuple[TableState, int]:
+def refresh(r: ReadTransaction | Transaction, table_id: int, cached: TableState | None) -> tuple[TableState, int]:
     """The state as of this read transaction, and the newest snapshot in it."""
     head = layout.read_head(r, table_id, cached.at if cached else -1)
     if head is None:

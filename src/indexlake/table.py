@@ -209,7 +209,8 @@ class Table:
         if len(fields) == 1:
             where = f"{_quoted(fields[0].name)} in $keys"
             return self.scan(where, params={"keys": [k[0] for k in wanted]}).to_arrow()
-        parts, params = [], {}
+        parts: list[str] = []
+        params: dict[str, Any] = {}
         for n, values in enumerate(wanted):
             parts.append("(" + " and ".join(f"{_quoted(f.name)} = $k{n}_{i}" for i, f in enumerate(fields)) + ")")
             params |= {f"k{n}_{i}": v for i, v in enumerate(values)}

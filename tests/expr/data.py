@@ -86,13 +86,15 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
 SCHEMA = pa.schema([(name, type) for name, (type, _) in COLUMNS.items()])
 
 
-def table(seed: int, rows: int, columns: list[str] | None = None) -> pa.RecordBatch:
-    """Rows of pool values and nulls; some columns are all null."""
+def table(seed: int, rows: int, columns: list[str] | None = None, nul: bool = True) -> pa.RecordBatch:
+    """Rows of pool values and nulls; some columns are all null.  `nul`: whether text may hold NUL characters."""
     rng = random.Random(seed)
     names = columns or list(COLUMNS)
     arrays = []
     for name in names:
         type, pool = COLUMNS[name]
+        if not nul and name in STRINGS:
+            pool = [text for text in pool if "\0" not in text]
         nulls = rng.choice([0.0, 0.15, 0.15, 0.15, 1.0 if rows < 40 else 0.5])
         values = [None if rng.random() < nulls else rng.choice(pool) for _ in range(rows)]
         arrays.append(pa.array(values, type))
@@ -306,7 +308,7 @@ class Generator:
         return f"({right} {op} {left})"
 
     def list_parameter(self) -> str:
-        pools = [("i64", [0, 1, 2, 7, 100, None]), ("u64", [0, 1, 2**63]), ("s", TEXTS), ("f64", [0.0, NAN, 1.5, None])]
+        pools = [("i64", [0, 1, 2, 7, 100, None]), ("u64", [0, 1, 2**63]), ("s", TEXTS), ("f64", [0.0, INF, 1.5, None])]
         pools += [("i8", [1, 2, 300]), ("d", DAYS), ("f32", [0.5, 1.5, 2.0])]
         known = [pool for pool in pools if pool[0] in self.columns]
         if not known:

@@ -30,6 +30,26 @@ EVERY = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (pa.array([0.0]), pa.array([-0.0])),
+        (pa.array([math.nan]), pa.array([-math.nan])),
+        (pa.array([""]), pa.array([None], pa.string())),
+        (pa.array([[None]], pa.list_(pa.int8())), pa.array([None], pa.list_(pa.int8()))),
+        (
+            pa.array([[]], pa.list_(pa.field("a", pa.int8()))),
+            pa.array([[]], pa.list_(pa.field("b", pa.int8()))),
+        ),
+        (pa.array([1], pa.timestamp("s")), pa.array([1], pa.timestamp("s", "UTC"))),
+    ],
+)
+def test_the_comparison_used_here_sees_every_difference(left, right):
+    assert_same(left, left)
+    with pytest.raises(AssertionError):
+        assert_same(left, right)
+
+
 @settings(max_examples=400, deadline=None)
 @given(typed_arrays(types()))
 def test_an_array_comes_back_equal_to_the_bit(array):

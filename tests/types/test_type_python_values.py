@@ -224,6 +224,7 @@ def is_cut(type):
         (pa.list_(pa.int8(), 2), [1], "it has 1 items, not 2"),
         (pa.struct([("a", pa.int8())]), {"a": 1, "b": 2}, "it has no field 'b'; its fields are a"),
         (pa.map_(pa.string(), pa.int8()), [("a",)], "map"),
+        (pa.list_(pa.int8()), pa.scalar([1]), "it is a scalar of type list<item: int64>"),
     ],
     ids=str,
 )
@@ -276,6 +277,10 @@ def test_a_long_value_is_cut_in_the_error():
         (pa.struct([("a", pa.int8())]), OrderedDict(a=1), {"a": 1}),
         (pa.struct([("a", pa.int8())]), (1,), {"a": 1}),
         (pa.map_(pa.string(), pa.int8()), {"a": 1}, [("a", 1)]),
+        (pa.list_(pa.int8()), pa.scalar([1, None], pa.list_(pa.int8())), [1, None]),
+        (pa.list_(pa.int8()), pa.scalar(None, pa.list_(pa.int8())), None),
+        (pa.list_(pa.int8(), 1), pa.scalar(None, pa.list_(pa.int8(), 1)), None),
+        (pa.struct([("a", pa.int8())]), pa.scalar({"a": 1}, pa.struct([("a", pa.int8())])), {"a": 1}),
         (pa.map_(pa.string(), pa.int8()), [["a", 1]], [("a", 1)]),
     ],
     ids=str,

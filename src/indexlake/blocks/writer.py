@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from indexlake import faults
@@ -44,7 +45,7 @@ def write_block(
     statistics = StatisticsBuilder(pa.schema([f.arrow(f.column) for f in schema.fields]))
     keyed = bool(schema.primary_key) and not history
     keys: list[KeyColumn] = []
-    row_ids: list[np.ndarray] = []  # type: ignore[type-arg]
+    row_ids: list[npt.NDArray[np.int64]] = []
 
     def watched() -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -31,7 +31,7 @@ def snapshot_of_token(tx: Transaction, token: str) -> int | None:
     return int(rows[0][0]) if rows else None
 
 
-def snapshot_at_time(r: ReadTransaction, time: int) -> int | None:
+def snapshot_at_time(r: ReadTransaction | Transaction, time: int) -> int | None:
     """The newest snapshot committed at or before a time."""
     rows = r.rows(
         """select snapshot_id from indexlake_snapshot where committed_at <= ?

@@ -5,6 +5,7 @@ Everything else that is sent to them is the same text.  `quote` is the one funct
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -17,6 +18,12 @@ def quote(identifier: str) -> str:
     if not identifier or "\0" in identifier:
         raise ValueError(f"{identifier!r} is no identifier: it is empty or holds a NUL character.")
     return '"' + identifier.replace('"', '""') + '"'
+
+
+@functools.lru_cache(maxsize=1024)
+def insert_sql(table: str, columns: tuple[str, ...]) -> str:
+    names = ", ".join(quote(column) for column in columns)
+    return f"insert into {quote(table)} ({names}) values ({', '.join('?' * len(columns))})"
 
 
 @dataclass(frozen=True, slots=True)

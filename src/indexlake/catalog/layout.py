@@ -96,7 +96,7 @@ def live_row_count(r: ReadTransaction | Transaction, table_id: int) -> int:
         where table_id = ? and end_snapshot is null and role <> 'history'""",
         (table_id,),
     )
-    total = sum(count for _, count in files)
+    total = sum(int(count) for _, count in files)
     for file_id, _ in files:
         dead = deleted_positions(r, file_id)
         total -= len(BitMap.union(*dead)) if dead else 0
@@ -141,7 +141,7 @@ def read_segments(r: ReadTransaction | Transaction, table_id: int, since: int = 
     for *record, block_id in rows:
         files.setdefault(record[0], (record, []))[1].append(block_id)
     return [
-        SegmentRecord(r[0], r[1], tuple(blocks), *r[2:10])  # type: ignore[misc]
+        SegmentRecord(r[0], r[1], tuple(blocks), *r[2:10])
         for r, blocks in files.values()
     ]
 

@@ -11,8 +11,9 @@ Connections are made as needed and kept; one that turns out to be dead when a tr
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from typing import Any, Literal
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, Literal, TypeVar
 
 from indexlake.catalog import fork
 from indexlake.catalog.dialect import POSTGRES, Dialect, quote
@@ -23,6 +24,7 @@ from indexlake.catalog.postgres_transaction import CHUNK, PostgresRead, Postgres
 from indexlake.catalog.sessions import Sessions, closed
 from indexlake.errors import CatalogError, NotFoundError, OwnershipError
 
+T = TypeVar("T")
 _KEEP_SESSIONS = 8
 _MOST_SESSIONS = 32
 
@@ -76,7 +78,7 @@ class PostgresCatalog:
         session = self.take()
         try:
             if schema is not None and create:
-                session.connection.execute(
+                session.control(
                     f"begin; select pg_advisory_xact_lock({_lock_key(schema)});"
                     f" create schema if not exists {quote(schema)}; commit"
                 )
@@ -109,18 +111,30 @@ class PostgresCatalog:
         raise OwnershipError("A catalog holds connections and is not pickled. Connect again where it is needed.")
 
     def query(self, sql: str, params: Params = ()) -> Iterator[Row]:
-        psycopg = import_psycopg()
-        session = self.begin("select 1") if self.sessions.closed is None else self.take()
+        session, stream, chunk = self._start(sql, params)
         try:
-            stream = psycopg.RawCursor(session.connection).stream(numbered(sql), params, binary=True, size=CHUNK)
-            try:
-                yield from stream
-            finally:
-                stream.close()
-        except psycopg.Error as error:
+            while chunk:
+                yield from chunk
+                session.lost()  # refuses a forked child before it touches the stream
+                chunk = list(islice(stream, CHUNK))
+        except import_psycopg().Error as error:
             raise translate(error, self.location, sql, lost=session.lost()) from error
         finally:
-            self.sessions.give_back(session)
+            if isinstance(session.connection, fork.Gone):
+                fork.keep_forever(stream)
+            else:
+                stream.close()
+                self.sessions.give_back(session)
+
+    def _start(self, sql: str, params: Params) -> tuple[PostgresSession, Any, list[Row]]:
+        psycopg = import_psycopg()
+
+        def first_rows(session: PostgresSession) -> tuple[PostgresSession, Any, list[Row]]:
+            cursor = psycopg.RawCursor(session.connection)
+            stream = cursor.stream(numbered(sql), params, binary=True, size=CHUNK)
+            return session, stream, list(islice(stream, CHUNK))
+
+        return self._first(first_rows, sql)
 
     def read(self) -> PostgresRead:
         return PostgresRead(self)
@@ -152,13 +166,21 @@ class PostgresCatalog:
             raise unreachable(error, self.location) from error
 
     def begin(self, sql: str) -> PostgresSession:
-        """A session in which `sql` was run; one whose connection died while it was idle is replaced."""
+        """A session in which `sql`, the start of a transaction, was run."""
+
+        def run(session: PostgresSession) -> PostgresSession:
+            session.control(sql)
+            return session
+
+        return self._first(run, sql)
+
+    def _first(self, use: Callable[[PostgresSession], T], sql: str) -> T:
+        """What a session is first used for; if its connection died while it was idle, another one is taken."""
         psycopg = import_psycopg()
         while True:
             session = self.take()
             try:
-                session.connection.execute(sql)
-                return session
+                return use(session)
             except psycopg.Error as error:
                 lost, stale = session.lost(), not session.fresh
                 self.sessions.discard(session)

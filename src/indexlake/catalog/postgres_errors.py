@@ -52,9 +52,7 @@ def translate(
         message = f"The catalog {location} {_ADVICE[state]}. (PostgreSQL: {text})"
     else:
         message = f"The catalog {location} refused a statement: {text}. Statement: {sql}"
-    return DatabaseError(
-        message, sqlstate=state, retryable=lost or state in _RETRY, unique_violation=state == "23505"
-    )
+    return DatabaseError(message, sqlstate=state, retryable=lost or state in _RETRY, unique_violation=state == "23505")
 
 
 def unreachable(error: Any, location: str) -> DatabaseError:

@@ -18,6 +18,7 @@ from indexlake.errors import MissingExtraError
 if TYPE_CHECKING:
     from psycopg import Connection
 
+_IDLE, _INTRANS, _INERROR = 0, 2, 3  # libpq's PGTransactionStatusType
 _PREPARE_AFTER = 1
 _PREPARED = 512
 DEFAULTS = {
@@ -33,7 +34,7 @@ DEFAULTS = {
 class PostgresSession:
     """`cursor` runs statements."""
 
-    __slots__ = ("_params", "_schema", "_timeout", "connection", "cursor", "fresh", "thread")
+    __slots__ = ("_params", "_plain", "_schema", "_timeout", "connection", "cursor", "fresh", "thread")
 
     def __init__(self, params: dict[str, Any], *, schema: str | None, timeout: float) -> None:
         self._params = params
@@ -41,6 +42,7 @@ class PostgresSession:
         self._timeout = timeout
         self.connection: Any = None
         self.cursor: Any = None
+        self._plain: Any = None
         self.fresh = True
         self.thread = threading.get_ident()
 
@@ -50,40 +52,44 @@ class PostgresSession:
         self.connection = connection
         connection.prepare_threshold = _PREPARE_AFTER
         connection.prepared_max = _PREPARED
-        connection.execute(self._settings())
         self.cursor = psycopg.RawCursor(connection)
         self.cursor.format = psycopg.pq.Format.BINARY
+        self._plain = psycopg.RawCursor(connection)
+        self.control(self._settings())
 
     def _settings(self) -> str:
         settings = [
             f"set lock_timeout = {int(self._timeout * 1000)}",
             "set idle_in_transaction_session_timeout = '10min'",
             "set default_transaction_isolation = 'read committed'",
-            "select set_config('synchronous_commit', 'on', false)"
-            " where current_setting('synchronous_commit') = 'off'",
+            "select set_config('synchronous_commit', 'on', false) where current_setting('synchronous_commit') = 'off'",
         ]
         if self._schema is not None:
             settings.append(f"set search_path = {quote(self._schema)}")
         return "; ".join(settings)
 
+    def control(self, sql: str) -> str:
+        """Run statements without parameters or rows in one round trip; what the server calls the last one."""
+        return self._plain.execute(sql, prepare=False).statusmessage or ""
+
     def lost(self) -> bool:
         """Whether the connection is gone."""
         return bool(self.connection.closed)
 
-    def rest(self) -> bool:
-        import psycopg
+    def healthy(self) -> bool:
+        """Whether it is inside a transaction in which no statement has failed."""
+        return int(self.connection.pgconn.transaction_status) == _INTRANS
 
-        status = self.connection.info.transaction_status
-        if status == psycopg.pq.TransactionStatus.IDLE:
-            self.fresh = False
+    def rest(self) -> bool:
+        self.fresh = False
+        status = int(self.connection.pgconn.transaction_status)
+        if status in (_INTRANS, _INERROR):
+            try:
+                self.control("rollback")
+            except import_psycopg().Error:
+                return False
             return True
-        if status not in (psycopg.pq.TransactionStatus.INTRANS, psycopg.pq.TransactionStatus.INERROR):
-            return False
-        try:
-            self.connection.execute("rollback")
-        except psycopg.Error:
-            return False
-        return True
+        return status == _IDLE
 
     def shut(self, *, tidy: bool = False) -> None:
         if self.connection is not None:
@@ -95,9 +101,10 @@ class PostgresSession:
         if connection is not None and not isinstance(connection, Gone):
             keep_forever(connection)
             keep_forever(self.cursor)
+            keep_forever(self._plain)
             with contextlib.suppress(Exception):
                 os.close(connection.pgconn.socket)
-        self.connection = self.cursor = why
+        self.connection = self.cursor = self._plain = why
 
 
 def import_psycopg() -> Any:
@@ -122,7 +129,7 @@ def _adapters() -> Any:
         from psycopg.types.numeric import Int8BinaryDumper, NumericBinaryLoader
         from psycopg.types.string import BytesBinaryDumper, StrBinaryDumper
 
-        class WholeNumericLoader(NumericBinaryLoader):
+        class WholeNumericLoader(NumericBinaryLoader):  # type: ignore[misc]
             """The sum of integers is a numeric in PostgreSQL and an integer in SQLite."""
 
             def load(self, data: Any) -> Any:

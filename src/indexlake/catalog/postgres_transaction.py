@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from indexlake import faults
-from indexlake.catalog.dialect import quote
+from indexlake.catalog.dialect import insert_sql, quote
 from indexlake.catalog.driver import CommitUnknown, DatabaseError, Params, Row
 from indexlake.catalog.fork import Gone
 from indexlake.catalog.postgres_errors import translate
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from indexlake.catalog.postgres import PostgresCatalog
 
 CHUNK = 1024
-_COPY_FROM = 16  # rows; fewer are cheaper as INSERTs
+_COPY_FROM = 4  # rows; fewer are cheaper as INSERTs
 _READ = "begin isolation level repeatable read read only"
 _WRITE = (
     "begin isolation level read committed read write; select pg_advisory_xact_lock({});"
     " set local idle_in_transaction_session_timeout = '60s'"
 )
 _OVER = Gone(CatalogError, "This catalog transaction is over: it was committed, rolled back or closed.")
+_ENDED = Gone(CatalogError, "This catalog query is over: its transaction ended before it.")
 _ABANDONED = "a catalog {} transaction was dropped without being closed; it was rolled back"
 _TOKENS = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\?""")
 
@@ -72,20 +73,18 @@ class _Statements:
     def query(self, sql: str, params: Params = ()) -> Iterator[Row]:
         session = self._session
         self._streams += 1
-        cursor = import_psycopg().RawServerCursor(session.connection, f"indexlake_{self._streams}")
-        cursor.format = session.cursor.format
-        cursor.itersize = CHUNK
+        name = f"indexlake_{self._streams}"
         try:
-            cursor.execute(numbered(sql), params)
-            while chunk := cursor.fetchmany(CHUNK):
+            session.cursor.execute(numbered(f"declare {name} no scroll cursor for {sql}"), params, prepare=False)
+            while chunk := session.cursor.execute(f"fetch {CHUNK} from {name}", prepare=False).fetchall():
                 yield from chunk
                 if self._session is not session:
-                    raise _OVER.error()
+                    raise _ENDED.error()
         except self._errors as error:
             raise self._failed(error, sql) from error
         finally:
-            if self._session is session and self._is_open():
-                cursor.close()
+            if self._session is session and self._is_open() and session.healthy():
+                session.control(f"close {name}")
 
     def _failed(self, error: Exception, sql: str) -> DatabaseError:
         return translate(error, self._catalog.location, sql, lost=self._session.lost())
@@ -108,7 +107,7 @@ class PostgresRead(_Statements):
             return
         session, self._session = self._session, _OVER
         try:
-            session.connection.execute("commit")
+            session.control("commit")
         except self._errors:
             self._catalog.sessions.discard(session)
         self._catalog.sessions.give_back(session)
@@ -145,7 +144,7 @@ class PostgresTransaction(_Statements):
         try:
             faults.step("sql.execute")
             cursor = self._session.cursor.execute(numbered(sql), params)
-            return max(0, cursor.rowcount)
+            return max(0, int(cursor.rowcount))
         except self._errors as error:
             raise self._failed(error, sql) from error
 
@@ -154,7 +153,7 @@ class PostgresTransaction(_Statements):
         try:
             faults.step("sql.execute")
             cursor.executemany(numbered(sql), rows)
-            return max(0, cursor.rowcount)
+            return max(0, int(cursor.rowcount))
         except self._errors as error:
             raise self._failed(error, sql) from error
 
@@ -166,7 +165,7 @@ class PostgresTransaction(_Statements):
         rows = iter(rows)
         few = list(islice(rows, _COPY_FROM))
         if len(few) < _COPY_FROM:
-            return self.execute_many(_insert_sql(table, tuple(columns)), few) if few else 0
+            return self.execute_many(insert_sql(table, tuple(columns)), few) if few else 0
         sql = f"copy {quote(table)} ({', '.join(map(quote, columns))}) from stdin (format binary)"
         cursor = self._session.cursor
         try:
@@ -175,7 +174,14 @@ class PostgresTransaction(_Statements):
                 write = copy.write_row
                 for row in chain(few, rows):
                     write(row)
-            return max(0, cursor.rowcount)
+            return max(0, int(cursor.rowcount))
+        except self._errors as error:
+            raise self._failed(error, sql) from error
+
+    def _control(self, sql: str) -> None:
+        try:
+            faults.step("sql.execute")
+            self._session.control(sql)
         except self._errors as error:
             raise self._failed(error, sql) from error
 
@@ -186,7 +192,7 @@ class PostgresTransaction(_Statements):
         session, catalog = self._session, self._catalog
         try:
             faults.step("sql.commit.before")
-            status = session.connection.execute("commit").statusmessage
+            status = session.control("commit")
         except self._errors as error:
             failure = translate(error, catalog.location, "commit", lost=session.lost(), commit=True)
             self.rollback()
@@ -234,20 +240,13 @@ class _Savepoint:
         self._transaction = transaction
 
     def __enter__(self) -> None:
-        self._transaction.execute("savepoint indexlake")
+        self._transaction._control("savepoint indexlake")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         transaction = self._transaction
         if error is None:
-            transaction.execute("release savepoint indexlake")
+            transaction._control("release savepoint indexlake")
         elif transaction._is_open() and not transaction._session.lost():
-            transaction.execute("rollback to savepoint indexlake")
-            transaction.execute("release savepoint indexlake")
-
-
-@functools.lru_cache(maxsize=1024)
-def _insert_sql(table: str, columns: tuple[str, ...]) -> str:
-    names = ", ".join(quote(column) for column in columns)
-    return f"insert into {quote(table)} ({names}) values ({', '.join('?' * len(columns))})"
+            transaction._control("rollback to savepoint indexlake; release savepoint indexlake")

@@ -52,9 +52,7 @@ class SqliteCatalog:
 
     dialect: Dialect = SQLITE
 
-    def __init__(
-        self, path: str, *, create: bool = True, read_only: bool = False, lock_timeout: float = 60.0
-    ) -> None:
+    def __init__(self, path: str, *, create: bool = True, read_only: bool = False, lock_timeout: float = 60.0) -> None:
         self.location = path
         self._read_only = read_only
         self._moved_frames = 0
@@ -115,9 +113,7 @@ class SqliteCatalog:
         return f"SqliteCatalog({self.location!r})"
 
     def __reduce__(self) -> Any:
-        raise OwnershipError(
-            "A catalog holds connections and is not pickled. Connect again where it is needed."
-        )
+        raise OwnershipError("A catalog holds connections and is not pickled. Connect again where it is needed.")
 
     def query(self, sql: str, params: Params = ()) -> Iterator[Row]:
         session = self.take()

@@ -6,7 +6,6 @@ out for each ending, which gives the lock and the session back.
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import apsw
 
 from indexlake import faults
-from indexlake.catalog.dialect import quote
+from indexlake.catalog.dialect import insert_sql
 from indexlake.catalog.driver import CommitUnknown, DatabaseError, Params, Row
 from indexlake.catalog.fork import Gone
 from indexlake.catalog.sqlite_errors import translate
@@ -145,7 +144,7 @@ class SqliteTransaction(_Statements):
             self.execute(sql)
 
     def insert_rows(self, table: str, columns: Sequence[str], rows: Iterable[Params]) -> int:
-        return self.execute_many(_insert_sql(table, tuple(columns)), rows)
+        return self.execute_many(insert_sql(table, tuple(columns)), rows)
 
     def savepoint(self) -> _Savepoint:
         return _Savepoint(self)
@@ -226,9 +225,3 @@ class _Savepoint:
         elif transaction._is_open():
             transaction.execute("ROLLBACK TO indexlake")
             transaction.execute("RELEASE indexlake")
-
-
-@functools.lru_cache(maxsize=1024)
-def _insert_sql(table: str, columns: tuple[str, ...]) -> str:
-    names = ", ".join(quote(column) for column in columns)
-    return f"insert into {quote(table)} ({names}) values ({', '.join('?' * len(columns))})"

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from indexlake import faults
 from indexlake.catalog import commits
 from indexlake.catalog.driver import Catalog, CommitUnknown
-from indexlake.commit.key_check import KeyLook, LookNeeded, look, wanted_keys
+from indexlake.commit.key_check import FEW, KeyLook, LookNeeded, look, wanted_keys
 from indexlake.commit.section import Section
 from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet
 from indexlake.errors import CatalogError, IndexLakeError
 from indexlake.keys.encoding import KeyColumn
-from indexlake.state import TableState, refresh
+from indexlake.state import refresh
 
 if TYPE_CHECKING:
     from indexlake.blocks.open_files import OpenFiles
@@ -88,8 +88,6 @@ class Committer:
     # ------------------------------------------------------------ looking
 
     def _first_look(self, writes: TableWrites, keys: KeyColumn) -> KeyLook:
-        from indexlake.commit.key_check import FEW
-
         if len(keys) > FEW:
             return self._look_again(writes, keys)
         return look(writes.state, writes, keys, self._files, None)
@@ -120,7 +118,6 @@ class Committer:
         try:
             self._commit_group(group)
         finally:
-            mine = threading.get_ident()
             with self._mutex:
                 successor = self._waiting[0] if self._waiting else None
                 if successor is None:
@@ -131,7 +128,6 @@ class Committer:
                 successor.ready.release()
             for ticket in group:
                 ticket.ready.release()
-            assert mine == threading.get_ident()
 
     def _commit_group(self, group: list[_Ticket]) -> None:
         try:
@@ -167,12 +163,12 @@ class Committer:
             if not ticket.inside:
                 raise
             looks = {
-                i: self._look_inside(section, ticket.ws.tables[i], found.keys, ticket.ws.tables[i].state)
+                i: self._look_inside(section, ticket.ws.tables[i], found.keys)
                 for i, found in ticket.looks.items()
             }
             return section.commit(ticket.ws, looks, ticket.token)
 
-    def _look_inside(self, section: Section, writes: TableWrites, keys: KeyColumn, cached: TableState) -> KeyLook:
+    def _look_inside(self, section: Section, writes: TableWrites, keys: KeyColumn) -> KeyLook:
         """The only storage I/O allowed in the section, after jobs have forced several rounds."""
         state, _ = refresh(section.tx, writes.state.table.table_id, None)
         return look(state, writes, keys, self._files, section.tx)

@@ -23,6 +23,7 @@ from indexlake.expr.sqltype import (
     STRING_LITERAL,
     VARCHAR,
     SqlType,
+    castable,
     combine,
     comparison_type,
     from_arrow,
@@ -108,8 +109,8 @@ class Binder:
         return tree.Cast(node, target, lenient)
 
     def truth(self, node: tree.Node) -> tree.Node:
-        if node.type.kind == "nested":
-            self.fail("a nested value is neither true nor false")
+        if not castable(node.type, BOOL):
+            self.fail(f"{_described(node)} is neither true nor false; compare it with something")
         return self.coerce(node, BOOL)
 
     # -- syntax --------------------------------------------------------------------------------------------
@@ -346,8 +347,8 @@ class Binder:
 
     def _cast(self, syntax: Any, lenient: bool = False) -> tree.Node:
         node, target = self.bind(syntax.this), self.sql_type(syntax.args["to"])
-        if node.type.kind == "nested":
-            self.fail(f"cannot cast a nested value to {target}")
+        if not castable(node.type, target):
+            self.fail(f"there is no cast from {_described(node)} to {target}")
         if isinstance(node, Leaf):
             return self.coerce(node, target, lenient)
         if node.type == target:

@@ -18,7 +18,7 @@ from indexlake.expr import casts, conditions, constants, tree
 from indexlake.expr.bind import Binder, Slot
 from indexlake.expr.conditions import Condition
 from indexlake.expr.evaluate import Evaluation
-from indexlake.expr.narrow import Narrowed, narrow, sides
+from indexlake.expr.narrow import Members, Narrowed, members, narrow, sides
 from indexlake.expr.parse import Parsed, parse
 from indexlake.expr.pushdown import ArrowDialect, VortexDialect, push
 from indexlake.expr.row import RowPlan
@@ -55,13 +55,13 @@ class Template:
 class Bound:
     """One expression on one schema with the values of its parameters.  Immutable."""
 
-    __slots__ = ("_condition", "_lists", "_narrowed", "_row", "_scalars", "_template", "values")
+    __slots__ = ("_condition", "_members", "_narrowed", "_row", "_scalars", "_template", "values")
 
     def __init__(self, template: Template, values: tuple[Any, ...]) -> None:
         self._template = template
         self.values = values
         self._scalars: dict[int, pa.Scalar] = {}
-        self._lists: dict[int, pa.Array] = {}
+        self._members: dict[int, Members] = {}
         self._narrowed: dict[int, Narrowed | None] = {}
         self._condition: Condition | None = None
         self._row: Any = None
@@ -95,12 +95,11 @@ class Bound:
             )
         return found
 
-    def list_array(self, slot: int) -> pa.Array:
-        found = self._lists.get(slot)
+    def members(self, node: tree.Node, child: tree.Node, source: int | list[int]) -> Members:
+        found = self._members.get(id(node))
         if found is None:
-            type = self._template.slots[slot].target
-            scalars = [constants.to_scalar(value, type) for value in self.values[slot]]
-            found = self._lists[slot] = pa.array(scalars, to_arrow(type))
+            values = list(self.values[source]) if isinstance(source, int) else [self.values[slot] for slot in source]
+            found = self._members[id(node)] = members(child, values)
         return found
 
     def narrowed(self, node: tree.Compare) -> Narrowed | None:

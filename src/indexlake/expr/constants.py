@@ -31,6 +31,7 @@ from indexlake.expr.sqltype import (
     TIMESTAMP,
     TIMESTAMPS,
     TIMESTAMPTZ,
+    UINT64,
     SqlType,
     fits,
     literal_type,
@@ -53,7 +54,7 @@ def signature(value: Any) -> Any:
     """What of a parameter's value decides how the expression is bound; hashable and cheap."""
     kind = type(value)
     if kind is int:
-        return literal_type(value).kind
+        return integer_type(value).kind
     if kind is str or kind is float or kind is bool or value is None:
         return kind
     if kind is list or kind is tuple:
@@ -61,10 +62,7 @@ def signature(value: Any) -> Any:
         kinds.discard(type(None))
         if kinds == {int}:
             present = value if None not in value else [item for item in value if item is not None]
-            return (
-                list,
-                max((literal_type(min(present)).kind, literal_type(max(present)).kind), key=_INT_ORDER),
-            )
+            return (list, integer_type(min(present)).kind, integer_type(max(present)).kind)
         if len(kinds) == 1 and kinds <= _SIMPLE:
             return (list, *kinds)
         if not kinds:
@@ -73,8 +71,12 @@ def signature(value: Any) -> Any:
     return typed(value)[0]
 
 
-_INT_ORDER = ("int32", "int64", "hugeint").index
 _SIMPLE = frozenset({str, float, bool, bytes})
+
+
+def integer_type(value: int) -> SqlType:
+    """The type of an integer parameter: unlike a literal it can be UBIGINT, and it adapts to nothing."""
+    return UINT64 if 2**63 <= value < 2**64 else literal_type(value)
 
 
 def typed(value: Any) -> tuple[SqlType, Any]:
@@ -83,7 +85,7 @@ def typed(value: Any) -> tuple[SqlType, Any]:
     if kind is int:
         if not fits(value, "hugeint"):
             return DOUBLE, float(value)
-        return literal_type(value), value
+        return integer_type(value), value
     if kind is str:
         return STRING_LITERAL, value
     if kind is float:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from indexlake.errors import ExpressionError
 from indexlake.expr import casts, fallback, functions, like, tree
 from indexlake.expr.compare import always, compare, distinct, is_in
-from indexlake.expr.narrow import Narrowed
+from indexlake.expr.narrow import Members, Narrowed
 from indexlake.expr.sqltype import FLOATS, INTEGERS, INTERVALS, TIMESTAMPS, SqlType, to_arrow
 
 Value = Any  # pa.Array | pa.Scalar
@@ -26,7 +26,7 @@ class Constants(Protocol):
     """The values of one Bound's constants."""
 
     def scalar(self, slot: int) -> pa.Scalar: ...
-    def list_array(self, slot: int) -> pa.Array: ...
+    def members(self, node: tree.Node, child: tree.Node, source: int | list[int]) -> Members: ...
     def narrowed(self, node: tree.Compare) -> Narrowed | None: ...
 
 
@@ -144,29 +144,27 @@ def _is_truth(run: Evaluation, node: tree.IsTruth) -> Value:
 
 
 def _in(run: Evaluation, node: tree.In) -> Value:
-    child = run.value(node.child)
-    constants = [item for item in node.items if isinstance(item, tree.Constant)]
+    slots = [item.slot for item in node.items if isinstance(item, tree.Constant)]
+    members = run.constants.members(node, node.child, slots)
+    unknown: Value = pa.scalar(None if members.null else False, pa.bool_())
+    child = run.array(members.node)
+    result = pc.or_kleene(_among(child, members), unknown)
     others = [item for item in node.items if not isinstance(item, tree.Constant)]
-    scalars = [run.constants.scalar(item.slot) for item in constants]
-    present = [scalar for scalar in scalars if scalar.is_valid]
-    result: Value = pa.scalar(None if len(present) < len(scalars) else False, pa.bool_())
-    if len(present) > 3 and isinstance(child, pa.Array):
-        result = pc.or_kleene(is_in(child, pa.array(present, present[0].type), node.child.type), result)
-    else:
-        for scalar in present:
-            result = pc.or_kleene(compare("=", child, scalar, node.child.type), result)
     for other in others:
-        result = pc.or_kleene(result, compare("=", child, run.value(other), node.child.type))
+        result = pc.or_kleene(result, compare("=", run.array(node.child), run.value(other), node.child.type))
     # A null value is unknown whatever the list holds.
     return pc.if_else(pc.is_valid(child), result, pa.scalar(None, pa.bool_()))
 
 
 def _in_list(run: Evaluation, node: tree.InList) -> Value:
-    child = run.array(node.child)
-    items = run.constants.list_array(node.items.slot)
-    if len(items) == 0:
-        return always(child, False)
-    return is_in(child, items, node.child.type)
+    members = run.constants.members(node, node.child, node.items.slot)
+    return _among(run.array(members.node), members)
+
+
+def _among(values: pa.Array, members: Members) -> Value:
+    if len(members.items) == 0:
+        return always(values, False)
+    return is_in(values, members.items, members.node.type)
 
 
 def _like(run: Evaluation, node: tree.Like) -> Value:

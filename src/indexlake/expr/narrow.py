@@ -16,7 +16,16 @@ import pyarrow as pa
 from indexlake.expr import tree
 from indexlake.expr.compare import MIRRORED
 from indexlake.expr.constants import DAY_SECONDS, to_float32, to_scalar
-from indexlake.expr.sqltype import INT_RANGE, INTEGERS, PER_SECOND, TIMESTAMPS, SqlType
+from indexlake.expr.sqltype import (
+    INT_RANGE,
+    INTEGERS,
+    MAX_WIDTH,
+    PER_SECOND,
+    TIMESTAMPS,
+    SqlType,
+    decimal_shape,
+    to_arrow,
+)
 
 Tests = tuple[tuple[str, Any], ...]
 
@@ -34,6 +43,34 @@ class Narrowed:
 
     def scalar(self, value: Any) -> pa.Scalar:
         return to_scalar(value, self.node.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The values that `node` may equal, as an Arrow array without nulls; `null`: one of them is null."""
+
+    node: tree.Node
+    items: pa.Array
+    null: bool
+
+
+def members(child: tree.Node, values: list[Any]) -> Members:
+    """The constants of an `in` list, in the type of the value under a widening cast where that is possible."""
+    present = [value for value in values if value is not None]
+    null = len(present) < len(values)
+    if isinstance(child, tree.Cast):
+        narrowed = [narrow(child, "=", value) for value in present]
+        equalities = [each.tests[0][1] for each in narrowed if each is not None and len(each.tests) == 1]
+        known = [each for each in narrowed if each is not None and len(each.tests) <= 1]
+        if len(known) == len(present) and all(each.node is child.child for each in known):
+            return Members(child.child, _array(equalities, child.child.type), null)
+    return Members(child, _array(present, child.type), null)
+
+
+def _array(values: list[Any], type: SqlType) -> pa.Array:
+    if type.kind in ("decimal", "hugeint"):
+        values = [to_scalar(value, type) for value in values]
+    return pa.array(values, to_arrow(type))
 
 
 def sides(node: tree.Compare) -> tuple[tree.Node, str, tree.Constant] | None:
@@ -122,11 +159,15 @@ def _domain(source: SqlType) -> tuple[int, int] | None:
 def _factor(source: SqlType, target: SqlType) -> int | None:
     """By what the stored integer grows in the cast; None if the cast is not a plain multiplication."""
     if source.kind in INTEGERS and target.kind in INTEGERS:
-        return 1
-    if source.kind in INTEGERS and target.kind == "decimal":
-        return int(10**target.scale)
-    if source.kind == "decimal" and target.kind == "decimal" and target.scale >= source.scale:
-        return int(10 ** (target.scale - source.scale))
+        (low, high), (least, most) = INT_RANGE[source.kind], INT_RANGE[target.kind]
+        return 1 if least <= low and high <= most else None
+    if target.kind == "decimal":
+        shape = decimal_shape(source)
+        if shape is None or target.scale < shape[1]:
+            return None
+        # A decimal that may be too small for the value is a cast that may fail, which must not be left out.
+        roomy = target.width - target.scale >= shape[0] - shape[1] or target.width == MAX_WIDTH
+        return int(10 ** (target.scale - shape[1])) if roomy else None
     if source.kind == "date" and target.kind in TIMESTAMPS:
         return DAY_SECONDS * PER_SECOND[target.kind]
     if source.kind in PER_SECOND and target.kind in PER_SECOND:

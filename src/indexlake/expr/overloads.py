@@ -110,6 +110,8 @@ def _decimal_add(left: SqlType, right: SqlType, modulo: bool) -> tuple[SqlType, 
     scale = max(shape[1] for shape in shapes)
     widest = max(shape[0] for shape in shapes)
     width = max(scale + max(shape[0] - shape[1] for shape in shapes), widest)
+    if modulo and width > MAX_WIDTH:
+        return DOUBLE, DOUBLE, DOUBLE
     if not modulo:
         width += 1
         if width > INT64_WIDTH and widest <= INT64_WIDTH:

@@ -53,6 +53,7 @@ NULL = SqlType("null")
 BOOL = SqlType("bool")
 INT32 = SqlType("int32")
 INT64 = SqlType("int64")
+UINT64 = SqlType("uint64")
 HUGEINT = SqlType("hugeint")
 FLOAT = SqlType("float")
 DOUBLE = SqlType("double")
@@ -398,8 +399,33 @@ def comparison_type(left: SqlType, right: SqlType, equality: bool) -> SqlType | 
         width = max(scale + max(shape[0] - shape[1] for shape in known), *(shape[0] for shape in known))
         limit = MAX_WIDTH if all(shape[0] <= MAX_WIDTH for shape in known) else 76
         return SqlType("decimal", min(width, limit), scale)
-    if result.kind == "varchar":
+    if result.kind == "varchar":  # text is read as what it is compared with
         for side in (left, right):
-            if side.kind in NUMERIC or side.kind in ("bool", "int_literal"):
-                return normal(side)
+            if side.kind not in ("varchar", "string_literal", "null"):
+                result = normal(side)
+    if not (castable(left, result) and castable(right, result)):
+        return None
     return result
+
+
+_TEMPORAL = TIMESTAMPS | INTERVALS | {"date", "time", "time_ns"}
+
+
+def castable(source: SqlType, target: SqlType) -> bool:
+    """Whether a cast exists at all."""
+    source, target = normal(source), normal(target)
+    if source == target or {source.kind, target.kind} & {"varchar", "null"}:
+        return "nested" not in (source.kind, target.kind)
+    if "nested" in (source.kind, target.kind):
+        return False
+    numbers = [type.kind in NUMERIC or type.kind == "bool" for type in (source, target)]
+    if any(numbers):
+        return all(numbers)
+    if "blob" in (source.kind, target.kind):
+        return source.kind == target.kind
+    kinds = {source.kind, target.kind}
+    if kinds & INTERVALS:
+        return kinds <= INTERVALS
+    if target.kind in ("time", "time_ns"):
+        return source.kind != "date"
+    return source.kind not in ("time", "time_ns")

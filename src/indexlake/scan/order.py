@@ -6,6 +6,7 @@ With a limit only the rows that can still be in the answer are kept, so memory f
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,11 +20,11 @@ OrderBy = Sequence[tuple[str, str]]
 _ENOUGH = 100_000
 
 
-def check_order(order_by: object, schema: TableSchema) -> list[tuple[str, str]]:
+def check_order(order_by: Any, schema: TableSchema) -> list[tuple[str, str]]:
     """``"total"``, ``[("total", "desc"), "id"]`` → column and direction, spelt as in the schema."""
     if order_by is None:
         return []
-    items = [order_by] if isinstance(order_by, str) or _is_pair(order_by) else list(order_by)  # type: ignore[call-overload]
+    items = [order_by] if isinstance(order_by, str) or _is_pair(order_by) else list(order_by)
     result: list[tuple[str, str]] = []
     for item in items:
         column, direction = (item, "asc") if isinstance(item, str) else item

@@ -227,7 +227,7 @@ def keys_in(test: Test, schema: TableSchema) -> KeyColumn | None:
                 keys.add(encode_key(codecs, [c.encode_one(v) for c, v in zip(codecs, values, strict=True)]))
     except ConstraintError:
         return None
-    return KeyColumn.from_keys(sorted(keys), ints=len(codecs) == 1 and codecs[0].kind == "int")  # type: ignore[type-var]
+    return KeyColumn.from_keys(sorted(keys), ints=len(codecs) == 1 and codecs[0].kind == "int")
 
 
 def conjuncts(test: Test) -> list[Test]:

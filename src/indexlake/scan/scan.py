@@ -185,7 +185,8 @@ class Scan:
         return pa.Table.from_batches(list(batches), schema)
 
     def to_pylist(self) -> list[dict[str, Any]]:
-        return self.to_arrow().to_pylist()
+        rows: list[dict[str, Any]] = self.to_arrow().to_pylist()
+        return rows
 
     def to_pandas(self) -> Any:
         return self.to_arrow().to_pandas()

@@ -66,6 +66,10 @@ class NestedCodec(Codec):
             return self.to_json_one(list(value))
         if isinstance(value, Mapping):
             return self.to_json_one(dict(value))
+        if isinstance(value, pa.Scalar):
+            if value.type != self.type:
+                self.refuse(value, f"it is a scalar of type {value.type}")
+            return self.to_json(pa.repeat(value, 1))[0]
         try:
             array = pa.array([value], self.type)
         except CONVERSION_ERRORS as error:

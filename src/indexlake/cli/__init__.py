@@ -1,0 +1,1 @@
+"""The ``indexlake`` command."""
