@@ -134,8 +134,8 @@ def update(tx: Transaction, table_id: int, assignments: Mapping[str, Any], predi
     """Replace what satisfies the predicate; rows keep their ids."""
     count = 0
     state_used: TableState | None = None
-    collected: list[tuple[int, Values]] = []
-    large: list[pa.RecordBatch] = []
+    collected: list[tuple[int, Values, bool]] = []
+    large = _LargeUpdate(tx)
     same_key = True
     setter: _Assignments | None = None
     for state, piece in _matching(tx, table_id, predicate_of, None):
@@ -147,32 +147,51 @@ def update(tx: Transaction, table_id: int, assignments: Mapping[str, Any], predi
         writes = tx.writes(state)
         count += close(writes, state, piece)
         ids = piece.batch.column(ROW_ID)
-        if large or count >= state.table.config.direct_write_row_count:
-            large.append(file_batch(new, state.current, ids, None))
+        # The key of a row that this transaction itself has added must be looked for all the same.
+        known = same_key and not piece.kind.startswith("own")
+        if known and count >= state.table.config.direct_write_row_count:
+            large.add(state, writes, file_batch(new, state.current, ids, None))
         else:
-            collected += zip(ids.to_pylist(), encode_batch(new, state.current), strict=True)
+            rows = zip(ids.to_pylist(), encode_batch(new, state.current), strict=True)
+            collected += ((row_id, values, known) for row_id, values in rows)
     if setter is None:
         with tx.reading(table_id) as (_, state, _s):
             _Assignments(assignments, state.current)  # wrong columns are errors also when no row matches
         return 0
     assert state_used is not None
     writes = tx.writes(state_used)
-    for row_id, values in collected:
-        writes.replace(row_id, values, same_key=same_key)
-    if large:
-        _replace_in_blocks(tx, state_used, writes, large)
+    for row_id, values, known in collected:
+        writes.replace(row_id, values, same_key=known)
+    large.flush(state_used, writes)
     writes.updated += count
     return count
 
 
-def _replace_in_blocks(tx: Transaction, state: TableState, writes: TableWrites, batches: list[pa.RecordBatch]) -> None:
-    table = sorted_by_row_id(pa.Table.from_batches(batches, state.current.file))
-    size = state.table.config.block_row_count
-    for start in range(0, table.num_rows, size):
-        part = table.slice(start, size)
-        block = _new_block(tx._lake, state, iter(part.to_batches(_SLICE)))
-        writes.insert_block(block)
-    tx.write_set.writer_id = tx._lake._writer_id()
+class _LargeUpdate:
+    """New versions of many rows: written as blocks, one at a time, so that memory stays bounded."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self._batches: list[pa.RecordBatch] = []
+        self._rows = 0
+
+    def add(self, state: TableState, writes: TableWrites, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+        self._rows += batch.num_rows
+        if self._rows >= state.table.config.block_row_count:
+            self.flush(state, writes)
+
+    def flush(self, state: TableState, writes: TableWrites) -> None:
+        if not self._batches:
+            return
+        table = sorted_by_row_id(pa.Table.from_batches(self._batches, state.current.file))
+        size = state.table.config.block_row_count
+        for start in range(0, table.num_rows, size):
+            block = _new_block(self._tx._lake, state, iter(table.slice(start, size).to_batches(_SLICE)))
+            block.keys_known = True
+            writes.insert_block(block)
+        self._tx.write_set.writer_id = self._tx._lake._writer_id()
+        self._batches, self._rows = [], 0
 
 
 def close(writes: TableWrites, state: TableState, piece: Piece) -> int:

@@ -180,9 +180,10 @@ class Lake:
         self._check()
         namespace, table_name = split_name(name)
         with self.catalog.read() as r:
-            record = definitions.find_table(r, namespace, table_name, snapshot)
+            at = snapshot if transaction is None else transaction.snapshot_id
+            record = definitions.find_table(r, namespace, table_name, at)
             if record is None:
-                known = [t.full_name for t in definitions.list_tables(r, snapshot)]
+                known = [t.full_name for t in definitions.list_tables(r, at)]
         if record is None:
             from difflib import get_close_matches
 
@@ -250,6 +251,11 @@ class Lake:
 
     def _autocommit(self, operation: str, apply: Callable[[Transaction], int], token: str | None) -> WriteResult:
         """One statement, one commit; a statement that loses is run again at the new snapshot."""
+        if token is not None:
+            with self.catalog.read() as r:
+                done = commits.token_result(r, token)
+            if done is not None:
+                return WriteResult(**done)
         for attempt in range(RETRIES + 1):
             tx = Transaction(self, token)
             tx.write_set.operation = operation

@@ -89,7 +89,9 @@ class Maintenance:
             self._jobs.discard(job)
 
     def reader_began(self) -> None:
-        self._start("indexlake-heartbeat", self._beat)
+        """Readers that stay are pinned, so that expire leaves them their snapshot."""
+        if not self._lake.read_only:
+            self._start("indexlake-heartbeat", self._beat)
 
     def stop(self, *, wait: bool) -> None:
         """End both threads; with ``wait`` the running dump is finished first."""
@@ -158,7 +160,7 @@ class Maintenance:
         held = [
             snapshot
             for reader in list(self._lake._readers)
-            if reader.started < before and (snapshot := getattr(reader, "_snapshot", None) or reader.snapshot_id) is not None
+            if reader.started < before and (snapshot := reader.snapshot_id) is not None
         ]
         return min(held, default=None)
 
@@ -170,7 +172,7 @@ class Maintenance:
                 table_id = self._due.get(timeout=RETRY_SECONDS if self._retry else None)
             except queue.Empty:
                 table_id = 0
-            if self._quit.is_set() and table_id is None:
+            if self._quit.is_set():
                 return
             ready = [t for t, at in self._retry.items() if at <= time.monotonic()]
             for due in {*ready, *([table_id] if table_id else [])}:

@@ -53,9 +53,9 @@ def _own_row(
     """A row that the reading transaction itself has written."""
     schema = state.current
     wanted = encode_key(schema.key_codecs, key)
-    for values in writes.rows.values():
-        if encode_key(schema.key_codecs, [values[p] for p in schema.key_places]) == wanted:
-            return decoded(schema, values), True
+    values = writes.own_row(wanted)
+    if values is not None:
+        return decoded(schema, values), True
     for block in writes.own_live_blocks():
         assert block.keys is not None
         for position, own in enumerate(block.keys.to_list()):

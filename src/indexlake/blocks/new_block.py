@@ -40,5 +40,6 @@ class NewBlock:
     segment: NewSegment | None
     keys: KeyColumn | None  # in position order
     bounds: tuple[int, int]  # smallest and largest row id
+    keys_known: bool = False  # the rows have the keys they had before: no need to look for them
     dead: Any = field(default_factory=BitMap)  # positions that the same transaction took back
     token: int = 0  # stands for the file id while the block is uncommitted

@@ -117,23 +117,13 @@ def insert_sql(table_id: int, columns: Sequence[str]) -> str:
     return f"insert into {quote(inline_table(table_id))} ({names}) values ({', '.join('?' * (len(columns) + 2))})"
 
 
-def close_row(tx: Transaction, table_id: int, begin: int, row_id: int, snapshot: int) -> bool:
-    return bool(
-        tx.execute(
-            f"""update {quote(inline_table(table_id))} set _end = ?
-            where _begin = ? and _indexlake_row_id = ? and _end is null""",
-            (snapshot, begin, row_id),
-        )
-    )
-
-
-def close_rows(tx: Transaction, table_id: int, rows: Sequence[tuple[int, int]], snapshot: int) -> None:
-    """Close versions given as (begin, row id)."""
-    tx.execute_many(
-        f"""update {quote(inline_table(table_id))} set _end = ?
-        where _begin = ? and _indexlake_row_id = ? and _end is null""",
-        [(snapshot, begin, row_id) for begin, row_id in rows],
-    )
+def close_rows(tx: Transaction, table_id: int, rows: Sequence[tuple[int, int]], snapshot: int) -> int:
+    """Close versions given as (begin, row id); how many were live."""
+    sql = f"""update {quote(inline_table(table_id))} set _end = ?
+        where _begin = ? and _indexlake_row_id = ? and _end is null"""
+    if len(rows) == 1:
+        return tx.execute(sql, (snapshot, *rows[0]))
+    return tx.execute_many(sql, [(snapshot, begin, row_id) for begin, row_id in rows])
 
 
 def close_all(tx: Transaction, table_id: int, floor: tuple[int, int], snapshot: int) -> int:

@@ -5,6 +5,7 @@ A statement that fails leaves the transaction unusable until it is rolled back, 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import warnings
@@ -57,7 +58,7 @@ class _Statements:
 
     _catalog: PostgresCatalog
     _session: Any
-    _errors: Any
+    _errors: tuple[type[Exception], ...]
     _streams = 0
 
     def rows(self, sql: str, params: Params = ()) -> list[Row]:
@@ -84,7 +85,8 @@ class _Statements:
             raise self._failed(error, sql) from error
         finally:
             if self._session is session and self._is_open() and session.healthy():
-                session.control(f"close {name}")
+                with contextlib.suppress(*self._errors):
+                    session.control(f"close {name}")
 
     def _failed(self, error: Exception, sql: str) -> DatabaseError:
         return translate(error, self._catalog.location, sql, lost=self._session.lost())
@@ -99,7 +101,7 @@ class PostgresRead(_Statements):
     def __init__(self, catalog: PostgresCatalog) -> None:
         self._session = _OVER
         self._catalog = catalog
-        self._errors = import_psycopg().Error
+        self._errors = (import_psycopg().Error,)
         self._session = catalog.begin(_READ)
 
     def close(self) -> None:
@@ -211,7 +213,7 @@ class PostgresTransaction(_Statements):
 
     def rollback(self) -> None:
         if self._session is not _OVER:
-            self._session.cursor  # noqa: B018  a forked child is refused
+            self._session.lost()  # refuses a forked child
             self._finish()
 
     def _finish(self) -> None:

@@ -43,7 +43,17 @@ class Stream:
 class SqliteSession:
     """`cursor` runs statements; `wal_frames[0]` is the length of the log after the last commit here."""
 
-    __slots__ = ("_durable", "_path", "_read_only", "_timeout", "connection", "cursor", "streams", "thread", "wal_frames")  # fmt: skip
+    __slots__ = (
+        "_durable",
+        "_path",
+        "_read_only",
+        "_timeout",
+        "connection",
+        "cursor",
+        "streams",
+        "thread",
+        "wal_frames",
+    )
 
     def __init__(self, path: str, *, read_only: bool, durable: bool, timeout: float) -> None:
         self._path = path

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from indexlake import faults
-from indexlake.catalog import commits
+from indexlake.catalog import commits, layout
 from indexlake.catalog.driver import Catalog, CommitUnknown
 from indexlake.commit.key_check import FEW, KeyLook, LookNeeded, look, wanted_keys
 from indexlake.commit.section import Section
@@ -106,17 +106,32 @@ class Committer:
             if leads:
                 self._busy = True
         if not leads:
-            ticket.ready.acquire()
+            self._wait(ticket)
             if not ticket.lead:
                 return
-        self._lead()
+        self._lead(ticket)
 
-    def _lead(self) -> None:
+    def _wait(self, ticket: _Ticket) -> None:
+        """Until the ticket is done or has to lead.  A thread that is interrupted takes its ticket back if it can."""
+        try:
+            ticket.ready.acquire()
+        except BaseException:
+            with self._mutex:
+                withdrawn = ticket in self._waiting
+                if withdrawn:
+                    self._waiting.remove(ticket)
+            if ticket.lead:  # the others wait for this thread
+                self._lead(ticket)
+            elif not withdrawn:
+                ticket.ready.acquire()  # it is being committed: let that end
+            raise
+
+    def _lead(self, mine: _Ticket) -> None:
         with self._mutex:
             group = self._waiting[:GROUP_LIMIT]
             del self._waiting[: len(group)]
         try:
-            self._commit_group(group)
+            self._commit_group(group, mine)
         finally:
             with self._mutex:
                 successor = self._waiting[0] if self._waiting else None
@@ -129,7 +144,9 @@ class Committer:
             for ticket in group:
                 ticket.ready.release()
 
-    def _commit_group(self, group: list[_Ticket]) -> None:
+    def _commit_group(self, group: list[_Ticket], mine: _Ticket) -> None:
+        if not group:
+            return
         try:
             faults.step("commit.begin")
             with self._catalog.transaction() as tx:
@@ -153,7 +170,7 @@ class Committer:
         except BaseException as error:
             for ticket in group:
                 if ticket.error is None:
-                    ticket.error = _own(error, len(group))
+                    ticket.error = error if ticket is mine else _for_another_thread(error)
                 ticket.result = None
 
     def _one(self, section: Section, ticket: _Ticket) -> WriteResult:
@@ -193,6 +210,8 @@ class Committer:
         try:
             with self._catalog.transaction() as tx:
                 found = commits.snapshot_of_token(tx, ticket.token)
+                heads = [layout.read_head(tx, table_id, ticket.ws.base) for table_id in ticket.ws.tables]
+                expired = any(head is None or ticket.ws.base < head.horizon for head in heads)
         except IndexLakeError as later:
             ticket.error, ticket.result = CatalogError(
                 "The connection was lost during a commit and its outcome is not known: "
@@ -200,11 +219,15 @@ class Committer:
             ), None
             return
         if found is None:
-            ticket.result, ticket.error = None, error
+            # The old transaction has ended, for this one holds its lock: it did not happen.  Commit it again, unless
+            # its record may have been expired.
+            ticket.result = None
+            if expired:
+                ticket.error = CatalogError(f"The outcome of a commit is not known: {error} Check the data.")
 
 
-def _own(error: BaseException, members: int) -> BaseException:
-    """Several threads must not raise one exception object."""
-    if members == 1 or not isinstance(error, IndexLakeError):
-        return error
-    return type(error)(str(error), **error.details)
+def _for_another_thread(error: BaseException) -> BaseException:
+    """Several threads must not raise one exception object, nor one the other's interrupt."""
+    if isinstance(error, IndexLakeError):
+        return type(error)(str(error), **error.details)
+    return CatalogError(f"The thread that committed a group of writes failed; none was committed: {error!r}")

@@ -54,7 +54,7 @@ def wanted_keys(writes: TableWrites) -> KeyColumn | None:
     codecs, places = schema.key_codecs, schema.key_places
     wanted = writes.key_rows()
     blocks = [b for b in writes.own_live_blocks() if b.keys is not None]
-    if not wanted and not blocks:
+    if not wanted and all(b.keys_known for b in blocks):
         return None
     ints = len(codecs) == 1 and codecs[0].kind == "int"
     parts, needed = [], []
@@ -82,7 +82,8 @@ def wanted_keys(writes: TableWrites) -> KeyColumn | None:
             keep[np.frombuffer(block.dead.to_array(), np.uint32)] = False
             live = live.take(np.flatnonzero(keep))
         parts.append(live)
-        needed.append(live)
+        if not block.keys_known:
+            needed.append(live)
     together = KeyColumn.concat(parts) if len(parts) > 1 else parts[0]
     if blocks and (again := together.first_duplicate()) is not None:
         raise duplicate(writes.state, _decode_key(writes.state, together[again]), "is given twice")

@@ -158,10 +158,8 @@ class Section:
                 hot.append((begin, row_id))
             else:
                 moved.append(row_id)
-        if len(hot) == 1:
-            assert inline.close_row(tx, table_id, *hot[0], s), "a row that passed validation is nowhere"
-        elif hot:
-            inline.close_rows(tx, table_id, hot, s)
+        if hot and inline.close_rows(tx, table_id, hot, s) != len(hot):
+            raise AssertionError("a hot row that passed validation is nowhere")
         deletes: dict[int, Any] = {}
         live = layout.live_block_ids(tx, list(writes.block_closes))
         for file_id, positions in writes.block_closes.items():

@@ -19,6 +19,7 @@ from pyroaring import BitMap64
 from indexlake.blocks.delete_vector import positions_bitmap
 from indexlake.blocks.new_block import NewBlock
 from indexlake.catalog.definitions import DefinitionChange
+from indexlake.keys.encoding import Key, encode_key
 from indexlake.state import TableState
 from indexlake.types import SqlValue
 
@@ -40,6 +41,7 @@ class TableWrites:
         self.blocks: list[NewBlock] = []
         self.locked = BitMap64()
         self.inserted = self.updated = self.deleted = 0
+        self._row_of_key: dict[Key, int] | None = None
 
     @property
     def empty(self) -> bool:
@@ -55,6 +57,7 @@ class TableWrites:
         before = len(self.rows)
         self.rows.update(rows)
         self.inserted += len(self.rows) - before
+        self._row_of_key = None
 
     def insert_block(self, block: NewBlock) -> None:
         self.blocks.append(block)
@@ -78,10 +81,12 @@ class TableWrites:
         """Take back a buffered row of this transaction."""
         del self.rows[row_id]
         self.unkeyed.discard(row_id)
+        self._row_of_key = None
 
     def replace(self, row_id: int, values: Values, *, same_key: bool) -> None:
         """The new version of a row that was closed before."""
         self.rows[row_id] = values
+        self._row_of_key = None
         if same_key:
             self.unkeyed.add(row_id)
         else:
@@ -94,7 +99,16 @@ class TableWrites:
         self.truncate, self.locked = True, locked
         self.inserted, self.updated, self.deleted = counts
 
-    # -- what the commit asks
+    # -- what reads and the commit ask
+
+    def own_row(self, key: Key) -> Values | None:
+        """The buffered row with that primary key."""
+        if self._row_of_key is None:
+            schema = self.state.current
+            codecs, places = schema.key_codecs, schema.key_places
+            self._row_of_key = {encode_key(codecs, [v[p] for p in places]): r for r, v in self.rows.items()}
+        row_id = self._row_of_key.get(key)
+        return None if row_id is None else self.rows[row_id]
 
     def own_live_blocks(self) -> list[NewBlock]:
         return [b for b in self.blocks if len(b.dead) < b.record_count]

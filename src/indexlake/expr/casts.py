@@ -19,6 +19,7 @@ from indexlake.expr.sqltype import (
     INTEGERS,
     INTERVALS,
     PER_SECOND,
+    TIMESTAMP,
     TIMESTAMPS,
     SqlType,
     to_arrow,
@@ -77,6 +78,8 @@ def _cast(array: Any, source: SqlType, target: SqlType) -> Any:
     if source.kind in TIMESTAMPS and target.kind in TIMESTAMPS:
         return _between_timestamps(array, source, target)
     if source.kind in TIMESTAMPS and target.kind == "date":
+        if PER_SECOND[source.kind] > PER_SECOND["timestamp"]:  # by way of microseconds, as DuckDB does
+            array, source = _between_timestamps(array, source, TIMESTAMP), TIMESTAMP
         days = _floor_divide(pc.cast(array, pa.int64()), 86_400 * PER_SECOND[source.kind])
         return pc.cast(days, pa.int32()).cast(pa.date32())
     if source.kind in INTERVALS and target.kind in INTERVALS:

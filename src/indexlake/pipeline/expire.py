@@ -57,7 +57,8 @@ def expire(lake: Lake, table_id: int, *, stop: threading.Event | None = None) ->
                 layout.set_horizon(tx, table_id, horizon, s)
                 if table.end_snapshot is not None and table.end_snapshot <= horizon:
                     _forget_table(tx, table_id, now())
-                lowest = min((t.horizon for t in definitions.list_tables(tx)), default=horizon)
+                kept = [*definitions.list_tables(tx), *definitions.list_dropped_tables(tx)]
+                lowest = min((t.horizon for t in kept), default=horizon)
                 commits.drop_snapshots_below(tx, lowest)
                 commits.drop_tokens_before(tx, now() - KEEP_TOKENS)
                 activity.drop_jobs_before(tx, now() - KEEP_JOBS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from indexlake.catalog import definitions
 from indexlake.pipeline.dump import DumpResult, dump
 from indexlake.pipeline.expire import ExpireResult, expire
 
@@ -21,7 +22,11 @@ class Pipeline:
 
     def expire(self, table: str | None = None) -> dict[str, ExpireResult]:
         """Drop history that the retention no longer asks for."""
-        return {name: expire(self._lake, table_id) for name, table_id in self._tables(table)}
+        found = self._tables(table)
+        if table is None:
+            with self._lake.catalog.read() as r:
+                found += [(f"{t.full_name} (dropped)", t.table_id) for t in definitions.list_dropped_tables(r)]
+        return {name: expire(self._lake, table_id) for name, table_id in found}
 
     def _tables(self, table: str | None) -> list[tuple[str, int]]:
         names = [table] if table is not None else self._lake.tables()

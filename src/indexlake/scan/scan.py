@@ -91,6 +91,11 @@ class Scan:
     def __reduce__(self) -> Any:
         raise TypeError("A Scan belongs to the process that made it and cannot be pickled. Pickle its result.")
 
+    @property
+    def snapshot_id(self) -> int | None:
+        """The snapshot that the scan reads; None before it has begun."""
+        return self._snapshot
+
     # ------------------------------------------------------------ planning
 
     @property
@@ -153,7 +158,9 @@ class Scan:
         wanted = [*fields, *extra]
         with_id = row_id or sort_row_id or self._for_update or not wanted
         lake = self._table._lake
+        self.started = time.monotonic()
         lake._readers.add(self)
+        lake._maintenance.reader_began()
 
         def stream() -> Iterator[pa.RecordBatch]:
             locked: list[int] = []

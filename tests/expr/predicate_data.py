@@ -29,7 +29,28 @@ def ints(bits: int, signed: bool) -> list[int]:
 
 FLOATS = [0.0, -0.0, 1.0, -1.0, 1.5, 2.0, 2.5, NAN, -NAN, INF, -INF, 0.1, 1e-300, 1e300, 2.0**53, 16777217.0, 3.0]
 FLOATS32 = [0.0, -0.0, 1.0, -1.0, 1.5, 2.0, 2.5, NAN, INF, -INF, 0.1, 16777216.0, 3.4e38, 1e-40]
-TEXTS = ["", "a", "A", "ab", "aB", "abc", "b", "%", "_", "a%", "a_b", "a\nb", "a\0b", "é", "É", "ß", "İ", "😀", "'", "\\"]
+TEXTS = [
+    "",
+    "a",
+    "A",
+    "ab",
+    "aB",
+    "abc",
+    "b",
+    "%",
+    "_",
+    "a%",
+    "a_b",
+    "a\nb",
+    "a\0b",
+    "é",
+    "É",
+    "ß",
+    "İ",
+    "😀",
+    "'",
+    "\\",
+]
 TEXTS += ["1", "01", "2.5", "-3", "x'y", "zzz", "a\\%c", "a%c"]
 DAYS = [dt.date(1970, 1, 1), dt.date(1969, 12, 31), dt.date(2020, 2, 29), dt.date(2024, 1, 1), dt.date(1, 1, 1)]
 DAYS += [dt.date(9999, 12, 31), dt.date(2020, 3, 1)]
@@ -41,17 +62,33 @@ MOMENTS = [
     dt.datetime(2024, 1, 1, 0, 0, 0, 1),
     dt.datetime(2020, 3, 1, 0, 0, 0, 500000),
 ]
-SMALL = [D("0.00"), D("1.50"), D("-1.50"), D("2.00"), D("9999999.99"), D("-9999999.99"), D("0.01"), D("3.00"), D("0.10")]
-MIDDLE = [D("0.0000"), D("1.5000"), D("99999999999999.9999"), D("-99999999999999.9999"), D("0.0001"), D("2.5000"), D("7.0000")]
+SMALL = [
+    D("0.00"),
+    D("1.50"),
+    D("-1.50"),
+    D("2.00"),
+    D("9999999.99"),
+    D("-9999999.99"),
+    D("0.01"),
+    D("3.00"),
+    D("0.10"),
+]
+MIDDLE = [
+    D("0.0000"),
+    D("1.5000"),
+    D("99999999999999.9999"),
+    D("-99999999999999.9999"),
+    D("0.0001"),
+    D("2.5000"),
+    D("7.0000"),
+]
 LARGE = [D("0"), D("1.5"), D("-2.5"), D("12345678901234567890123456789012.123456"), D("9007199254740993"), D("3")]
 TIMES = [dt.time(0, 0), dt.time(12, 30, 15, 5), dt.time(23, 59, 59, 999999)]
 BYTES = [b"", b"a", b"ab", b"\0", b"\xff\xfe", b"b"]
 
 
 def whole_seconds(moments: list[dt.datetime], unit: str) -> list[dt.datetime]:
-    return [
-        moment.replace(microsecond=0 if unit == "s" else moment.microsecond // 1000 * 1000) for moment in moments
-    ]
+    return [moment.replace(microsecond=0 if unit == "s" else moment.microsecond // 1000 * 1000) for moment in moments]
 
 
 COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -143,7 +180,9 @@ class Generator:
 
     def number_constant(self) -> str:
         kind = self.pick(["int", "int", "int", "decimal", "double", "param", "float_param", "decimal_param"])
-        value = self.pick([0, 1, 2, 3, 5, 7, 100, 127, 128, 300, 65535, 2**31 - 1, 2**31, 2**53 + 1, 2**63 - 1, 2**64 - 1])
+        value = self.pick(
+            [0, 1, 2, 3, 5, 7, 100, 127, 128, 300, 65535, 2**31 - 1, 2**31, 2**53 + 1, 2**63 - 1, 2**64 - 1]
+        )
         if kind == "int":
             return str(value) if self.pick([True, True, False]) else f"-{value}"
         if kind == "decimal":
@@ -319,7 +358,9 @@ class Generator:
 
     def like(self, depth: int) -> str:
         word = self.pick(["like", "not like", "ilike", "not ilike"])
-        pattern = self.pick(["a%", "%b", "%b%", "_", "a_b", "%", "", "a\\%c", "a$%c", "A%", "é%", "__", "a%b%", "%\n%", "İ"])
+        pattern = self.pick(
+            ["a%", "%b", "%b%", "_", "a_b", "%", "", "a\\%c", "a$%c", "A%", "é%", "__", "a%b%", "%\n%", "İ"]
+        )
         if self.pick([True, True, False]):
             shown = self.param(pattern) if self.pick([True, False]) else quote(pattern)
         else:
@@ -329,10 +370,30 @@ class Generator:
 
     def mixed(self) -> str:
         """Operands of different families: text with numbers, booleans with integers."""
-        options = ["i64 = '1'", "m9 = '1.5'", "f64 < '2.5'", "u8 >= '2'", "b = 1", "b = 'true'", "i8 = true", "f32 = '0.1'"]
-        options += ["bin = 'a'", "bin < 'b'", "t < '12:30:15'", "t = TIME '12:30:15.000005'", "i64 in ('1', 2)", "1 = 1"]
+        options = [
+            "i64 = '1'",
+            "m9 = '1.5'",
+            "f64 < '2.5'",
+            "u8 >= '2'",
+            "b = 1",
+            "b = 'true'",
+            "i8 = true",
+            "f32 = '0.1'",
+        ]
+        options += [
+            "bin = 'a'",
+            "bin < 'b'",
+            "t < '12:30:15'",
+            "t = TIME '12:30:15.000005'",
+            "i64 in ('1', 2)",
+            "1 = 1",
+        ]
         options += ["1 between '0' and i32", "null = i64", "i64 + null > 1", "'a' < 'b'", "s = 1::varchar", "u64 = '7'"]
-        options += ["(ts - ts) = (tz - tz)", "(d - DATE '1970-01-01') > 5", "case i32 when 1 then true when '2' then false end"]
+        options += [
+            "(ts - ts) = (tz - tz)",
+            "(d - DATE '1970-01-01') > 5",
+            "case i32 when 1 then true when '2' then false end",
+        ]
         usable = [text for text in options if self._usable(text)]
         return f"({self.pick(usable)})"
 

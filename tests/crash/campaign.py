@@ -1,0 +1,86 @@
+"""Many kills, by command:
+
+python -m tests.crash.campaign --kills 5000 [--postgres] [--seed N]
+
+Every lake lives through a few random kills and a few at named steps, then another one begins, in another format.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from .ledger import new_lake, remove
+from .nursery import Nursery
+
+KILLS_PER_LAKE = 10
+FORMATS = ("vortex", "parquet", "ipc")
+STEPS = (
+    "commit.begin", "commit.validated", "commit.applied",
+    "sql.begin", "sql.execute", "sql.query", "sql.commit.before", "sql.commit.after",
+    "block.begin", "storage.create", "storage.write", "storage.publish", "storage.published", "block.written",
+    "block.segment", "dump.planned", "dump.written", "dump.commit", "dump.committed", "dump.purged",
+    "storage.open", "storage.read",
+)  # fmt: skip
+"""Every named step of commit, direct write and dump; `test_kill` checks that none is missing."""
+
+
+def run(kills: int, seed: int, *, dsn: str | None = None, longest: float = 0.5, report: float = 30.0) -> str:
+    """Kill that often; what came of it, in one line.  Raises AssertionError with the seed at the first damage."""
+    chance = random.Random(seed)
+    begun = reported = time.monotonic()
+    done = acknowledged = in_flight = kept = 0
+    nursery = Nursery()
+    try:
+        while done < kills:
+            lake_seed = chance.getrandbits(30)
+            lake = new_lake(nursery, lake_seed, dsn=dsn, format=FORMATS[lake_seed % 3])
+            try:
+                for _ in range(min(KILLS_PER_LAKE, kills - done)):
+                    if chance.random() < 0.7:
+                        lake.kill_at_random(longest)
+                    else:
+                        lake.kill_at(f"{chance.choice(STEPS)}:{chance.choice((1, 2, 3, 5, 8))}=kill")
+                    done += 1
+                lake.finish()
+            except BaseException as error:
+                error.add_note(f"seed {seed}, lake seed {lake_seed}, kill {done}, lake kept in {lake.folder}")
+                raise
+            acknowledged += lake.acknowledged
+            in_flight += lake.in_flight
+            kept += lake.kept_in_flight
+            remove(lake)
+            if time.monotonic() - reported > report:
+                reported = time.monotonic()
+                print(f"{done} kills, {acknowledged} acknowledged writes, {reported - begun:.0f} s", flush=True)
+    finally:
+        nursery.close()
+    return (
+        f"{done} kills in {time.monotonic() - begun:.0f} s: {acknowledged} acknowledged writes all there once; "
+        f"of {in_flight} in flight {kept} were committed whole, the others left nothing (seed {seed})"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.crash.campaign", description=__doc__)
+    parser.add_argument("--kills", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(30))
+    parser.add_argument("--postgres", action="store_true", help="the catalog in a PostgreSQL server of its own")
+    options = parser.parse_args()
+    print(f"seed {options.seed}", flush=True)
+    with ExitStack() as stack:
+        dsn = None
+        if options.postgres:
+            sys.path.insert(0, str(Path(__file__).parents[1]))
+            from servers import postgres_server
+
+            dsn = stack.enter_context(postgres_server()).database()
+        print(run(options.kills, options.seed, dsn=dsn))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,242 @@
+"""What must be in a lake after a kill, and the check that it is.
+
+The ledger follows the workers' logs: acknowledged operations are there, the one that a lane had in flight is
+there whole or not at all, nothing else is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import indexlake as il
+
+from .nursery import Nursery
+from .worker import TABLES, Request, State, read_lanes, row
+
+REMEMBERED = 6
+"""Past states that are kept of each lane."""
+
+
+@dataclass
+class Seen:
+    """What one worker's log says."""
+
+    ready: bool = False
+    ended: bool = False
+    operations: int = 0
+
+
+@dataclass
+class LakeUnderTest:
+    """One lake, its workers one after the other, and what it must hold."""
+
+    nursery: Nursery
+    request: Request
+    folder: Path
+    random: random.Random
+    expected: dict[int, State] = field(default_factory=dict)
+    past: list[tuple[int, int, State]] = field(default_factory=list)
+    kills: int = 0
+    acknowledged: int = 0
+    in_flight: int = 0
+    kept_in_flight: int = 0
+
+    # ------------------------------------------------------------ killing
+
+    def kill_at_random(self, longest: float) -> None:
+        """Start a worker, kill it some time after it is ready, check the lake."""
+        request = self._next()
+        pid = self.nursery.start(request)
+        self._wait_until_ready(request.log)
+        time.sleep(self.random.random() ** 2 * longest)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        self._ended(request, self.nursery.wait())
+
+    def kill_at(self, faults: str, **changes: Any) -> None:
+        """Start a worker that kills itself at a named step, check the lake."""
+        request = replace(self._next(), faults=faults, **changes)
+        self.nursery.start(request)
+        status = self.nursery.wait()
+        assert status == -signal.SIGKILL, f"{faults}: the worker ended with {status}: {_tail(request.log)}"
+        self._ended(request, status)
+
+    def _next(self) -> Request:
+        self.kills += 1
+        log = str(self.folder / f"log{self.kills}")
+        return replace(self.request, log=log, seed=self.random.getrandbits(32))
+
+    def _wait_until_ready(self, log: str) -> None:
+        deadline = time.monotonic() + 60
+        while not (os.path.exists(log) and os.path.getsize(log)):
+            assert time.monotonic() < deadline, "the worker does not begin to work: something stops it"
+            time.sleep(0.002)
+
+    def _ended(self, request: Request, status: int) -> None:
+        self.check(_lines(request.log))
+        os.unlink(request.log)
+
+    # ------------------------------------------------------------ checking
+
+    def check(self, lines: list[dict[str, Any]]) -> None:
+        """In a new handle: compare, write, dump, compare again."""
+        pending = self._follow(lines)
+        begun = time.monotonic()
+        with self.request.connect(automatic=False) as lake:
+            self._settle(read_lanes(lake), pending)
+            self._check_keys(lake)
+            self._check_past(lake, 2)
+            self._write_on(lake)
+            self._compare(read_lanes(lake))
+        assert time.monotonic() - begun < 45, "the next process was held up"
+
+    def finish(self) -> None:
+        """At the end of the lake's life: every retained snapshot can be read."""
+        with self.request.connect(automatic=False) as lake:
+            self._check_past(lake, len(self.past))
+            for name in TABLES:
+                for snapshot in lake.table(name).history():
+                    lake.table(name).at(snapshot.snapshot_id).scan().to_arrow()
+            for job in lake.jobs():
+                assert job.state in ("done", "lost", "running"), job
+        for path in self.folder.rglob("*.keys"):
+            assert path.stat().st_size, "a file that is published is whole"
+
+    def _follow(self, lines: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+        """Apply what was acknowledged; the operations in flight by lane."""
+        pending: dict[int, dict[str, Any]] = {}
+        for line in lines:
+            assert "error" not in line, line["error"]
+            if "lane" not in line:
+                continue
+            lane = line["lane"]
+            if "effect" in line:
+                pending[lane] = line
+                continue
+            state = self._state(lane)
+            _apply(state, pending.pop(lane)["effect"])
+            self.acknowledged += 1
+            if line["snapshot"] is not None:
+                self._remember(line["snapshot"], lane, state)
+        self.in_flight += len(pending)
+        return pending
+
+    def _state(self, lane: int) -> State:
+        return self.expected.setdefault(lane, {"a": {}, "b": {}, "tables": {}})
+
+    def _remember(self, snapshot: int, lane: int, state: State) -> None:
+        if len(self.past) < REMEMBERED:
+            self.past.append((snapshot, lane, _copy(state)))
+        elif self.random.random() < 0.02:
+            self.past[self.random.randrange(REMEMBERED)] = (snapshot, lane, _copy(state))
+
+    def _settle(self, found: dict[int, State], pending: dict[int, dict[str, Any]]) -> None:
+        """Operations in flight: there or not, as the lake says, but whole."""
+        for lane, line in pending.items():
+            after = _copy(self._state(lane))
+            _apply(after, line["effect"])
+            if found.get(lane) == after:
+                self.kept_in_flight += 1
+                self.expected[lane] = after
+        self._compare(found, pending)
+
+    def _compare(self, found: dict[int, State], pending: dict[int, dict[str, Any]] | None = None) -> None:
+        for lane in {*self.expected, *found}:
+            wanted, there = self._state(lane), found.get(lane, {"a": {}, "b": {}, "tables": {}})
+            if wanted != there:
+                lines = [f"lane {lane} differs (in flight: {(pending or {}).get(lane)})"]
+                for part in wanted:
+                    lost = {k: v for k, v in wanted[part].items() if k not in there[part]}
+                    more = {k: v for k, v in there[part].items() if k not in wanted[part]}
+                    other = {k: (v, there[part][k]) for k, v in wanted[part].items() if there[part].get(k, v) != v}
+                    lines.append(f"  {part}: lost {lost}, too much {more}, different (expected, found) {other}")
+                raise AssertionError("\n".join(lines))
+
+    def _check_keys(self, lake: il.Lake) -> None:
+        """A few rows by key, and a few keys that nobody has."""
+        for name in TABLES:
+            table = lake.table(name)
+            everywhere = [(lane, key) for lane, state in self.expected.items() for key in state[name]]
+            for lane, key in self.random.sample(everywhere, min(3, len(everywhere))):
+                assert table.get(key) == row(lane, key, self.expected[lane][name][key])
+            assert table.get(-self.random.getrandbits(40)) is None
+
+    def _check_past(self, lake: il.Lake, count: int) -> None:
+        for snapshot, lane, state in self.random.sample(self.past, min(count, len(self.past))):
+            try:
+                found = read_lanes(lake, snapshot)
+            except il.SnapshotExpiredError:
+                continue
+            assert found.get(lane, {"a": {}, "b": {}, "tables": {}}) == state, f"lane {lane} at snapshot {snapshot}"
+
+    def _write_on(self, lake: il.Lake) -> None:
+        """The next process writes and dumps at once: nothing that the dead one left stands in its way."""
+        lane = 15
+        for name in TABLES:
+            key = self.random.getrandbits(44) * 16 + lane
+            lake.table(name).insert(row(lane, key, self.kills))
+            self._state(lane)[name][key] = self.kills
+        if self.random.random() < 0.5:
+            lake.pipeline().dump()
+            assert lake.table("a").stats().hot_rows == 0
+
+
+def _apply(state: State, effect: dict[str, dict[str, int | None]]) -> None:
+    for table, keys in effect.items():
+        for text, value in keys.items():
+            key: Any = text if table == "tables" else int(text)
+            if value is None:
+                del state[table][key]
+            else:
+                state[table][key] = value
+
+
+def _copy(state: State) -> State:
+    return {part: dict(keys) for part, keys in state.items()}
+
+
+def _lines(log: str) -> list[dict[str, Any]]:
+    if not os.path.exists(log):
+        return []
+    with open(log, encoding="utf-8") as file:
+        return [json.loads(line) for line in file if line.endswith("\n")]
+
+
+def _tail(log: str) -> str:
+    return "\n".join(str(line.get("error", line)) for line in _lines(log)[-3:])
+
+
+def scratch_folder() -> Path:
+    """In memory where there is such a thing: a SIGKILL does not lose the page cache, a disk only slows down."""
+    return Path(tempfile.mkdtemp(prefix="indexlake-kill-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+
+
+def new_lake(nursery: Nursery, seed: int, *, dsn: str | None = None, format: str = "vortex") -> LakeUnderTest:
+    """An empty lake, in a folder or with its catalog in PostgreSQL."""
+    folder = scratch_folder()
+    chance = random.Random(seed)
+    request = Request(str(folder / "lake"), "", seed, format=format)
+    if dsn is not None:
+        request = replace(
+            request, address=dsn, storage=str(folder / "files"), catalog_schema=f"lake_{seed}_{folder.name[-8:]}"
+        )
+    return LakeUnderTest(nursery, request, folder, chance)
+
+
+def remove(lake: LakeUnderTest) -> None:
+    shutil.rmtree(lake.folder, ignore_errors=True)
+    if lake.request.catalog_schema is not None:
+        import psycopg
+
+        with psycopg.connect(lake.request.address, autocommit=True) as connection:
+            connection.execute(f'drop schema if exists "{lake.request.catalog_schema}" cascade')

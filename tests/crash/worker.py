@@ -1,0 +1,297 @@
+"""The process that gets killed: it writes without pause and says what it is about to do and what was acknowledged.
+
+Several *lanes* (threads) write to two tables at once.  Each owns the rows whose ``lane`` is its own, so what one
+lane left behind can be judged by itself.  Before each operation a lane logs its effect, after the acknowledgement
+that it is done.  The log is a file: what was written to it outlives the process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+import time
+import traceback
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+import indexlake as il
+from indexlake import faults
+from indexlake.pipeline.job import JobBusy, LeaseLost
+
+TABLES = ("a", "b")
+BLOCK_ROWS = 120
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), False),
+        pa.field("lane", pa.int64(), False),
+        pa.field("value", pa.int64()),
+        pa.field("twice", pa.int64()),
+        pa.field("note", pa.string()),
+    ]
+)
+State = dict[str, dict[Any, int]]
+"""Of one lane: rows of a and of b (id -> value), and its own tables ("tables": name -> 1)."""
+
+WEIGHTS = {
+    "one": 6, "few": 3, "block": 1, "update": 4, "update_many": 1, "delete": 3, "both": 4, "dump": 1, "define": 1,
+}  # fmt: skip
+
+
+@dataclass
+class Request:
+    """What a worker does, as its parent asks for it."""
+
+    address: str
+    log: str
+    seed: int
+    storage: str | None = None
+    catalog_schema: str | None = None
+    lanes: int = 2
+    seconds: float = 20.0
+    format: str = "vortex"
+    faults: str = ""
+    inline_limit: int = 60
+    weights: dict[str, int] = field(default_factory=dict)
+
+    def connect(self, **options: Any) -> il.Lake:
+        return il.connect(self.address, storage=self.storage, catalog_schema=self.catalog_schema, **options)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def config_of(request: Request) -> il.TableConfig:
+    return il.TableConfig(
+        inline_row_count_limit=request.inline_limit,
+        direct_write_row_count=BLOCK_ROWS,
+        block_row_count=BLOCK_ROWS,
+        dump_format=request.format,
+    )
+
+
+def row(lane: int, key: int, value: int) -> dict[str, Any]:
+    return {"id": key, "lane": lane, "value": value, "twice": 2 * value, "note": f"n{key}"}
+
+
+def read_lanes(lake: il.Lake, snapshot: int | None = None) -> dict[int, State]:
+    """The whole lake by lane; every row is checked for being whole and there once."""
+    view: Any = lake if snapshot is None else lake.at(snapshot)
+    names = set(view.tables())
+    found: dict[int, State] = {}
+
+    def state_of(lane: int) -> State:
+        return found.setdefault(lane, {"a": {}, "b": {}, "tables": {}})
+
+    for name in names:
+        if name.startswith("default.x"):
+            state_of(int(name.split("_")[1]))["tables"][name] = 1
+    for name in TABLES:
+        if f"default.{name}" not in names:
+            continue
+        table = view.table(name)
+        rows = table.scan(with_row_id=True).to_arrow()
+        assert table.scan().count() == rows.num_rows, f"count of {name} at {snapshot}"
+        ids = rows.column("_indexlake_row_id").to_pylist()
+        assert len(set(ids)) == len(ids), f"a row id twice in {name} at {snapshot}"
+        for r in rows.to_pylist():
+            assert r["twice"] == 2 * r["value"] and r["note"] == f"n{r['id']}", f"half a row in {name}: {r}"
+            lane = state_of(r["lane"])[name]
+            assert r["id"] not in lane, f"key {r['id']} twice in {name} at {snapshot}"
+            lane[r["id"]] = r["value"]
+    return found
+
+
+class Lane:
+    def __init__(self, lake: il.Lake, request: Request, number: int, log: int, state: State) -> None:
+        self.lake = lake
+        self.request = request
+        self.number = number
+        self.random = random.Random(request.seed * 1000 + number)
+        self.state = state
+        self.count = 0
+        self._log = log
+        self._gone: list[tuple[str, int]] = []
+        self._weights = request.weights or WEIGHTS
+
+    def run(self) -> None:
+        deadline = time.monotonic() + self.request.seconds
+        try:
+            while time.monotonic() < deadline:
+                (kind,) = self.random.choices(list(self._weights), list(self._weights.values()))
+                getattr(self, f"_{kind}")()
+        except BaseException:
+            write(self._log, {"error": traceback.format_exc()})
+            os._exit(1)
+
+    # ------------------------------------------------------------ saying it
+
+    def _do(self, kind: str, effect: dict[str, dict[Any, int | None]], act: Any) -> None:
+        """Log the effect, act, check the count, log the acknowledgement."""
+        self.count += 1
+        here = {"lane": self.number, "n": self.count}
+        write(self._log, {**here, "kind": kind, "effect": effect})
+        result = act()
+        write(self._log, {**here, "snapshot": getattr(result, "snapshot_id", None)})
+        rows = sum(len(keys) for table, keys in effect.items() if table in TABLES)
+        if isinstance(result, il.WriteResult):
+            assert result.rows == rows, f"{kind} of {rows} rows answered {result}"
+        for table, keys in effect.items():
+            for key, value in keys.items():
+                if value is None:
+                    del self.state[table][key]
+                    self._gone.append((table, key))
+                else:
+                    self.state[table][key] = value
+
+    def _fresh(self, table: str, count: int) -> dict[int, int]:
+        """Keys that are not there: most of them new, some deleted before."""
+        found: dict[int, int] = {}
+        while len(found) < count:
+            key = self.random.getrandbits(44) * 16 + self.number
+            if self._gone and self.random.random() < 0.2:
+                where, old = self._gone.pop(self.random.randrange(len(self._gone)))
+                key = old if where == table else key
+            if key not in self.state[table]:
+                found[key] = self.random.randrange(1_000_000)
+        return found
+
+    def _present(self, table: str) -> int | None:
+        keys = self.state[table]
+        return self.random.choice(list(keys)) if keys else None
+
+    # ------------------------------------------------------------ the operations
+
+    def _insert(self, kind: str, count: int) -> None:
+        name = self.random.choice(TABLES)
+        rows = self._fresh(name, count)
+        data: Any = [row(self.number, key, value) for key, value in rows.items()]
+        if count >= BLOCK_ROWS:
+            data = pa.Table.from_pylist(data, SCHEMA)
+        elif count == 1:
+            (data,) = data
+        self._do(kind, {name: rows}, lambda: self.lake.table(name).insert(data))  # type: ignore[dict-item]
+
+    def _one(self) -> None:
+        self._insert("one", 1)
+
+    def _few(self) -> None:
+        self._insert("few", self.random.randrange(2, 30))
+
+    def _block(self) -> None:
+        self._insert("block", self.random.randrange(BLOCK_ROWS, 3 * BLOCK_ROWS))
+
+    def _update(self) -> None:
+        name = self.random.choice(TABLES)
+        key = self._present(name)
+        if key is None:
+            return
+        value = self.random.randrange(1_000_000)
+        new = {"value": value, "twice": 2 * value}
+        self._do("update", {name: {key: value}}, lambda: self.lake.table(name).update(new, "id = $id", {"id": key}))
+
+    def _update_many(self) -> None:
+        name = self.random.choice(TABLES)
+        limit = self.random.randrange(1_000_000)
+        hit = {key: value + 7 for key, value in self.state[name].items() if value < limit}
+        new = {"value": il.expr("value + 7"), "twice": il.expr("twice + 14")}
+        params = {"lane": self.number, "limit": limit}
+        self._do(
+            "update many", {name: hit},  # type: ignore[dict-item]
+            lambda: self.lake.table(name).update(new, "lane = $lane and value < $limit", params),
+        )  # fmt: skip
+
+    def _delete(self) -> None:
+        name = self.random.choice(TABLES)
+        keys = self.state[name]
+        gone = self.random.sample(sorted(keys), min(len(keys), self.random.choice((1, 1, 5))))
+        if len(keys) > 600:  # keep the tables small
+            gone = self.random.sample(sorted(keys), 400)
+        if gone:
+            self._do(
+                "delete", {name: dict.fromkeys(gone)},
+                lambda: self.lake.table(name).delete("id in $ids", {"ids": gone}),
+            )  # fmt: skip
+
+    def _both(self) -> None:
+        """One transaction over both tables: a new row here, a changed one there, and one moved across."""
+        fresh = self._fresh("a", 1)
+        ((new, value),) = fresh.items()
+        effect: dict[str, dict[Any, int | None]] = {"a": {new: value}, "b": {}}
+        changed, moved = self._present("b"), self._present("a")
+        if changed is not None:
+            effect["b"][changed] = value
+        if moved is not None and moved not in self.state["b"] and moved != new:
+            effect["a"][moved] = None
+            effect["b"][moved] = self.state["a"][moved]
+        else:
+            moved = None
+
+        def act(tx: il.Transaction) -> il.Transaction:
+            tx.table("a").insert(row(self.number, new, value))
+            if changed is not None:
+                tx.table("b").update({"value": value, "twice": 2 * value}, "id = $id", {"id": changed})
+            if moved is not None:
+                tx.table("a").delete("id = $id", {"id": moved})
+                tx.table("b").insert(row(self.number, moved, self.state["a"][moved]))
+            return tx
+
+        self._do("both", effect, lambda: self.lake.run(act).result)
+
+    def _define(self) -> None:
+        mine = self.state["tables"]
+        if len(mine) < 2:
+            name = f"default.x_{self.number}_{self.random.getrandbits(40)}"
+            self._do("create", {"tables": {name: 1}}, lambda: self.lake.create_table(name, SCHEMA, primary_key="id"))
+        else:
+            name = self.random.choice(sorted(mine))
+            self._do("drop", {"tables": {name: None}}, lambda: self.lake.drop_table(name))
+
+    def _dump(self) -> None:
+        try:
+            self.lake.pipeline().dump(self.random.choice(TABLES))
+        except (JobBusy, LeaseLost):
+            pass
+
+    def _expire(self) -> None:
+        try:
+            self.lake.pipeline().expire(self.random.choice(TABLES))
+        except (JobBusy, LeaseLost):
+            pass
+
+
+def write(log: int, line: dict[str, Any]) -> None:
+    os.write(log, json.dumps(line).encode() + b"\n")
+
+
+def main(request: Request) -> None:
+    """Work until killed, or until the time is up."""
+    log = os.open(request.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        if request.faults:
+            faults.install(faults.from_text(request.faults))
+        lake = request.connect()
+        for name in TABLES:
+            lake.create_table(name, SCHEMA, primary_key="id", config=config_of(request), exist_ok=True)
+        states = read_lanes(lake)
+        empty: State = {"a": {}, "b": {}, "tables": {}}
+        lanes = [
+            Lane(lake, request, n, log, states.get(n, {k: dict(v) for k, v in empty.items()}))
+            for n in range(request.lanes)
+        ]
+        if "expire" in request.weights:
+            lake._clock = lambda: time.time_ns() // 1000 + 8 * 24 * 3600 * 1_000_000
+        write(log, {"ready": os.getpid()})
+        threads = [threading.Thread(target=lane.run) for lane in lanes]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        lake.close()
+        write(log, {"ended": True})
+    except BaseException:
+        write(log, {"error": traceback.format_exc()})
+        os._exit(1)
