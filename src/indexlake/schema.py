@@ -122,6 +122,10 @@ class TableSchema:
         return tuple(self.by_id[i] for i in self.primary_key)
 
     @cached_property
+    def key_columns(self) -> tuple[str, ...]:
+        return tuple(f.column for f in self.key_fields)
+
+    @cached_property
     def key_places(self) -> tuple[int, ...]:
         """Where the key columns stand in a row tuple."""
         place = {f.field_id: i for i, f in enumerate(self.fields)}

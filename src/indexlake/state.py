@@ -95,7 +95,7 @@ def load(r: ReadTransaction | Transaction, table_id: int, last: int) -> TableSta
 
 def refresh(r: ReadTransaction | Transaction, table_id: int, cached: TableState | None) -> tuple[TableState, int]:
     """The state as of this read transaction, and the newest snapshot in it."""
-    head = layout.read_head(r, table_id, cached.at if cached else -1)
+    head = layout.read_head(r, table_id)
     if head is None:
         raise gone(table_id)
     if cached is None or cached.table.purge_number != head.purge_number:
@@ -115,11 +115,11 @@ def refresh(r: ReadTransaction | Transaction, table_id: int, cached: TableState 
             current = _current(schema)
         table = found
     blocks, segments, deletes, finder = cached.blocks, cached.segments, cached.deletes, cached.finder
-    if head.new_blocks:
+    if head.blocks_changed_in > cached.at:
         blocks = blocks.with_blocks(layout.read_blocks(r, table_id, cached.at))
         segments = {**segments, **_by_block(layout.read_segments(r, table_id, cached.at))}
         finder = _finder(blocks, segments, schema)
-    if head.new_deletes:
+    if head.deletes_changed_in > cached.at:
         changed = dict(deletes)
         for file_id, snapshot, positions in layout.read_deletes(r, table_id, cached.at):
             changed[file_id] = changed.get(file_id, _NO_DELETES).add(snapshot, positions)

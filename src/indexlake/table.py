@@ -248,9 +248,9 @@ class Table:
         """Encoded key values."""
         schema = state.current
         encoded = []
-        for f, value in zip(self._key_fields(schema), self._key_values(schema, key), strict=True):
+        for f, codec, value in zip(schema.key_fields, schema.key_codecs, self._key_values(schema, key), strict=True):
             try:
-                encoded.append(f.codec.encode_one(value))
+                encoded.append(codec.encode_one(value))
             except ConstraintError as error:
                 raise ConstraintError(f"Primary key column {f.name!r}: {error}", column=f.name) from None
             if encoded[-1] is None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import pickle
 import signal
+import subprocess
 import sys
 import threading
 import time
+import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,58 +21,57 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from servers import PostgresServer, postgres_server
-
 from indexlake import faults
 from indexlake.catalog.dialect import quote
 from indexlake.catalog.driver import Catalog, CommitUnknown, DatabaseError
 from indexlake.catalog.postgres import PostgresCatalog
 from indexlake.catalog.sqlite import SqliteCatalog
 from indexlake.errors import CatalogError, NotFoundError, OwnershipError
+from servers import postgres_server
 
 Opener = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
+def dsn() -> Iterator[str]:
     with postgres_server() as running:
-        yield running
+        yield running.dsn
+
+
+@pytest.fixture
+def open_postgres(dsn: str) -> Opener:
+    """Opens a schema of the test's own; several times, it is the same one."""
+    schema = f"lake_{uuid.uuid4().hex}"
+    return lambda **options: PostgresCatalog(dsn, catalog_schema=schema, **options)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def connect(request: Any, tmp_path: Path) -> Iterator[Opener]:
     """Opens the test's database; several times, it is the same one."""
     opened: list[Any] = []
-    dsn = request.getfixturevalue("server").database() if request.param == "postgres" else ""
+    if request.param == "postgres":
+        opener = request.getfixturevalue("open_postgres")
+    else:
+        opener = functools.partial(SqliteCatalog, str(tmp_path / "catalog.db"))
 
-    def open_one(**options: Any) -> Any:
-        if request.param == "postgres":
-            catalog: Any = PostgresCatalog(dsn, **options)
-        else:
-            catalog = SqliteCatalog(str(tmp_path / "catalog.db"), **options)
-        opened.append(catalog)
-        return catalog
+    def connect(**options: Any) -> Any:
+        opened.append(opener(**options))
+        return opened[-1]
 
-    yield open_one
+    yield connect
     for catalog in opened:
         catalog.close()
-    del opened
-    if dsn:
-        request.getfixturevalue("server").drop(dsn)
 
 
 @pytest.fixture(params=["file", "memory", "postgres"])
 def catalog(request: Any, tmp_path: Path) -> Iterator[Any]:
-    dsn = request.getfixturevalue("server").database() if request.param == "postgres" else ""
-    if dsn:
-        opened: Any = PostgresCatalog(dsn)
+    if request.param == "postgres":
+        opened = request.getfixturevalue("open_postgres")()
     else:
         opened = SqliteCatalog(":memory:" if request.param == "memory" else str(tmp_path / "catalog.db"))
     make_table(opened)
     yield opened
     opened.close()
-    if dsn:
-        request.getfixturevalue("server").drop(dsn)
 
 
 def make_table(catalog: Catalog) -> None:
@@ -103,7 +105,7 @@ def test_a_transaction_that_is_not_committed_leaves_nothing(catalog: Any) -> Non
     with catalog.transaction() as tx:
         tx.execute("insert into t (k) values (2)")
         tx.rollback()
-    with pytest.raises(ZeroDivisionError), catalog.transaction() as tx:
+    with pytest.raises(ZeroDivisionError), catalog.transaction() as tx:  # noqa: PT012
         tx.execute("insert into t (k) values (3)")
         raise ZeroDivisionError
     assert keys(catalog) == []
@@ -121,7 +123,7 @@ def test_definitions_are_rolled_back_too(catalog: Any) -> None:
 def test_an_abandoned_transaction_is_rolled_back_with_a_warning_and_frees_the_lock(catalog: Any) -> None:
     tx = catalog.transaction()
     tx.execute("insert into t (k) values (1)")
-    with pytest.warns(ResourceWarning, match="write transaction was dropped"):
+    with pytest.warns(ResourceWarning, match="write transaction was dropped"):  # noqa: PT031
         del tx
         gc.collect()
     with catalog.transaction() as tx:
@@ -131,7 +133,7 @@ def test_an_abandoned_transaction_is_rolled_back_with_a_warning_and_frees_the_lo
 def test_an_abandoned_read_transaction_gives_its_connection_back_with_a_warning(catalog: Any) -> None:
     r = catalog.read()
     r.rows("select 1")
-    with pytest.warns(ResourceWarning, match="read transaction was dropped"):
+    with pytest.warns(ResourceWarning, match="read transaction was dropped"):  # noqa: PT031
         del r
         gc.collect()
     assert not catalog.sessions._busy
@@ -304,7 +306,7 @@ def test_a_duplicate_key_is_known_as_such_and_undone_by_its_savepoint(catalog: A
             lambda: tx.execute("insert into t (k) values (?)", (1,)),
             lambda: tx.insert_rows("t", ["k"], [(n,) for n in range(number, 0, -1)]),
         ):
-            with pytest.raises(DatabaseError) as caught, tx.savepoint():
+            with pytest.raises(DatabaseError) as caught, tx.savepoint():  # noqa: PT012
                 tx.execute("insert into t (k) values (1000)")
                 insert()
             assert caught.value.unique_violation
@@ -318,11 +320,11 @@ def test_a_savepoint_keeps_or_undoes_what_is_inside(catalog: Any) -> None:
     with catalog.transaction() as tx:
         with tx.savepoint():
             tx.execute("insert into t (k) values (1)")
-            with pytest.raises(KeyError), tx.savepoint():
+            with pytest.raises(KeyError), tx.savepoint():  # noqa: PT012
                 tx.execute("insert into t (k) values (2)")
                 raise KeyError
             tx.execute("insert into t (k) values (3)")
-        with pytest.raises(KeyError), tx.savepoint():
+        with pytest.raises(KeyError), tx.savepoint():  # noqa: PT012
             tx.execute("insert into t (k) values (4)")
             with tx.savepoint():
                 tx.execute("insert into t (k) values (5)")
@@ -384,7 +386,9 @@ def test_queries_inside_a_transaction_mix_with_other_statements(catalog: Any) ->
         tx.insert_rows("t", ["k", "i"], [(n, n) for n in range(3000)])
         seen = 0
         for left, right in zip(
-            tx.query("select k from t order by k"), tx.query("select i from t where i >= ? order by i", (0,)), strict=True
+            tx.query("select k from t order by k"),
+            tx.query("select i from t where i >= ? order by i", (0,)),
+            strict=True,
         ):
             assert left == right
             if seen % 500 == 0:
@@ -528,14 +532,12 @@ def test_a_failure_after_the_commit_is_an_unknown_outcome(catalog: Any) -> None:
     assert count(catalog) == 9
 
 
-def test_a_missing_catalog_is_not_made_unless_asked(server: PostgresServer, tmp_path: Path) -> None:
+def test_a_missing_catalog_is_not_made_unless_asked(dsn: str, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="create=True"):
         SqliteCatalog(str(tmp_path / "no" / "catalog.db"), create=False)
     assert not (tmp_path / "no").exists()
-    dsn = server.database()
     with pytest.raises(NotFoundError, match="create=True"):
         PostgresCatalog(dsn, catalog_schema="missing", create=False)
-    server.drop(dsn)
 
 
 def in_child(function: Callable[[], None]) -> int:
@@ -615,13 +617,9 @@ def test_a_child_that_ends_like_a_program_does_not_disturb_the_parent(connect: O
     """Finalizers and exit handlers run in the child: they must not close or roll back what is the parent's."""
     catalog = connect()
     make_table(catalog)
-    tx = catalog.transaction()
-    tx.execute("insert into t (k) values (1)")
-    program = f"""
-import os, sys, warnings
-warnings.simplefilter("ignore")
-from indexlake.catalog.{catalog.database()} import *
-catalog = {type(catalog).__name__}({_target(catalog)!r})
+    program = (
+        reopening(catalog)
+        + """
 tx = catalog.transaction()
 tx.execute("insert into t (k) values (2)")
 rows = catalog.query("select 1 from t"); next(rows, None)
@@ -632,37 +630,41 @@ os.wait()
 tx.commit()
 catalog.close()
 """
-    tx.commit()
-    import subprocess
-
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert keys(catalog) == [1, 2]
+    assert keys(catalog) == [2]
 
 
-def _target(catalog: Any) -> str:
+def reopening(catalog: Any) -> str:
+    """The program text that opens the same catalog in another process."""
     session = catalog.sessions._factory()
+    start = "import os, sys, time, warnings\n"
     if catalog.database() == "sqlite":
-        return str(session._path)
+        return start + (
+            f"from indexlake.catalog.sqlite import SqliteCatalog\ncatalog = SqliteCatalog({session._path!r})\n"
+        )
     import psycopg
 
-    return str(psycopg.conninfo.make_conninfo(**session._params))
+    dsn = psycopg.conninfo.make_conninfo(**session._params)
+    return start + (
+        f"from indexlake.catalog.postgres import PostgresCatalog\n"
+        f"catalog = PostgresCatalog({dsn!r}, catalog_schema={session._schema!r})\n"
+    )
 
 
 def test_a_killed_writer_frees_the_lock_and_leaves_nothing(connect: Opener) -> None:
-    import subprocess
-
     catalog = connect(lock_timeout=20)
     make_table(catalog)
-    program = f"""
-import time
-from indexlake.catalog.{catalog.database()} import *
-catalog = {type(catalog).__name__}({_target(catalog)!r})
+    program = (
+        reopening(catalog)
+        + """
 tx = catalog.transaction()
 tx.execute("insert into t (k) values (1)")
 print("holding", flush=True)
 time.sleep(60)
 """
+    )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"holding\n"

@@ -67,7 +67,7 @@ def test_exist_ok_gives_the_table_that_is_there_unchanged(lake: il.Lake, make: A
     t = make(SCHEMA, "id")
     t.insert(rows([1]))
     before = lake.snapshot_id
-    same = lake.create_table(t.name.upper(), pa.Table.from_pylist(rows([2])), exist_ok=True)
+    same = lake.create_table(t.name.upper(), pa.Table.from_pylist(rows([2]), SCHEMA), exist_ok=True)
     assert content(same) == rows([1])
     assert lake.snapshot_id == before
 

@@ -21,19 +21,10 @@ from typing import Any
 import indexlake as il
 
 from .nursery import Nursery
-from .worker import TABLES, Request, State, read_lanes, row
+from .worker import TABLES, Request, State, make_tables, read_lanes, row
 
 REMEMBERED = 6
 """Past states that are kept of each lane."""
-
-
-@dataclass
-class Seen:
-    """What one worker's log says."""
-
-    ready: bool = False
-    ended: bool = False
-    operations: int = 0
 
 
 @dataclass
@@ -53,15 +44,16 @@ class LakeUnderTest:
 
     # ------------------------------------------------------------ killing
 
-    def kill_at_random(self, longest: float) -> None:
-        """Start a worker, kill it some time after it is ready, check the lake."""
+    def kill_at_random(self, most_lines: int = 60) -> None:
+        """Start a worker, kill it at a random moment after it has said a random number of things, check the lake."""
         request = self._next()
         pid = self.nursery.start(request)
-        self._wait_until_ready(request.log)
-        time.sleep(self.random.random() ** 2 * longest)
+        self._wait_for_lines(request.log, 1 + int(self.random.random() ** 2 * most_lines))
+        time.sleep(self.random.random() ** 2 * 0.03)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        self._ended(request, self.nursery.wait())
+        self.nursery.wait()
+        self._ended(request)
 
     def kill_at(self, faults: str, **changes: Any) -> None:
         """Start a worker that kills itself at a named step, check the lake."""
@@ -69,22 +61,28 @@ class LakeUnderTest:
         self.nursery.start(request)
         status = self.nursery.wait()
         assert status == -signal.SIGKILL, f"{faults}: the worker ended with {status}: {_tail(request.log)}"
-        self._ended(request, status)
+        self._ended(request)
 
     def _next(self) -> Request:
         self.kills += 1
         log = str(self.folder / f"log{self.kills}")
         return replace(self.request, log=log, seed=self.random.getrandbits(32))
 
-    def _wait_until_ready(self, log: str) -> None:
-        deadline = time.monotonic() + 60
-        while not (os.path.exists(log) and os.path.getsize(log)):
-            assert time.monotonic() < deadline, "the worker does not begin to work: something stops it"
+    def _wait_for_lines(self, log: str, count: int) -> None:
+        begun = time.monotonic()
+        while not os.path.exists(log):
+            assert time.monotonic() < begun + 60, "the worker does not begin to work: something stops it"
             time.sleep(0.002)
+        with open(log, "rb") as file:
+            while count > 0:
+                count -= file.read().count(b"\n")
+                assert time.monotonic() < begun + 60, "the worker stands still"
+                time.sleep(0.001)
 
-    def _ended(self, request: Request, status: int) -> None:
+    def _ended(self, request: Request) -> None:
         self.check(_lines(request.log))
-        os.unlink(request.log)
+        with suppress(FileNotFoundError):
+            os.unlink(request.log)
 
     # ------------------------------------------------------------ checking
 
@@ -94,6 +92,7 @@ class LakeUnderTest:
         begun = time.monotonic()
         with self.request.connect(automatic=False) as lake:
             self._settle(read_lanes(lake), pending)
+            make_tables(lake, self.request)
             self._check_keys(lake)
             self._check_past(lake, 2)
             self._write_on(lake)

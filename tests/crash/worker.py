@@ -64,13 +64,16 @@ class Request:
         return json.dumps(asdict(self))
 
 
-def config_of(request: Request) -> il.TableConfig:
-    return il.TableConfig(
+def make_tables(lake: il.Lake, request: Request) -> None:
+    """Unless they are there."""
+    config = il.TableConfig(
         inline_row_count_limit=request.inline_limit,
         direct_write_row_count=BLOCK_ROWS,
         block_row_count=BLOCK_ROWS,
         dump_format=request.format,
     )
+    for name in TABLES:
+        lake.create_table(name, SCHEMA, primary_key="id", config=config, exist_ok=True)
 
 
 def row(lane: int, key: int, value: int) -> dict[str, Any]:
@@ -87,10 +90,10 @@ def read_lanes(lake: il.Lake, snapshot: int | None = None) -> dict[int, State]:
         return found.setdefault(lane, {"a": {}, "b": {}, "tables": {}})
 
     for name in names:
-        if name.startswith("default.x"):
+        if name.startswith("main.x"):
             state_of(int(name.split("_")[1]))["tables"][name] = 1
     for name in TABLES:
-        if f"default.{name}" not in names:
+        if f"main.{name}" not in names:
             continue
         table = view.table(name)
         rows = table.scan(with_row_id=True).to_arrow()
@@ -244,7 +247,7 @@ class Lane:
     def _define(self) -> None:
         mine = self.state["tables"]
         if len(mine) < 2:
-            name = f"default.x_{self.number}_{self.random.getrandbits(40)}"
+            name = f"main.x_{self.number}_{self.random.getrandbits(40)}"
             self._do("create", {"tables": {name: 1}}, lambda: self.lake.create_table(name, SCHEMA, primary_key="id"))
         else:
             name = self.random.choice(sorted(mine))
@@ -274,8 +277,7 @@ def main(request: Request) -> None:
         if request.faults:
             faults.install(faults.from_text(request.faults))
         lake = request.connect()
-        for name in TABLES:
-            lake.create_table(name, SCHEMA, primary_key="id", config=config_of(request), exist_ok=True)
+        make_tables(lake, request)
         states = read_lanes(lake)
         empty: State = {"a": {}, "b": {}, "tables": {}}
         lanes = [

@@ -239,8 +239,10 @@ class Generator:
             return f"(-{self.number(depth - 1)})"
         if kind == "cast":
             type = self.pick(
-                ["tinyint", "smallint", "integer", "bigint", "utinyint", "uinteger", "ubigint", "hugeint"]
-                + ["float", "double", "decimal(9,2)", "decimal(18,3)", "decimal(38,2)"]
+                [
+                    *("tinyint", "smallint", "integer", "bigint", "utinyint", "uinteger", "ubigint", "hugeint"),
+                    *("float", "double", "decimal(9,2)", "decimal(18,3)", "decimal(38,2)"),
+                ]
             )
             word = self.pick(["cast", "cast", "try_cast"])
             return f"{word}({self.number(depth - 1)} as {type})"

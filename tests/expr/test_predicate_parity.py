@@ -24,15 +24,14 @@ from indexlake.errors import IndexLakeError
 from indexlake.expr import Bound, compile
 from indexlake.types.vortex import to_vortex
 
-
 LONG = os.environ.get("INDEXLAKE_HYPOTHESIS") == "long"
 SOME = settings(
-    max_examples=20_000 if LONG else 600,
+    max_examples=20_000 if LONG else 300,
     deadline=None,
     derandomize=not LONG,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
-FEW = settings(SOME, max_examples=10_000 if LONG else 250)
+FEW = settings(SOME, max_examples=10_000 if LONG else 150)
 
 # DuckDB negates unsigned integers without a check; here that is the overflow which it is elsewhere.
 OURS_ONLY = ("the result of `-` is out of range for U",)
@@ -74,7 +73,8 @@ def test_arrow_evaluator_gives_the_values_that_duckdb_gives(predicate: data.Pred
     try:
         got = expression.evaluate(batch).to_pylist()
     except IndexLakeError as error:
-        assert want is None or str(error).startswith(OURS_ONLY)
+        if want is not None and not str(error).startswith(OURS_ONLY):
+            raise
         return
     if want is not None:
         assert [None if value is None else bool(value) for value in got] == want

@@ -207,7 +207,7 @@ class ModelTransaction:
         table, ways = self.table, set()
         mine = self.closed | self.locked
         if mine or self.own or self.truncated:
-            if self.base < table.horizon and not (self.truncated and not self.closed):
+            if self.base < table.horizon and (mine or not self.truncated):
                 ways.add("expired")
             since = [w for s, w in table.written.items() if s > self.base]
             if any(mine and (w == EVERYTHING or mine & w) for w in since):  # type: ignore[operator]

@@ -1,24 +1,14 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from servers import S3Server, s3_server
-
 from indexlake import faults
 from indexlake.storage import Storage
-
-
-@pytest.fixture(scope="session")
-def s3() -> Iterator[S3Server]:
-    with s3_server() as server:
-        yield server
+from servers import S3Server
 
 
 @pytest.fixture(params=["local", "memory", "s3"])

@@ -1,4 +1,4 @@
-"""What happens when the disk is full, a directory read-only, a server flaky or away: typed errors, no half files."""
+"""When the disk is full, a directory read-only, a server flaky or away: typed errors, and no half files."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 from flaky_proxy import FlakyProxy, flaky_proxy
-from servers import S3Server, free_port
 
 from indexlake import faults
 from indexlake.blocks.checksum import Checksums
 from indexlake.errors import AlreadyExistsError, CorruptionError, StorageError
 from indexlake.storage import Storage
+from servers import S3Server, free_port
 
 MIB = 1024 * 1024
 
@@ -64,7 +64,9 @@ def test_a_passing_failure_of_the_store_is_retried(
     assert not behind_proxy.exists("file")
 
 
-def test_a_passing_failure_during_an_upload_in_parts_is_retried(behind_proxy: Storage, proxy: FlakyProxy) -> None:
+def test_a_passing_failure_during_an_upload_in_parts_is_retried(
+    behind_proxy: Storage, proxy: FlakyProxy
+) -> None:
     data = os.urandom(20 * MIB)
     proxy.plan = lambda method, path, number: "503" if number % 2 else None
     checksums = put(behind_proxy, "file", data)
@@ -116,7 +118,11 @@ def test_an_object_that_disappears_while_open_is_corruption(behind_proxy: Storag
 
 
 def test_a_server_that_is_away_is_a_storage_error_that_says_so() -> None:
-    options = {"endpoint": f"http://127.0.0.1:{free_port()}", "access_key_id": "somekey1", "secret_access_key": "s3cr3t!!"}
+    options = {
+        "endpoint": f"http://127.0.0.1:{free_port()}",
+        "access_key_id": "somekey1",
+        "secret_access_key": "s3cr3t!!",
+    }
     storage = Storage.open("s3://bucket/prefix", options)
     with pytest.raises(StorageError, match="Connection refused") as caught:
         put(storage, "file", b"1")
@@ -148,7 +154,9 @@ def test_a_spec_opens_with_the_secrets_given_again(s3: S3Server) -> None:
     assert again.open_file("file").read() == b"data"
 
 
-@pytest.mark.parametrize("root", ["ftp://host/x", "s3://", "s3://key:secret@bucket/x", "s3://bucket/x?a=b", "s3://b/../x"])
+@pytest.mark.parametrize(
+    "root", ["ftp://host/x", "s3://", "s3://key:secret@bucket/x", "s3://bucket/x?a=b", "s3://b/../x"]
+)
 def test_a_root_that_is_not_supported_is_refused(root: str) -> None:
     with pytest.raises(StorageError) as caught:
         Storage.open(root)
@@ -176,7 +184,9 @@ def test_a_full_disk_is_a_storage_error_and_leaves_no_temporary_file(tmp_path: P
 def test_a_really_full_disk_is_a_storage_error(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(small)], capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(small)], capture_output=True
+    )
     if mounted.returncode:
         pytest.skip("mounting a small file system needs root")
     try:
@@ -215,14 +225,14 @@ def test_a_file_size_limit_is_a_storage_error(tmp_path: Path) -> None:
 
 FORBIDDEN = """
 import os, sys
-if os.geteuid() == 0:
-    os.setuid(65534)
 from indexlake.storage import Storage
 from indexlake.errors import StorageError
+if os.geteuid() == 0:
+    os.setuid(65534)
 storage = Storage.open(sys.argv[1])
-for call in (storage.create_file, storage.delete):
+for call, path in ((storage.create_file, "other"), (storage.delete, "file")):
     try:
-        call("file")
+        call(path)
     except StorageError as error:
         print(error)
 print(storage.open_file("file").read())
@@ -230,13 +240,12 @@ print(storage.open_file("file").read())
 
 
 def test_a_directory_without_write_permission_is_a_storage_error(tmp_path: Path) -> None:
-    lake = Path(tmp_path)
+    lake = tmp_path
     put(Storage.open(str(lake)), "file", b"data")
     for directory in [lake, *lake.parents][:3]:
         directory.chmod(0o755)
     lake.chmod(0o555)
-    code = FORBIDDEN.replace('call("file")', 'call("file" if call == storage.delete else "other")')
-    done = run_python(code, str(lake))
+    done = run_python(FORBIDDEN, str(lake))
     lake.chmod(0o755)
     assert "cannot create 'other': permission denied" in done.stdout, done.stderr
     assert "cannot delete 'file': permission denied" in done.stdout
@@ -279,7 +288,9 @@ def test_a_read_error_is_a_storage_error_and_the_next_read_works(tmp_path: Path)
     file = storage.open_file("file", put(storage, "file", b"data"))
     previous = faults.install(faults.from_text("storage.read:1=error"))
     try:
-        with pytest.raises(StorageError, match="cannot read 'file': the device reported an input/output error"):
+        with pytest.raises(
+            StorageError, match="cannot read 'file': the device reported an input/output error"
+        ):
             file.read()
         assert file.read() == b"data"
     finally:

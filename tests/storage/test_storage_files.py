@@ -6,6 +6,7 @@ import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -23,7 +24,9 @@ def put(storage: Storage, path: str, data: bytes) -> Checksums:
     return out.checksums
 
 
-@pytest.mark.parametrize("size", [0, 1, CHUNK_SIZE - 1, CHUNK_SIZE, CHUNK_SIZE + 1, 3 * MIB + 7, 20 * MIB + 1])
+@pytest.mark.parametrize(
+    "size", [0, 1, CHUNK_SIZE - 1, CHUNK_SIZE, CHUNK_SIZE + 1, 3 * MIB + 7, 20 * MIB + 1]
+)
 def test_a_file_comes_back_as_it_was_written(storage: Storage, size: int) -> None:
     data = os.urandom(size)
     checksums = put(storage, "a/b/file", data)
@@ -57,7 +60,14 @@ def test_positions_and_ranges_read_what_they_name(storage: Storage) -> None:
     checksums = put(storage, "file", data)
     for known in (checksums, None):
         file = storage.open_file("file", known)
-        ranges = [(0, 10), (CHUNK_SIZE - 5, 10), (3 * MIB, 2 * MIB), (77, 0), (CHUNK_SIZE, CHUNK_SIZE), (99, 3 * MIB)]
+        ranges = [
+            (0, 10),
+            (CHUNK_SIZE - 5, 10),
+            (3 * MIB, 2 * MIB),
+            (77, 0),
+            (CHUNK_SIZE, CHUNK_SIZE),
+            (99, 3 * MIB),
+        ]
         for _ in range(2):
             assert [bytes(part) for part in file.read_ranges(ranges)] == [data[o : o + n] for o, n in ranges]
             for offset, length in ranges:
@@ -114,16 +124,26 @@ def test_an_aborted_file_leaves_nothing(storage: Storage) -> None:
     out.write(b"x" * (10 * MIB))
     out.abort()
     out.abort()
-    with pytest.raises(RuntimeError, match="stop"), storage.create_file("d/other") as out:
-        out.write(b"x")
-        raise RuntimeError("stop")
-    with pytest.raises(RuntimeError, match="stop"), storage.create_file("d/third") as out, out.as_local_path() as path:
-        with open(path, "wb") as raw:
-            raw.write(b"123")
-        raise RuntimeError("stop")
     assert list(storage.list()) == []
     with pytest.raises(ValueError, match="closed"):
         out.write(b"more")
+
+
+def test_an_error_inside_the_with_block_leaves_nothing(storage: Storage) -> None:
+    def written() -> None:
+        with storage.create_file("d/other") as out:
+            out.write(b"x")
+            raise RuntimeError("stop")
+
+    def filled() -> None:
+        with storage.create_file("d/third") as out, out.as_local_path() as path:
+            Path(path).write_bytes(b"123")
+            raise RuntimeError("stop")
+
+    for attempt in (written, filled):
+        with pytest.raises(RuntimeError, match="stop"):
+            attempt()
+    assert list(storage.list()) == []
 
 
 def test_an_abandoned_file_leaves_nothing_and_warns(storage: Storage) -> None:
@@ -134,7 +154,9 @@ def test_an_abandoned_file_leaves_nothing_and_warns(storage: Storage) -> None:
     assert list(storage.list()) == []
 
 
-def test_a_name_is_used_once_unless_overwriting_is_asked_for(storage: Storage, request: pytest.FixtureRequest) -> None:
+def test_a_name_is_used_once_unless_overwriting_is_asked_for(
+    storage: Storage, request: pytest.FixtureRequest
+) -> None:
     put(storage, "file", b"first")
     if "s3" not in request.node.callspec.id:  # the test server ignores If-None-Match; AWS and MinIO do not
         with pytest.raises(AlreadyExistsError, match="'file': the file is there already"):
@@ -178,7 +200,23 @@ def test_removing_a_directory_removes_what_is_below_it_and_nothing_else(storage:
 
 
 @pytest.mark.parametrize(
-    "path", ["", "/etc/passwd", "../x", "a/../../x", "a/./b", "a//b", "a/", "a\0b", "..", ".", " a", "a ", "a\\b", None]
+    "path",
+    [
+        "",
+        "/etc/passwd",
+        "../x",
+        "a/../../x",
+        "a/./b",
+        "a//b",
+        "a/",
+        "a\0b",
+        "..",
+        ".",
+        " a",
+        "a ",
+        "a\\b",
+        None,
+    ],
 )
 def test_no_path_leaves_the_root(storage: Storage, path: str) -> None:
     calls = [storage.create_file, storage.open_file, storage.delete, storage.exists, storage.remove_dir_all]
@@ -201,7 +239,9 @@ def test_a_missing_file_is_not_found_and_with_checksums_it_is_corruption(storage
 def test_a_file_of_another_size_is_corruption(storage: Storage, change: int) -> None:
     data = os.urandom(2 * MIB)
     put(storage, "file", data + b"x" if change > 0 else data[:-1])
-    with pytest.raises(CorruptionError, match=f"'file' is {2 * MIB + change} bytes long and should be {2 * MIB}"):
+    with pytest.raises(
+        CorruptionError, match=f"'file' is {2 * MIB + change} bytes long and should be {2 * MIB}"
+    ):
         storage.open_file("file", Checksums.of(data))
 
 
@@ -212,7 +252,9 @@ def test_a_changed_byte_is_found_when_its_chunk_is_read_and_only_then(storage: S
     put(storage, "file", bytes(data))
     file = storage.open_file("file", checksums)
     assert file.read_at(0, 5 * CHUNK_SIZE) == data[: 5 * CHUNK_SIZE]
-    with pytest.raises(CorruptionError, match=f"'file' is damaged: bytes {5 * CHUNK_SIZE} to {6 * CHUNK_SIZE}"):
+    with pytest.raises(
+        CorruptionError, match=f"'file' is damaged: bytes {5 * CHUNK_SIZE} to {6 * CHUNK_SIZE}"
+    ):
         file.read_at(5 * CHUNK_SIZE, 1)
     with pytest.raises(CorruptionError):
         file.verify()

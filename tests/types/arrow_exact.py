@@ -55,9 +55,7 @@ def _rows(array: Any) -> list[Any]:
         return [pairs[start:stop] for start, stop in itertools.pairwise(offsets)]
     if t.is_fixed_size_list(type):
         size, items = type.list_size, bits(array.values)
-        return [
-            items[row * size : (row + 1) * size] for row in range(array.offset, array.offset + len(array))
-        ]
+        return [items[row * size : (row + 1) * size] for row in range(array.offset, array.offset + len(array))]
     if t.is_list(type) or t.is_large_list(type):
         items, offsets = bits(array.values), array.offsets.to_pylist()
         return [items[start:stop] for start, stop in itertools.pairwise(offsets)]

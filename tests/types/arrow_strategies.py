@@ -105,7 +105,7 @@ def typed_arrays(draw: Any, types: Any) -> Any:
     return draw(arrays(draw(types)))
 
 
-_awkward_floats = {
+AWKWARD_FLOATS = {
     2: [0x0000, 0x8000, 0x7C00, 0xFC00, 0x7E00, 0xFE00, 0x7D01, 0xFD55, 0x0001, 0x7BFF],
     4: [0, 1 << 31, 0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00001, 0x7F800001, 0xFFA00000, 1, 0x7F7FFFFF],
     8: [
@@ -182,7 +182,7 @@ def _fixed(type: Any) -> Any:
     """The bytes of one value of a fixed-width type."""
     width = type.bit_width // 8
     if pa.types.is_floating(type):
-        awkward = st.sampled_from([bits.to_bytes(width, "little") for bits in _awkward_floats[width]])
+        awkward = st.sampled_from([bits.to_bytes(width, "little") for bits in AWKWARD_FLOATS[width]])
         return awkward | st.binary(min_size=width, max_size=width)
     if pa.types.is_decimal(type):
         limit = 10**type.precision - 1

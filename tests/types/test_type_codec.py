@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from arrow_exact import assert_same, bits
-from arrow_strategies import FLOATS, PLAIN, arrays, dictionary_types, plain_types, typed_arrays, types
+from arrow_strategies import AWKWARD_FLOATS, FLOATS, PLAIN, arrays, dictionary_types, plain_types, typed_arrays, types
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -146,9 +146,7 @@ def test_the_canonical_array_holds_the_canonical_values(array):
         found = codec.canonical_array(given_array)
         if codec.kind == "int":
             assert found.dtype == np.int64
-            shown = [
-                None if want is None else value for want, value in zip(wanted, found.tolist(), strict=False)
-            ]
+            shown = [None if want is None else value for want, value in zip(wanted, found.tolist(), strict=False)]
         else:
             assert found.type == pa.binary()
             shown = found.to_pylist()[: len(wanted)]
@@ -164,6 +162,17 @@ def test_floats_have_one_zero_and_one_greatest_nan_once_canonical(type):
     nans = [codec.canonical(codec.encode_one(value)) for value in (math.nan, -math.nan)]
     assert nans[0] == nans[1] > codec.encode_one(math.inf)
     assert codec.encode_one(-math.inf) < codec.encode_one(-1.0) < codec.encode_one(-0.0)
+
+
+@pytest.mark.parametrize("type", FLOATS, ids=str)
+def test_an_array_with_every_awkward_float_is_canonical(type):
+    width = type.bit_width // 8
+    raw = b"".join(pattern.to_bytes(width, "little") for pattern in AWKWARD_FLOATS[width])
+    array = pa.Array.from_buffers(type, len(AWKWARD_FLOATS[width]), [None, pa.py_buffer(raw)])
+    codec = codec_for(type)
+    found = codec.canonical_array(array).tolist()
+    assert found == [codec.canonical(value) for value in codec.encode(array)]
+    assert found[0] == found[1] == 0  # 0.0 and -0.0
 
 
 def test_nested_values_have_no_order():
@@ -221,9 +230,7 @@ def test_signalling_nans_keep_their_bits():
 def test_a_dictionary_comes_back_with_its_index_type_and_flag_and_used_values_only(ordered):
     type = pa.dictionary(pa.uint16(), pa.string(), ordered)
     dictionary = pa.array(["c", None, "unused", "a", "c"])
-    array = pa.DictionaryArray.from_arrays(
-        pa.array([0, 1, 3, None, 4], pa.uint16()), dictionary, ordered=ordered
-    )
+    array = pa.DictionaryArray.from_arrays(pa.array([0, 1, 3, None, 4], pa.uint16()), dictionary, ordered=ordered)
     codec = codec_for(type)
     decoded = codec.decode(codec.encode(array))
     assert decoded.type == type
@@ -234,9 +241,7 @@ def test_a_dictionary_comes_back_with_its_index_type_and_flag_and_used_values_on
 def test_a_batch_with_more_values_than_the_index_type_can_number_is_refused_with_advice():
     codec = codec_for(pa.dictionary(pa.int8(), pa.int64()))
     assert len(codec.decode(list(range(128))).dictionary) == 128
-    with pytest.raises(
-        ConstraintError, match=r"129 distinct values.*Read smaller batches, or use a wider index type"
-    ):
+    with pytest.raises(ConstraintError, match=r"129 distinct values.*Read smaller batches, or use a wider index type"):
         codec.decode(list(range(129)))
 
 

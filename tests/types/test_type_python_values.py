@@ -26,12 +26,7 @@ EDGES = [
     0,
     1,
     -1,
-    *[
-        sign * 2**bits + delta
-        for bits in (7, 8, 15, 16, 31, 32, 63, 64)
-        for sign in (1, -1)
-        for delta in (-1, 0)
-    ],
+    *[sign * 2**bits + delta for bits in (7, 8, 15, 16, 31, 32, 63, 64) for sign in (1, -1) for delta in (-1, 0)],
 ]
 POOL = [
     True,

@@ -62,9 +62,7 @@ def test_an_unsupported_type_is_refused_by_name_with_advice(type, advice):
 )
 def test_an_unsupported_type_inside_a_nested_one_is_refused_with_its_place(wrap, place):
     inner = pa.month_day_nano_interval()
-    with pytest.raises(
-        SchemaError, match=re.escape(f"Column 'price' (at {place!r}) cannot have the type {inner}")
-    ):
+    with pytest.raises(SchemaError, match=re.escape(f"Column 'price' (at {place!r}) cannot have the type {inner}")):
         check_supported(wrap(inner), "price")
 
 

@@ -14,23 +14,17 @@ REQUIRED = pa.field("a", pa.int64(), False)
 
 
 def dictionary(indices, values):
-    return pa.DictionaryArray.from_arrays(
-        pa.array(indices, pa.int8()), pa.array(values, pa.string()), safe=False
-    )
+    return pa.DictionaryArray.from_arrays(pa.array(indices, pa.int8()), pa.array(values, pa.string()), safe=False)
 
 
 def list_with_offsets(*offsets):
     buffer = pa.array(offsets, pa.int32()).buffers()[1]
-    return pa.Array.from_buffers(
-        pa.list_(pa.int64()), len(offsets) - 1, [None, buffer], children=[pa.array([1, 2])]
-    )
+    return pa.Array.from_buffers(pa.list_(pa.int64()), len(offsets) - 1, [None, buffer], children=[pa.array([1, 2])])
 
 
 BROKEN = {
     "bytes that are no UTF-8": pa.array([b"\xff"]).view(pa.string()),
-    "bytes that are no UTF-8 inside a list": pa.ListArray.from_arrays(
-        [0, 1], pa.array([b"\xff"]).view(pa.string())
-    ),
+    "bytes that are no UTF-8 inside a list": pa.ListArray.from_arrays([0, 1], pa.array([b"\xff"]).view(pa.string())),
     "null in a required field": pa.StructArray.from_arrays([pa.array([None], pa.int64())], fields=[REQUIRED]),
     "null in a required item": pa.array([[None]], pa.list_(REQUIRED)),
     "null in a required item of a fixed-size list": pa.array([[1, None]], pa.list_(REQUIRED, 2)),

@@ -12,6 +12,9 @@ from indexlake.catalog.driver import ReadTransaction, Transaction
 
 _ADD = """insert into indexlake_snapshot (snapshot_id, committed_at, operation, summary, commit_token)
     values (?, ?, ?, ?, ?)"""
+_ENDS = "select (select min(snapshot_id) from indexlake_snapshot), (select max(snapshot_id) from indexlake_snapshot)"
+_AT_LEAST = """select snapshot_id, committed_at from indexlake_snapshot where snapshot_id >= ?
+    order by snapshot_id limit 1"""
 
 
 def last_snapshot(r: ReadTransaction | Transaction) -> tuple[int, int]:
@@ -31,14 +34,34 @@ def snapshot_of_token(tx: Transaction, token: str) -> int | None:
     return int(rows[0][0]) if rows else None
 
 
-def snapshot_at_time(r: ReadTransaction | Transaction, time: int) -> int | None:
-    """The newest snapshot committed at or before a time."""
-    rows = r.rows(
-        """select snapshot_id from indexlake_snapshot where committed_at <= ?
-        order by committed_at desc, snapshot_id desc limit 1""",
-        (time,),
+def snapshot_made(tx: Transaction, snapshot: int | None, committed_at: int) -> int | None:
+    """The snapshot, if it is the one that was committed at that very microsecond."""
+    rows = tx.rows(
+        "select snapshot_id from indexlake_snapshot where snapshot_id = ? and committed_at = ?", (snapshot, committed_at)
     )
     return int(rows[0][0]) if rows else None
+
+
+def write_over_lost_commit(tx: Transaction) -> None:
+    """A COMMIT that failed may lie whole in SQLite's log, where a crash would bring it back: take its place."""
+    tx.execute("update indexlake_lake set incarnation = incarnation")
+
+
+def snapshot_at_time(r: ReadTransaction | Transaction, time: int) -> int | None:
+    """The newest snapshot committed at or before a time.
+
+    Times never go back as numbers grow, so they are searched by halves: an index on them would cost each commit a page.
+    """
+    first, last = r.rows(_ENDS)[0]
+    found = None
+    while first is not None and first <= last:
+        middle = (first + last) // 2
+        number, at = r.rows(_AT_LEAST, (middle,))[0]
+        if at <= time:
+            found, first = number, number + 1
+        else:
+            last = middle - 1
+    return found
 
 
 def list_snapshots(r: ReadTransaction, since: int = -1) -> Iterator[tuple[int, int, str, str | None]]:

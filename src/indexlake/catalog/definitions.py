@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from indexlake.catalog.dialect import quote
 from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
@@ -210,10 +210,14 @@ class CreateTable:
     primary_key: tuple[int, ...]  # places in fields
     config: TableConfig
     exist_ok: bool = False
+    found: list[tuple[int, str, bool]] = field(default_factory=list, compare=False)
+    """Table id, full name, whether it is new: known after the commit without another read, which could fail."""
 
     def apply(self, tx: Transaction, catalog: Catalog, snapshot: int) -> bool:
-        if find_table(tx, self.namespace, self.name) is not None:
+        there = find_table(tx, self.namespace, self.name)
+        if there is not None:
             if self.exist_ok:
+                self.found[:] = [(there.table_id, there.full_name, False)]
                 return False
             full = f"{self.namespace}.{self.name}"
             raise AlreadyExistsError(
@@ -248,6 +252,7 @@ class CreateTable:
                 (next_values(tx, "index"), PRIMARY, table_id, key_text, snapshot),
             )
         tx.execute_batch(self._inline_statements(catalog, table_id, first, key))
+        self.found[:] = [(table_id, f"{self.namespace}.{self.name}", True)]
         return True
 
     def _inline_statements(self, catalog: Catalog, table_id: int, first: int, key: list[int]) -> list[str]:

@@ -10,6 +10,7 @@ the parent and in the child.
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from typing import Any, Protocol
 
@@ -24,6 +25,7 @@ class Watched(Protocol):
 
 _watched: weakref.WeakSet[Any] = weakref.WeakSet()
 _resting: list[Watched] = []
+_forking = threading.RLock()
 
 
 def watch(catalog: Watched) -> None:
@@ -63,6 +65,7 @@ def forked(location: str) -> Gone:
 
 
 def _before() -> None:
+    _forking.acquire()
     _resting[:] = list(_watched)
     for catalog in _resting:
         catalog.before_fork()
@@ -71,9 +74,12 @@ def _before() -> None:
 def _in_parent() -> None:
     while _resting:
         _resting.pop().after_fork_in_parent()
+    _forking.release()
 
 
 def _in_child() -> None:
+    global _forking
+    _forking = threading.RLock()
     while _resting:
         _resting.pop().after_fork_in_child()
     _watched.clear()

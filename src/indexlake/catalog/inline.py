@@ -8,8 +8,10 @@ for the purge.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
+from indexlake.catalog import dialect
 from indexlake.catalog.definitions import TableRecord, inline_table
 from indexlake.catalog.dialect import quote
 from indexlake.catalog.driver import ReadTransaction, Transaction
@@ -25,7 +27,8 @@ _ABOVE_HISTORY = "_end > ? and (_end > ? or (_end = ? and _indexlake_row_id > ?)
 _IN_LIMIT = 500
 
 
-def _select(table_id: int, columns: Sequence[str]) -> str:
+@lru_cache(4096)
+def _select(table_id: int, columns: tuple[str, ...]) -> str:
     names = "".join(f", {quote(c)}" for c in columns)
     return f"select _begin, _indexlake_row_id, _end{names} from {quote(inline_table(table_id))}"
 
@@ -50,7 +53,7 @@ def visible_rows(
     if not newest:
         visible = f"_begin <= ? and (({_ABOVE_HOT}) or ({_ABOVE_HISTORY}))"
         params = [snapshot, *params, snapshot, history[0], history[0], history[1]]
-    sql = f"{_select(table.table_id, columns)} where {visible} and {condition}"
+    sql = f"{_select(table.table_id, tuple(columns))} where {visible} and {condition}"
     return r.query(sql, [*params, *values])
 
 
@@ -58,22 +61,35 @@ def rows_by_key(
     r: ReadTransaction | Transaction, table_id: int, columns: Sequence[str], where: str, values: Sequence[SqlValue]
 ) -> list[Row]:
     """Every inline version with that key, whatever its visibility.  ``where`` comes from ``key_condition``."""
-    return r.rows(f"{_select(table_id, columns)} where {where}", values)
+    return r.rows(f"{_select(table_id, tuple(columns))} where {where}", values)
 
 
 def rows_by_id(r: ReadTransaction | Transaction, table_id: int, row_id: int, columns: Sequence[str]) -> list[Row]:
     """Every inline version of that row, whatever its visibility."""
-    return r.rows(f"{_select(table_id, columns)} where _indexlake_row_id = ?", (row_id,))
+    return r.rows(f"{_select(table_id, tuple(columns))} where _indexlake_row_id = ?", (row_id,))
 
 
-def key_condition(columns: Sequence[str], codecs: Sequence[Codec], key: Sequence[SqlValue]) -> tuple[str, list[SqlValue]]:
+def key_condition(
+    columns: tuple[str, ...], codecs: tuple[Codec, ...], key: Sequence[SqlValue]
+) -> tuple[str, Sequence[SqlValue]]:
     """SQL that finds an encoded key, floats compared as values rather than as bits."""
+    plain = _plain_key_condition(columns, codecs)
+    if plain is not None:
+        return plain, key
     parts, values = [], []
     for column, codec, value in zip(columns, codecs, key, strict=True):
         text, params = compare_sql(column, "=", value, codec)
         parts.append(text)
         values += params
     return " and ".join(parts), values
+
+
+@lru_cache(4096)
+def _plain_key_condition(columns: tuple[str, ...], codecs: tuple[Codec, ...]) -> str | None:
+    """The text for a key without floats, which is the same for every key."""
+    if any(is_float(codec) for codec in codecs):
+        return None
+    return " and ".join(f"{quote(column)} = ?" for column in columns)
 
 
 def is_visible(row: Row, snapshot: int, table: TableRecord) -> bool:
@@ -89,7 +105,7 @@ def live_keys_since(
 ) -> Iterator[Row]:
     """Live versions above the floor that were committed after ``since``."""
     return r.query(
-        f"{_select(table_id, columns)} where {_ABOVE_HOT} and _begin > ?", (floor[0], floor[0], floor[1], since)
+        f"{_select(table_id, tuple(columns))} where {_ABOVE_HOT} and _begin > ?", (floor[0], floor[0], floor[1], since)
     )
 
 
@@ -112,9 +128,15 @@ def insert_rows(tx: Transaction, table_id: int, columns: Sequence[str], rows: It
     tx.insert_rows(inline_table(table_id), ("_begin", "_indexlake_row_id", *columns), rows)
 
 
-def insert_sql(table_id: int, columns: Sequence[str]) -> str:
-    names = ", ".join(quote(c) for c in ("_begin", "_indexlake_row_id", *columns))
-    return f"insert into {quote(inline_table(table_id))} ({names}) values ({', '.join('?' * (len(columns) + 2))})"
+@lru_cache(4096)
+def _insert_sql(table_id: int, columns: tuple[str, ...]) -> str:
+    return dialect.insert_sql(inline_table(table_id), ("_begin", "_indexlake_row_id", *columns))
+
+
+def insert_row(
+    tx: Transaction, table_id: int, columns: tuple[str, ...], begin: int, row_id: int, values: Sequence[SqlValue]
+) -> None:
+    tx.execute(_insert_sql(table_id, columns), (begin, row_id, *values))
 
 
 def close_rows(tx: Transaction, table_id: int, rows: Sequence[tuple[int, int]], snapshot: int) -> int:
@@ -142,7 +164,7 @@ def oldest_live(
     """Live versions above the floor in (_begin, row id) order."""
     hot = table.hot_floor
     return r.query(
-        f"{_select(table.table_id, columns)} where {_ABOVE_HOT} order by _begin, _indexlake_row_id limit {int(limit)}",
+        f"{_select(table.table_id, tuple(columns))} where {_ABOVE_HOT} order by _begin, _indexlake_row_id limit {int(limit)}",
         (hot[0], hot[0], hot[1]),
     )
 
@@ -153,7 +175,7 @@ def oldest_dead(
     """Superseded versions above the history floor in (_end, row id) order."""
     floor = table.history_floor
     return r.query(
-        f"""{_select(table.table_id, columns)} where _end is not null and (_end > ? or
+        f"""{_select(table.table_id, tuple(columns))} where _end is not null and (_end > ? or
         (_end = ? and _indexlake_row_id > ?)) order by _end, _indexlake_row_id limit {int(limit)}""",
         (floor[0], floor[0], floor[1]),
     )

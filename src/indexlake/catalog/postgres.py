@@ -32,6 +32,8 @@ _MOST_SESSIONS = 32
 class PostgresCatalog:
     """A catalog in the database that `dsn` names (a postgresql:// URL or a libpq connection string).
 
+    A pooler in between must pool whole sessions: settings and prepared statements belong to the session.
+
     Parameters
     ----------
     catalog_schema
@@ -183,7 +185,7 @@ class PostgresCatalog:
                 return use(session)
             except psycopg.Error as error:
                 lost, stale = session.lost(), not session.fresh
-                self.sessions.discard(session)
+                self.sessions.give_back(session)
                 if not (lost and stale):
                     raise translate(error, self.location, sql, lost=lost) from error
                 self.sessions.discard_idle()

@@ -39,7 +39,7 @@ def translate(
     """The error that IndexLake raises for one of psycopg (or of the operating system)."""
     state: str | None = getattr(error, "sqlstate", None)
     lost = lost or (state or "").startswith(_LOST) or isinstance(error, OSError)
-    text = " ".join(str(error).split())
+    text = " ".join(str(error).split()).rstrip(".")
     if commit and lost:
         return CommitUnknown(
             f"The connection to the catalog {location} was lost during COMMIT: whether it took place is not known "
@@ -57,7 +57,7 @@ def translate(
 
 def unreachable(error: Any, location: str) -> DatabaseError:
     """For a failed attempt to connect; libpq's text holds no password."""
-    text = " ".join(str(error).split())
+    text = " ".join(str(error).split()).rstrip(".")
     return DatabaseError(
         f"The catalog {location} cannot be reached. Check that the server runs, its host, port and database name, "
         f"the user and the password. (PostgreSQL: {text})",

@@ -63,6 +63,7 @@ class _Statements:
 
     def rows(self, sql: str, params: Params = ()) -> list[Row]:
         try:
+            faults.step("sql.query")
             return self._session.cursor.execute(numbered(sql), params).fetchall()  # type: ignore[no-any-return]
         except self._errors as error:
             raise self._failed(error, sql) from error
@@ -76,6 +77,7 @@ class _Statements:
         self._streams += 1
         name = f"indexlake_{self._streams}"
         try:
+            faults.step("sql.query")
             session.cursor.execute(numbered(f"declare {name} no scroll cursor for {sql}"), params, prepare=False)
             while chunk := session.cursor.execute(f"fetch {CHUNK} from {name}", prepare=False).fetchall():
                 yield from chunk
@@ -101,7 +103,7 @@ class PostgresRead(_Statements):
     def __init__(self, catalog: PostgresCatalog) -> None:
         self._session = _OVER
         self._catalog = catalog
-        self._errors = (import_psycopg().Error,)
+        self._errors = (import_psycopg().Error, OSError)
         self._session = catalog.begin(_READ)
 
     def close(self) -> None:
@@ -141,6 +143,13 @@ class PostgresTransaction(_Statements):
         except OSError as error:
             raise translate(error, catalog.location, "begin") from error
         self._session = catalog.begin(_WRITE.format(catalog.lock_key))
+
+    def rows(self, sql: str, params: Params = ()) -> list[Row]:
+        try:
+            faults.step("sql.execute")
+        except OSError as error:
+            raise self._failed(error, sql) from error
+        return super().rows(sql, params)
 
     def execute(self, sql: str, params: Params = ()) -> int:
         try:

@@ -177,8 +177,7 @@ class SqliteCatalog:
         tidy = not self._read_only and self.lock.try_acquire(timeout=1.0)
         self.sessions.close(closed(self.location), tidy=tidy)
         if tidy:
-            self.lock.release()
-            self.lock.close()
+            self.lock.retire()
         if self._folder is not None:
             self._folder.remove()
 

@@ -37,8 +37,9 @@ class _Statements:
 
     def rows(self, sql: str, params: Params = ()) -> list[Row]:
         try:
+            faults.step("sql.query")
             return self._session.cursor.execute(sql, params).fetchall()  # type: ignore[no-any-return]
-        except apsw.Error as error:
+        except (apsw.Error, OSError) as error:
             raise self._failed(error, sql) from error
 
     def row(self, sql: str, params: Params = ()) -> Row | None:
@@ -48,10 +49,11 @@ class _Statements:
     def query(self, sql: str, params: Params = ()) -> Iterator[Row]:
         stream = self._session.stream()
         try:
+            faults.step("sql.query")
             stream.cursor.execute(sql, params)
             while chunk := list(islice(stream.cursor, CHUNK)):
                 yield from chunk
-        except apsw.Error as error:
+        except (apsw.Error, OSError) as error:
             raise self._failed(error, sql) from error
         finally:
             stream.end()
@@ -72,8 +74,10 @@ class SqliteRead(_Statements):
         session = catalog.take()
         try:
             session.cursor.execute("BEGIN")
-        except BaseException:
+        except BaseException as error:
             catalog.sessions.give_back(session)
+            if isinstance(error, apsw.Error):
+                raise translate(error, catalog.location, "BEGIN") from error
             raise
         self._session = session
 
@@ -119,6 +123,13 @@ class SqliteTransaction(_Statements):
             catalog.lock.release()
             raise
         self._session = session
+
+    def rows(self, sql: str, params: Params = ()) -> list[Row]:
+        try:
+            faults.step("sql.execute")
+            return self._session.cursor.execute(sql, params).fetchall()  # type: ignore[no-any-return]
+        except (apsw.Error, OSError) as error:
+            raise self._failed(error, sql) from error
 
     def execute(self, sql: str, params: Params = ()) -> int:
         session = self._session
@@ -181,9 +192,13 @@ class SqliteTransaction(_Statements):
         self._finish()
 
     def _finish(self) -> None:
-        session, self._session = self._session, _OVER
-        self._catalog.lock.release()
-        self._catalog.sessions.give_back(session)
+        catalog, session = self._catalog, self._session
+        self._session = _OVER
+        if catalog.sessions.closed is None:
+            catalog.lock.release()
+        else:
+            catalog.lock.retire()
+        catalog.sessions.give_back(session)
 
     def _failed(self, error: apsw.Error | OSError, sql: str) -> DatabaseError:
         """SQLite may have rolled back everything by itself; then no statement may follow outside of it."""

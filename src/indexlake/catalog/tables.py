@@ -29,8 +29,9 @@ def create_statements(d: Dialect) -> list[str]:
         f"create table indexlake_sequence (name {t} primary key, next_value {i} not null)",
         f"""create table indexlake_snapshot (
             snapshot_id {d.key_type} primary key, committed_at {i} not null, operation {t} not null,
-            summary {t}, commit_token {t} unique)""",
-        "create index indexlake_snapshot_time on indexlake_snapshot (committed_at)",
+            summary {t}, commit_token {t})""",
+        """create unique index indexlake_snapshot_token on indexlake_snapshot (commit_token)
+            where commit_token is not null""",
         f"""create table indexlake_namespace (
             namespace_id {d.key_type} primary key, namespace_name {t} not null, folded_name {t} not null,
             begin_snapshot {i} not null, end_snapshot {i})""",

@@ -125,10 +125,13 @@ class WriterLock:
             self._files.release()
         self._threads.release()
 
-    def close(self) -> None:
-        if self._files is not None:
-            self._files.close()
-            self._files = None
+    def retire(self) -> None:
+        """Release it for good: the lock files are closed."""
+        files, self._files = self._files, None
+        if files is not None:
+            files.release()
+            files.close()
+        self._threads.release()
 
     def after_fork_in_child(self) -> None:
         """Let go of the parent's lock files without releasing the parent's lock."""
@@ -152,6 +155,7 @@ class _FileQueue:
     """
 
     def __init__(self, path: str) -> None:
+        self._closed = True
         self._lock = _open(path)
         try:
             self._queue = _open(path.removesuffix(".lock") + ".queue")
@@ -159,8 +163,8 @@ class _FileQueue:
             os.close(self._lock)
             raise
         self._mutex = threading.Lock()
-        self._asked = threading.Semaphore(0)
-        self._granted = threading.Semaphore(0)
+        self._asked = _closed_gate()
+        self._granted = _closed_gate()
         self._waiter: threading.Thread | None = None
         self._pending = False
         self._wanted = False
@@ -221,7 +225,7 @@ class _FileQueue:
         """Stop wanting the lock; True when it came at the last moment."""
         with self._mutex:
             self._wanted = False
-            return self._granted.acquire(blocking=False)
+            return self._granted.acquire(False)
 
     def _wait_for_files(self) -> None:
         while True:
@@ -253,12 +257,24 @@ class _FileQueue:
                 self._asked.release()
 
     def close_in_child(self) -> None:
-        if not self._closed or self._pending:
+        if not self._closed:
+            self._closed = True
             self._close_files()
+
+    def __del__(self) -> None:
+        if not self._closed:
+            self.close()
 
     def _close_files(self) -> None:
         os.close(self._queue)
         os.close(self._lock)
+
+
+def _closed_gate() -> threading.Lock:
+    """A lock that is held: whoever acquires it waits until another thread releases it."""
+    gate = threading.Lock()
+    gate.acquire()
+    return gate
 
 
 def _open(path: str) -> int:

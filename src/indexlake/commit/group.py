@@ -1,7 +1,7 @@
 """Group commit: whoever finds nobody committing commits at once, in its own thread; those who arrive meanwhile
 wait, and the next leader takes all of them into one database transaction.
 
-Each write-set of a group has its own snapshot and savepoint and fails alone.  What a thread gets back is its own
+Each write-set of a group has its own snapshot and fails alone.  What a thread gets back is its own
 result or its own error; a failure of the database itself goes to every member, none of which was committed.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from indexlake import faults
@@ -32,7 +33,7 @@ GROUP_LIMIT = 256
 
 
 class _Ticket:
-    __slots__ = ("error", "inside", "lead", "look", "looks", "ready", "result", "token", "ws")
+    __slots__ = ("committed_at", "error", "inside", "lead", "look", "looks", "ready", "result", "token", "ws")
 
     def __init__(self, ws: WriteSet, looks: dict[int, KeyLook], token: str | None, inside: bool) -> None:
         self.ws = ws
@@ -40,6 +41,7 @@ class _Ticket:
         self.token = token
         self.inside = inside  # look inside the section if another look is needed
         self.result: WriteResult | None = None
+        self.committed_at = 0
         self.error: BaseException | None = None
         self.look = False  # new blocks must be looked at first
         self.lead = False  # woken up to lead the next group
@@ -62,7 +64,7 @@ class Committer:
         self._mutex = threading.Lock()
         self._waiting: list[_Ticket] = []
         self._busy = False
-        self._tokens = catalog.database() != "sqlite"  # a local COMMIT has no unknown outcome
+        self._tokens = catalog.database() != "sqlite"  # there a commit is known by its number and its time
         self.commits = 0  # write-sets committed
         self.groups = 0  # database transactions used for them
 
@@ -175,7 +177,7 @@ class Committer:
 
     def _one(self, section: Section, ticket: _Ticket) -> WriteResult:
         try:
-            return section.commit(ticket.ws, ticket.looks, ticket.token)
+            result = section.commit(ticket.ws, ticket.looks, ticket.token)
         except LookNeeded:
             if not ticket.inside:
                 raise
@@ -183,7 +185,9 @@ class Committer:
                 i: self._look_inside(section, ticket.ws.tables[i], found.keys)
                 for i, found in ticket.looks.items()
             }
-            return section.commit(ticket.ws, looks, ticket.token)
+            result = section.commit(ticket.ws, looks, ticket.token)
+        ticket.committed_at = section.committed_at
+        return result
 
     def _look_inside(self, section: Section, writes: TableWrites, keys: KeyColumn) -> KeyLook:
         """The only storage I/O allowed in the section, after jobs have forced several rounds."""
@@ -191,9 +195,12 @@ class Committer:
         return look(state, writes, keys, self._files, section.tx)
 
     def _one_of_many(self, section: Section, ticket: _Ticket) -> None:
+        """A member that fails leaves nothing behind: rows are validated by reading alone, before the first of them
+        is written; definitions are checked as they are written and need a savepoint."""
         before = section.last, section.committed_at
+        alone = section.tx.savepoint() if ticket.ws.definitions else nullcontext()
         try:
-            with section.tx.savepoint():
+            with alone:
                 ticket.result = self._one(section, ticket)
         except LookNeeded:
             ticket.look = True
@@ -201,21 +208,28 @@ class Committer:
         except CatalogError:
             raise
         except IndexLakeError as error:
+            if section.writing and not ticket.ws.definitions:
+                raise
             ticket.error = error
             section.last, section.committed_at = before
 
     def _settle(self, ticket: _Ticket, error: CommitUnknown) -> None:
-        """Nobody knows whether the commit happened: look its token up, inside the critical section."""
-        assert ticket.token is not None and ticket.result is not None
+        """Nobody knows whether the commit happened: look it up, inside the critical section."""
+        assert ticket.result is not None
         try:
             with self._catalog.transaction() as tx:
-                found = commits.snapshot_of_token(tx, ticket.token)
-                heads = [layout.read_head(tx, table_id, ticket.ws.base) for table_id in ticket.ws.tables]
+                if ticket.token is not None:
+                    found = commits.snapshot_of_token(tx, ticket.token)
+                else:
+                    found = commits.snapshot_made(tx, ticket.result.snapshot_id, ticket.committed_at)
+                    commits.write_over_lost_commit(tx)
+                heads = [layout.read_head(tx, table_id) for table_id in ticket.ws.tables]
                 expired = any(head is None or ticket.ws.base < head.horizon for head in heads)
+                tx.commit()
         except IndexLakeError as later:
             ticket.error, ticket.result = CatalogError(
                 "The connection was lost during a commit and its outcome is not known: "
-                f"{later}. Check the data, or repeat the write with the same token= to be sure."
+                f"{later} Check the data, or repeat the write with the same token= to be sure."
             ), None
             return
         if found is None:

@@ -52,11 +52,16 @@ def wanted_keys(writes: TableWrites) -> KeyColumn | None:
     if not schema.primary_key:
         return None
     codecs, places = schema.key_codecs, schema.key_places
+    ints = len(codecs) == 1 and codecs[0].kind == "int"
+    if len(writes.rows) == 1 and not writes.blocks:
+        ((row_id, values),) = writes.rows.items()
+        if row_id in writes.unkeyed:
+            return None
+        return KeyColumn.from_keys([encode_key(codecs, [values[p] for p in places])], ints=ints)
     wanted = writes.key_rows()
     blocks = [b for b in writes.own_live_blocks() if b.keys is not None]
     if not wanted and all(b.keys_known for b in blocks):
         return None
-    ints = len(codecs) == 1 and codecs[0].kind == "int"
     parts, needed = [], []
     if writes.rows:
         rows = writes.rows if writes.unkeyed else {r: writes.rows[r] for r in wanted}
@@ -122,14 +127,14 @@ def check_keys(tx: Transaction, head: Head, writes: TableWrites, found: KeyLook 
         return
     state = writes.state
     table_id, schema = state.table.table_id, state.current
-    if head.new_blocks and layout.has_new_live_blocks(tx, table_id, found.at):
+    if head.blocks_changed_in > found.at and layout.has_new_live_blocks(tx, table_id, found.at):
         raise LookNeeded
     for file_id, position, key in found.in_blocks:
         if layout.live_block_ids(tx, [file_id]) and not any(
             position in dead for dead in layout.deleted_positions(tx, file_id)
         ):
             raise duplicate(state, _decode_key(state, key), "exists already")
-    columns = [f.column for f in schema.key_fields]
+    columns = schema.key_columns
     if found.many:
         for begin, row_id in found.in_hot:
             for row in inline.rows_by_id(tx, table_id, row_id, columns):
@@ -163,7 +168,7 @@ def _hot_holders(
 ) -> list[tuple[int, int]]:
     """(begin, row id) of live hot rows committed after ``since`` that hold one of the keys."""
     schema = state.current
-    columns = [f.column for f in schema.key_fields]
+    columns = schema.key_columns
     wanted = _KeySet(keys)
     found: list[tuple[int, int]] = []
     for row in inline.live_keys_since(r, state.table.table_id, floor, since, columns):

@@ -7,9 +7,7 @@ keys; then closes before inserts.
 
 from __future__ import annotations
 
-import json
 import time
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +38,8 @@ class Section:
         self.catalog = catalog
         self.tx = tx
         self.last, self.committed_at = commits.last_snapshot(tx)
+        self.writing = False  # whether the write-set in progress has passed its validation
+        self._heads: dict[int, Head] = {}  # as far as the members of a group leave them as they are
 
     def next_snapshot(self, operation: str, summary: str | None, token: str | None) -> int:
         """Record the snapshot that the caller's changes carry."""
@@ -49,8 +49,12 @@ class Section:
         return self.last
 
     def commit(self, ws: WriteSet, looks: dict[int, KeyLook], commit_token: str | None) -> WriteResult:
-        """Validate and apply.  Raises ``LookNeeded`` when new blocks must be looked at first."""
+        """Validate and apply.  Raises ``LookNeeded`` when new blocks must be looked at first.
+
+        Apart from definitions nothing is written before everything is validated.
+        """
         tx = self.tx
+        self.writing = False
         if ws.token is not None:
             found = commits.token_result(tx, ws.token)
             if found is not None:
@@ -65,25 +69,24 @@ class Section:
             if not writes.empty:
                 heads[table_id] = self._validate(ws, writes, looks.get(table_id))
         faults.step("commit.validated")
+        self.writing = True
         snapshot = self.last + 1
         changed = [change.apply(tx, self.catalog, snapshot) for change in ws.definitions]
         if ws.definitions and not any(changed) and not heads:
             return WriteResult(0, self.last)
-        total = WriteResult(0, snapshot)
-        summary: dict[str, list[int]] = {}
+        summary = []
+        inserted = updated = deleted = 0
         for table_id, head in heads.items():
             writes = ws.tables[table_id]
-            removed = self._apply(writes, head, snapshot)
-            deleted = writes.deleted + removed
-            summary[str(table_id)] = [writes.inserted, writes.updated, deleted]
-            total = replace(
-                total,
-                rows=total.rows + writes.inserted + writes.updated + deleted,
-                inserted=total.inserted + writes.inserted,
-                updated=total.updated + writes.updated,
-                deleted=total.deleted + deleted,
-            )
-        self.next_snapshot(ws.operation or "write", json.dumps(summary, separators=(",", ":")), commit_token)
+            gone = writes.deleted + self._apply(writes, head, snapshot)
+            summary.append(f'"{table_id}":[{writes.inserted},{writes.updated},{gone}]')  # JSON
+            inserted, updated, deleted = inserted + writes.inserted, updated + writes.updated, deleted + gone
+            if writes.blocks or writes.truncate:
+                self._heads.pop(table_id)
+        if ws.definitions:
+            self._heads.clear()
+        total = WriteResult(inserted + updated + deleted, snapshot, inserted, updated, deleted)
+        self.next_snapshot(ws.operation or "write", "{" + ",".join(summary) + "}", commit_token)
         if ws.token is not None:
             commits.add_token(tx, ws.token, snapshot, {**total.to_json(), "snapshot_id": snapshot}, self.committed_at)
         faults.step("commit.applied")
@@ -94,10 +97,12 @@ class Section:
     def _validate(self, ws: WriteSet, writes: TableWrites, look: KeyLook | None) -> Head:
         state, tx = writes.state, self.tx
         table_id, name = state.table.table_id, state.table.full_name
-        head = layout.read_head(tx, table_id, look.at if look else state.at)
+        head = self._heads.get(table_id) or layout.read_head(tx, table_id)
         if head is None or head.end_snapshot is not None:
             raise NotFoundError(f"Table {name!r} was dropped by another commit.", name=name)
-        if ws.base < head.horizon and not (writes.truncate and not writes.closed):
+        self._heads[table_id] = head
+        rows = writes.closed | writes.locked if writes.locked else writes.closed
+        if ws.base < head.horizon and (rows or not writes.truncate):
             raise SnapshotExpiredError(
                 f"The transaction on {name!r} began at snapshot {ws.base}, which is older than the history that is "
                 f"kept (from {head.horizon} on). Run it again.",
@@ -106,7 +111,6 @@ class Section:
             )
         if head.schema_version != state.table.schema_version:
             raise ConflictError(f"The definition of table {name!r} changed meanwhile. Run it again.", table=name)
-        rows = writes.closed | writes.locked if writes.locked else writes.closed
         if rows and (writer := commits.conflicting_since(tx, table_id, ws.base, rows)) is not None:
             raise ConflictError(
                 f"Rows of {name!r} that this transaction changes were changed by commit {writer} after it began "
@@ -135,7 +139,7 @@ class Section:
             columns = writes.state.current.columns
             if len(writes.rows) == 1:
                 ((row_id, values),) = writes.rows.items()
-                tx.execute(inline.insert_sql(table_id, columns), (s, row_id, *values))
+                inline.insert_row(tx, table_id, columns, s, row_id, values)
             else:
                 rows = ((s, row_id, *values) for row_id, values in writes.rows.items())
                 inline.insert_rows(tx, table_id, columns, rows)

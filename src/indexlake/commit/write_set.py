@@ -93,11 +93,13 @@ class TableWrites:
             self.unkeyed.discard(row_id)
 
     def truncate_all(self) -> None:
-        """Everything before this statement goes, also what this transaction itself has written."""
-        state, locked, counts = self.state, self.locked, (self.inserted, self.updated, self.deleted)
+        """Everything before this statement goes, also what this transaction itself has written.
+
+        The counts begin anew: what was live is counted when the truncate commits, once.
+        """
+        state, locked = self.state, self.locked
         self.__init__(state)  # type: ignore[misc]
         self.truncate, self.locked = True, locked
-        self.inserted, self.updated, self.deleted = counts
 
     # -- what reads and the commit ask
 

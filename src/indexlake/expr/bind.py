@@ -31,16 +31,22 @@ from indexlake.expr.sqltype import (
     normal,
 )
 
+Casts = tuple[tuple[SqlType, bool], ...]  # to which types, and whether leniently
+
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """How one constant comes about: a literal value or a parameter, of type `source`, cast to `target`."""
+    """How one constant comes about: a literal value or a parameter, of type `source`, and its casts."""
 
     value: Any
     parameter: int | str | None
     source: SqlType
-    target: SqlType
-    lenient: bool = False
+    casts: Casts
+    beside: str = ""  # what it is compared with, for errors
+
+    @property
+    def target(self) -> SqlType:
+        return self.casts[-1][0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,39 +55,55 @@ class Leaf(tree.Node):
 
     value: Any
     parameter: int | str | None
-    of: SqlType
+    source: SqlType
+    casts: Casts = ()
 
     @property
     def type(self) -> SqlType:
-        return self.of
+        return self.casts[-1][0] if self.casts else self.source
 
 
 _COMPARISONS = {"eq": "=", "neq": "<>", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 _ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "div": "/", "intdiv": "//", "mod": "%"}
 
 _TYPES = {
-    "boolean": "bool", "tinyint": "int8", "smallint": "int16", "int": "int32", "bigint": "int64",
-
-        "utinyint": "uint8",
-        "usmallint": "uint16",
-        "uint": "uint32",
-        "ubigint": "uint64",
-        "int128": "hugeint"
-    ,
-    "float": "float", "double": "double", "varchar": "varchar", "text": "varchar", "char": "varchar",
-    "varbinary": "blob", "blob": "blob", "binary": "blob", "date": "date", "time": "time",
-    "timestamp": "timestamp", "timestampntz": "timestamp", "datetime": "timestamp",
-    "timestamp_s": "timestamp_s", "timestamp_ms": "timestamp_ms", "timestamp_ns": "timestamp_ns",
-    "timestamptz": "timestamptz", "bpchar": "varchar", "nvarchar": "varchar", "time_ns": "time_ns",
+    "boolean": "bool",
+    "tinyint": "int8",
+    "smallint": "int16",
+    "int": "int32",
+    "bigint": "int64",
+    "utinyint": "uint8",
+    "usmallint": "uint16",
+    "uint": "uint32",
+    "ubigint": "uint64",
+    "int128": "hugeint",
+    "float": "float",
+    "double": "double",
+    "varchar": "varchar",
+    "text": "varchar",
+    "char": "varchar",
+    "varbinary": "blob",
+    "blob": "blob",
+    "binary": "blob",
+    "date": "date",
+    "time": "time",
+    "timestamp": "timestamp",
+    "timestampntz": "timestamp",
+    "datetime": "timestamp",
+    "timestamp_s": "timestamp_s",
+    "timestamp_ms": "timestamp_ms",
+    "timestamp_ns": "timestamp_ns",
+    "timestamptz": "timestamptz",
+    "bpchar": "varchar",
+    "nvarchar": "varchar",
+    "time_ns": "time_ns",
 }
 
 
 class Binder:
     """Binds one parsed text to one schema for one set of parameter types."""
 
-    def __init__(
-        self, parsed: Parsed, schema: pa.Schema, parameters: dict[int | str, SqlType | list[SqlType]]
-    ):
+    def __init__(self, parsed: Parsed, schema: pa.Schema, parameters: dict[int | str, SqlType | list[SqlType]]):
         self.text = parsed.text
         self.question_marks = parsed.question_marks
         self.schema = schema
@@ -99,10 +121,16 @@ class Binder:
 
     # -- constants -----------------------------------------------------------------------------------------
 
-    def coerce(self, node: tree.Node, target: SqlType, lenient: bool = False) -> tree.Node:
+    def coerce(
+        self, node: tree.Node, target: SqlType, lenient: bool = False, beside: tree.Node | None = None
+    ) -> tree.Node:
         """The node as a value of another type: a constant converts at once, anything else gets a cast."""
+        if not castable(node.type, target):
+            self.fail(f"there is no cast from {_described(node)} to {target}")
         if isinstance(node, Leaf):
-            self.slots.append(Slot(node.value, node.parameter, node.of, target, lenient))
+            other = "" if beside is None else _described(beside)
+            casts = (*node.casts, (target, lenient))
+            self.slots.append(Slot(node.value, node.parameter, node.source, casts, other))
             return tree.Constant(len(self.slots) - 1, target)
         if node.type == target:
             return node
@@ -146,9 +174,7 @@ class Binder:
         if text.isdigit():
             value = int(text)
             return (
-                Leaf(value, None, int_literal(value))
-                if value < 10**38
-                else Leaf(float(value), None, SqlType("double"))
+                Leaf(value, None, int_literal(value)) if value < 10**38 else Leaf(float(value), None, SqlType("double"))
             )
         type, constant = constants.decimal_literal(text)
         return Leaf(constant, None, type)
@@ -184,11 +210,11 @@ class Binder:
 
     def _neg(self, syntax: Any) -> tree.Node:
         node = self.bind(syntax.this)
-        if isinstance(node, Leaf) and node.parameter is None and node.value is not None:
-            if node.of.literal is not None:
+        if isinstance(node, Leaf) and node.parameter is None and not node.casts:
+            if node.source.literal is not None:
                 return Leaf(-node.value, None, int_literal(-node.value))
-            if node.of.kind in ("decimal", "double"):
-                return Leaf(-node.value, None, node.of)
+            if node.source.kind in ("decimal", "double"):
+                return Leaf(-node.value, None, node.source)
         if node.type.kind == "null":
             return node
         chosen = overloads.choose(overloads.NEGATION, (node.type,))
@@ -229,8 +255,8 @@ class Binder:
         shared = self.coerce(child, upper)
         return tree.And(
             (
-                tree.Compare(">=", shared, self.coerce(low, upper)),
-                tree.Compare("<=", shared, self.coerce(high, upper)),
+                tree.Compare(">=", shared, self.coerce(low, upper, beside=child)),
+                tree.Compare("<=", shared, self.coerce(high, upper, beside=child)),
             )
         )
 
@@ -253,12 +279,10 @@ class Binder:
                 self.fail(f"cannot mix {child.type} and {item.type} in one `in` list; add a cast")
             type = found
         type = normal(type)
-        return tree.In(self.coerce(child, type), tuple(self.coerce(item, type) for item in items))
+        return tree.In(self.coerce(child, type), tuple(self.coerce(item, type, beside=child) for item in items))
 
     def _is_list(self, syntax: Any) -> bool:
-        return syntax.key == "placeholder" and isinstance(
-            self.parameters.get(self._placeholder_key(syntax)), list
-        )
+        return syntax.key == "placeholder" and isinstance(self.parameters.get(self._placeholder_key(syntax)), list)
 
     def _in_parameter(self, child: tree.Node, key: int | str) -> tree.Node:
         elements = self.parameters[key]
@@ -270,7 +294,7 @@ class Binder:
                 self.fail(f"cannot look for {child.type} in parameter {_shown(key)}, a list of {element}")
             type = found
         type = normal(type)
-        self.slots.append(Slot(None, key, NULL, type))
+        self.slots.append(Slot(None, key, NULL, ((type, False),)))
         return tree.InList(self.coerce(child, type), tree.ConstantList(len(self.slots) - 1, type))
 
     def _like(self, syntax: Any) -> tree.Node:
@@ -293,6 +317,8 @@ class Binder:
             if part.type.kind not in ("varchar", "string_literal", "null"):
                 self.fail(f"`like` needs text, not {part.type}; add a cast: `cast(… as varchar)`")
         texts = [self.coerce(part, VARCHAR) for part in parts]
+        if escape is not None and isinstance(parts[2], Leaf) and len(parts[2].value or "") > 1:
+            self.fail(f"the escape of `like` is one character or empty, not '{parts[2].value}'")
         node: tree.Node = tree.Like(texts[0], texts[1], texts[2] if escape is not None else None, insensitive)
         return tree.Not(node) if syntax.args.get("negate") else node
 
@@ -350,7 +376,7 @@ class Binder:
         if not castable(node.type, target):
             self.fail(f"there is no cast from {_described(node)} to {target}")
         if isinstance(node, Leaf):
-            return self.coerce(node, target, lenient)
+            return Leaf(node.value, node.parameter, node.source, (*node.casts, (target, lenient)))
         if node.type == target:
             return node
         return tree.Cast(node, target, lenient)
@@ -364,9 +390,7 @@ class Binder:
             shape = [int(part.name) for part in syntax.expressions] or [18, 3]
             width, scale = (*shape, 0)[:2]
             if not (1 <= width <= 38 and 0 <= scale <= width):
-                self.fail(
-                    f"DECIMAL({width},{scale}) is not a type; the width is 1 to 38, the scale at most the width"
-                )
+                self.fail(f"DECIMAL({width},{scale}) is not a type; the width is 1 to 38, the scale at most the width")
             return SqlType("decimal", width, scale)
         if name not in _TYPES:
             self.fail(f"a cast to {syntax.sql(dialect='duckdb')} is not supported")
@@ -382,7 +406,7 @@ class Binder:
 
     def compare(self, op: str, left: tree.Node, right: tree.Node) -> tree.Node:
         type = self.common(left, right, op in ("=", "<>"), "compare")
-        return tree.Compare(op, self.coerce(left, type), self.coerce(right, type))
+        return tree.Compare(op, self.coerce(left, type, beside=right), self.coerce(right, type, beside=left))
 
     def arithmetic(self, op: str, left: tree.Node, right: tree.Node) -> tree.Node:
         if left.type.kind == "null" and right.type.kind == "null":
@@ -438,11 +462,14 @@ def _shown(key: int | str) -> str:
     return f"${key}"
 
 
+_SHOWN = ("int_literal", "string_literal", "bool", "double")
+
+
 def _described(node: tree.Node) -> str:
     if isinstance(node, tree.Column):
         return f'column "{node.name}" ({node.type})'
     if isinstance(node, Leaf):
         if node.parameter is not None:
-            return f"parameter {_shown(node.parameter)} ({normal(node.of)})"
-        return f"{node.value!r} ({normal(node.of)})"
+            return f"parameter {_shown(node.parameter)} ({normal(node.type)})"
+        return f"{node.value!r} ({normal(node.type)})" if node.source.kind in _SHOWN else str(normal(node.type))
     return str(node.type)

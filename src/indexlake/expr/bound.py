@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexlake.errors import ExpressionError
+from indexlake.errors import ExpressionError, MissingExtraError
 from indexlake.expr import casts, conditions, constants, tree
 from indexlake.expr.bind import Binder, Slot
 from indexlake.expr.conditions import Condition
@@ -22,7 +22,7 @@ from indexlake.expr.narrow import Members, Narrowed, members, narrow, sides
 from indexlake.expr.parse import Parsed, parse
 from indexlake.expr.pushdown import ArrowDialect, VortexDialect, push
 from indexlake.expr.row import RowPlan
-from indexlake.expr.sqltype import BOOL, NULL, SqlType, combine, normal, to_arrow
+from indexlake.expr.sqltype import BOOL, INTEGERS, VARCHAR, SqlType, combine, normal, to_arrow
 from indexlake.expr.test import Test
 
 MAX_TEMPLATES = 1024
@@ -34,12 +34,23 @@ class Template:
     """A bound tree and how its constants come about; shared by every `Bound` of the text, schema and types."""
 
     __slots__ = (
-        *("columns", "literals", "parsed", "predicate", "renamed", "root", "row", "schema", "slots", "type"),
+        "columns",
+        "literals",
+        "origin",
+        "parsed",
+        "predicate",
+        "renamed",
+        "root",
+        "row",
+        "schema",
+        "slots",
+        "type",
     )
 
     def __init__(self, parsed: Parsed, schema: pa.Schema, root: tree.Node, slots: list[Slot]) -> None:
         self.parsed = parsed
         self.schema = schema
+        self.origin: tuple[pa.Schema, dict[str, str]] = (schema, {})  # before columns were renamed, and how
         self.root = root
         self.slots = tuple(slots)
         self.type = to_arrow(root.type)
@@ -55,13 +66,14 @@ class Template:
 class Bound:
     """One expression on one schema with the values of its parameters.  Immutable."""
 
-    __slots__ = ("_condition", "_members", "_narrowed", "_row", "_scalars", "_template", "values")
+    __slots__ = ("_condition", "_given", "_members", "_narrowed", "_row", "_scalars", "_template", "values")
 
-    def __init__(self, template: Template, values: tuple[Any, ...]) -> None:
+    def __init__(self, template: Template, values: tuple[Any, ...], given: tuple[Any, ...] = ()) -> None:
         self._template = template
+        self._given = given
         self.values = values
         self._scalars: dict[int, pa.Scalar] = {}
-        self._members: dict[int, Members] = {}
+        self._members: dict[int, tuple[Members, pa.Array]] = {}
         self._narrowed: dict[int, Narrowed | None] = {}
         self._condition: Condition | None = None
         self._row: Any = None
@@ -83,23 +95,40 @@ class Bound:
         return self._template.root
 
     def __repr__(self) -> str:
-        return f"Bound({self.text!r})"
+        params = self._parameters()
+        return f"Bound({self.text!r}, {params!r})" if params else f"Bound({self.text!r})"
+
+    def _parameters(self) -> dict[str, Any]:
+        names = self._template.parsed.parameters
+        return {str(name): value for name, value in zip(names, self._given, strict=True)}
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Bound):
+            return NotImplemented
+        same = self.text == other.text and self.values == other.values
+        return same and self._template.schema.equals(other._template.schema)
+
+    def __hash__(self) -> int:
+        return hash((self.text, self.values))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        schema, names = self._template.origin
+        return _rebuilt, (self.text, schema, self._parameters(), names)
 
     # -- constants, for the evaluators ---------------------------------------------------------------------
 
     def scalar(self, slot: int) -> pa.Scalar:
         found = self._scalars.get(slot)
         if found is None:
-            found = self._scalars[slot] = constants.to_scalar(
-                self.values[slot], self._template.slots[slot].target
-            )
+            found = self._scalars[slot] = constants.to_scalar(self.values[slot], self._template.slots[slot].target)
         return found
 
-    def members(self, node: tree.Node, child: tree.Node, source: int | list[int]) -> Members:
+    def members(self, node: tree.Node, child: tree.Node, source: int | list[int]) -> tuple[Members, pa.Array]:
         found = self._members.get(id(node))
         if found is None:
-            values = list(self.values[source]) if isinstance(source, int) else [self.values[slot] for slot in source]
-            found = self._members[id(node)] = members(child, values)
+            values = self.values[source] if isinstance(source, int) else [self.values[slot] for slot in source]
+            made = members(child, list(values))
+            found = self._members[id(node)] = made, made.array()
         return found
 
     def narrowed(self, node: tree.Compare) -> Narrowed | None:
@@ -124,7 +153,8 @@ class Bound:
 
     def evaluate(self, batch: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
         """The value for each row, with SQL's three-valued logic."""
-        return self._run(self._template.root, batch)
+        result = self._run(self._template.root, batch)
+        return result if result.type == self.type else result.cast(self.type)
 
     def mask(self, batch: pa.RecordBatch | pa.Table) -> pa.BooleanArray:
         """Which rows satisfy the predicate: true only where it is true, false where it is false or unknown."""
@@ -161,7 +191,7 @@ class Bound:
                 pass
             except ExpressionError as error:
                 raise _named(error, self.text) from error
-        return self._run(template.root, _one_row(template, row))[0].as_py()
+        return self.evaluate(_one_row(template, row))[0].as_py()
 
     # -- pruning -------------------------------------------------------------------------------------------
 
@@ -185,7 +215,7 @@ class Bound:
 
     def renamed(self, names: Mapping[str, str]) -> Bound:
         """The same expression on other column names; names that are not in the mapping stay."""
-        return Bound(_renamed(self._template, names), self.values)
+        return Bound(_renamed(self._template, names), self.values, self._given)
 
 
 _ONE_ROW = pa.record_batch({"": pa.nulls(1)})
@@ -217,10 +247,18 @@ def _renamed(template: Template, names: Mapping[str, str]) -> Template:
         )
         root = tree.renamed(template.root, dict(names))
         found = Template(template.parsed, schema, root, list(template.slots))
+        first, before = template.origin
+        back = {now: name for name, now in before.items()}
+        found.origin = (first, {**before, **{back.get(name, name): now for name, now in key}})
         if len(template.renamed) >= 16:
             template.renamed.clear()
         template.renamed[key] = found
     return found
+
+
+def _rebuilt(text: str, schema: pa.Schema, params: dict[str, Any], names: dict[str, str]) -> Bound:
+    bound = compile(text, schema, params or None)
+    return bound.renamed(names) if names else bound
 
 
 def _named(error: ExpressionError, text: str) -> ExpressionError:
@@ -234,30 +272,45 @@ def _named(error: ExpressionError, text: str) -> ExpressionError:
 
 def _converted(slot: Slot, value: Any, text: str) -> Any:
     """A literal or parameter value as a constant of the type that the expression uses it in."""
+    source = slot.source
+    for target, lenient in slot.casts:
+        value = _cast(slot, value, source, target, lenient, text)
+        source = target
+    return value
+
+
+def _cast(slot: Slot, value: Any, source: SqlType, target: SqlType, lenient: bool, text: str) -> Any:
     try:
-        try:
-            return constants.convert(value, slot.source, slot.target)
-        except constants.NotCovered:
-            return _converted_slowly(slot, value)
+        return constants.convert(value, source, target)
+    except constants.NotCovered:
+        pass
     except ExpressionError as error:
-        if slot.lenient:
+        if lenient:
             return None
         raise _named(error, text) from error
+    scalar = constants.to_scalar(value, source)
+    try:
+        converted = casts.cast(scalar, normal(source), target, lenient)
+    except (ExpressionError, MissingExtraError) as error:
+        shown = f"'{value}'" if isinstance(value, str) else f"a constant of type {normal(source)}"
+        role = f", the type of {slot.beside}" if slot.beside else ""
+        hint = "; less usual spellings need DuckDB: pip install 'indexlake[sql]'"
+        problem = f"{shown} cannot be read as {target}{role}"
+        raise ExpressionError(
+            f"{problem}{hint if isinstance(error, MissingExtraError) else ''} (in `{text}`)", text=text
+        ) from error
+    return constants.from_scalar(converted, target)
 
 
-def _converted_slowly(slot: Slot, value: Any) -> Any:
-    scalar = constants.to_scalar(value, slot.source)
-    return constants.from_scalar(
-        casts.cast(scalar, normal(slot.source), slot.target, slot.lenient), slot.target
-    )
-
-
-def _list_constant(slot: Slot, items: Sequence[Any], text: str) -> tuple[Any, ...]:
+def _list_constant(slot: Slot, items: list[Any], text: str) -> tuple[Any, ...]:
+    present = items if None not in items else [item for item in items if item is not None]
+    kinds = set(map(type, present))
+    if (kinds == {int} and slot.target.kind in INTEGERS) or (kinds == {str} and slot.target == VARCHAR):
+        return tuple(present)  # the binder chose a type that holds them all
     converted = []
-    for item in items:
-        if item is not None:
-            source, value = constants.typed(item)
-            converted.append(_converted(Slot(None, None, source, slot.target), value, text))
+    for item in present:
+        source, value = constants.typed(item)
+        converted.append(_cast(slot, value, source, slot.target, False, text))
     return tuple(converted)
 
 
@@ -274,7 +327,7 @@ def compile(text: str, schema: pa.Schema, params: Parameters = None) -> Bound:
 
     Raises `ExpressionError` for text that does not parse, unknown columns, wrong types and missing parameters.
     """
-    if not params:
+    if not params and isinstance(text, str):
         whole = _whole.get((text, id(schema)))
         if whole is not None and whole._template.schema is schema:
             return whole
@@ -284,7 +337,7 @@ def compile(text: str, schema: pa.Schema, params: Parameters = None) -> Bound:
     template = _templates.get(key)
     if template is None or template.schema is not schema:
         template = _template(parsed, schema, given, key)
-    bound = Bound(template, _values(template, given))
+    bound = Bound(template, _values(template, given), tuple(given))
     if not given:
         with _lock:
             _bounded(_whole)
@@ -297,11 +350,12 @@ def _given(parsed: Parsed, params: Parameters) -> list[Any]:
     names = parsed.parameters
     if isinstance(params, Mapping):
         try:
-            values = [params[str(name)] if str(name) in params else params[name] for name in names]  # type: ignore[index]
+            values = [constants.plain(params[str(name)]) for name in names]
         except KeyError:
             missing = ", ".join(f"${name}" for name in names if str(name) not in params)
             _fail(parsed, f"parameter {missing} has no value; give params={{…}} with it")
-        unused = [name for name in params if name not in names and str(name) not in map(str, names)]
+        known = set(map(str, names))
+        unused = [name for name in params if name not in known]
         if unused:
             _fail(parsed, f"parameter ${unused[0]} is given but not used")
         return values
@@ -317,7 +371,7 @@ def _given(parsed: Parsed, params: Parameters) -> list[Any]:
     highest = max((name for name in names if isinstance(name, int)), default=0)
     if len(params) > highest:
         _fail(parsed, f"{len(params)} parameters are given, but the text uses {highest}")
-    return [params[int(name) - 1] for name in names]
+    return [constants.plain(params[int(name) - 1]) for name in names]
 
 
 def _fail(parsed: Parsed, problem: str) -> Any:
@@ -350,13 +404,7 @@ def _bounded(cache: dict[Any, Any]) -> None:
 
 
 def _parameter_type(value: Any) -> SqlType | list[SqlType]:
-    if isinstance(value, (list, tuple, set, frozenset)):
-        kinds: dict[SqlType, None] = {}
-        for item in value:
-            kinds[constants.typed(item)[0]] = None
-        kinds.pop(NULL, None)
-        return _merged(list(kinds))
-    return constants.typed(value)[0]
+    return _merged(constants.list_types(value)) if isinstance(value, list) else constants.typed(value)[0]
 
 
 def _merged(types: list[SqlType]) -> list[SqlType]:
@@ -382,9 +430,10 @@ def _values(template: Template, given: list[Any]) -> tuple[Any, ...]:
         if slot.parameter is None:
             continue
         value = given[names.index(slot.parameter)]
-        if isinstance(value, (list, tuple, set, frozenset)):
-            values[index] = _list_constant(slot, value, text)  # type: ignore[arg-type]
+        if isinstance(value, list):
+            values[index] = _list_constant(slot, value, text)
         else:
             source, constant = constants.typed(value)
-            values[index] = constant if source == slot.target else _converted(slot, constant, text)
+            done = len(slot.casts) == 1 and source == slot.target
+            values[index] = constant if done else _converted(slot, constant, text)
     return tuple(values)

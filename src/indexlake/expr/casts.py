@@ -219,15 +219,14 @@ def _decimal_to_float(array: Any, source: SqlType, target: SqlType) -> Any:
     if source.width > 18:
         return _by_duckdb(array, source, target)
     values = unscaled(array)
-    real = np.float32 if target.kind == "float" else np.float64
-    exact = 2**24 if target.kind == "float" else 2**53
+    real: Any = np.float32 if target.kind == "float" else np.float64
     power = real(10.0**source.scale)
     result = values.astype(real) / power
-    large = np.abs(values) > exact
+    large = np.abs(values) > (2**24 if target.kind == "float" else 2**53)
     if source.scale and large.any():
         divisor = 10**source.scale
-        whole = np.fmod(values, divisor)
-        split = ((values - whole) // divisor).astype(real) + whole.astype(real) / power
+        rest = np.fmod(values, divisor)
+        split = ((values - rest) // divisor).astype(real) + rest.astype(real) / power
         result = np.where(large, split, result)
     mask = pc.is_null(array).to_numpy(zero_copy_only=False)
     return pa.array(result, to_arrow(target), mask=mask)

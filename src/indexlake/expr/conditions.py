@@ -18,9 +18,9 @@ from indexlake.errors import IndexLakeError
 from indexlake.expr import like, tree
 from indexlake.expr.compare import NEGATED
 from indexlake.expr.constants import EXACT
-from indexlake.expr.narrow import Narrowed, bounds_tests, narrow, sides
-from indexlake.expr.sqltype import FLOATS, INT_RANGE, PER_SECOND, SqlType
-from indexlake.expr.test import ALWAYS, NEVER, ColumnTest, Test, all_of, any_of
+from indexlake.expr.narrow import Narrowed, bounds_tests, members, narrow, sides
+from indexlake.expr.sqltype import FLOATS, INT_RANGE, PER_SECOND, SqlType, from_arrow
+from indexlake.expr.test import ALWAYS, NEVER, ColumnTest, Op, Test, all_of, any_of
 
 
 class Condition(NamedTuple):
@@ -64,9 +64,7 @@ def _condition(node: tree.Node, wanted: bool, source: Source) -> Condition:
 
 
 def _column(node: tree.Column, wanted: bool, source: Source) -> Condition:
-    return (
-        Condition(ColumnTest(node.name, "=", (wanted,)), True) if node.of.kind == "bool" else _not_null(node)
-    )
+    return Condition(ColumnTest(node.name, "=", (wanted,)), True) if node.of.kind == "bool" else _not_null(node)
 
 
 def _not(node: tree.Not, wanted: bool, source: Source) -> Condition:
@@ -154,13 +152,19 @@ def column_tests(column: tree.Column, op: str, value: Any, source: Source) -> Co
     return Condition(all_of(list(made)), True)
 
 
-def _stored(
-    type: pa.DataType, sql: SqlType, op: str, value: Any
-) -> tuple[tuple[tuple[str, Any], ...], bool] | None:
+def _as_stored(type: pa.DataType) -> bool:
+    """Whether a constant of the SQL type is as it stands a value of the Arrow type."""
+    if pa.types.is_dictionary(type):
+        type = type.value_type
+    kind = from_arrow(type).kind
+    return kind in ("bool", "varchar") or pa.types.is_integer(type) or type in (pa.float32(), pa.float64(), pa.date32())
+
+
+def _stored(type: pa.DataType, sql: SqlType, op: str, value: Any) -> tuple[tuple[tuple[str, Any], ...], bool] | None:
     """A constant of the SQL type in the form and unit of the Arrow type; None if that cannot be said."""
     same = (((op, value),), True)
     kind = sql.kind
-    if kind in ("bool", "varchar") or pa.types.is_integer(type) or type in (pa.float32(), pa.float64()):
+    if _as_stored(type):
         return same
     if kind == "decimal":
         if type.scale < 0:
@@ -170,8 +174,6 @@ def _stored(
         if not pa.types.is_fixed_size_binary(type) or len(value) == type.byte_width:
             return same
         return ((), False) if op == "=" else None
-    if type == pa.date32():
-        return same
     if kind in PER_SECOND and kind != "date":
         unit = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[type.unit]
         factor, rest = divmod(PER_SECOND[kind], unit)
@@ -179,9 +181,7 @@ def _stored(
             return None
         low, high = INT_RANGE["int32" if pa.types.is_time32(type) else "int64"]
         first, last = -(-value // factor), value // factor
-        return bounds_tests(
-            op, None if first > high else max(first, low), None if last < low else min(last, high)
-        )
+        return bounds_tests(op, None if first > high else max(first, low), None if last < low else min(last, high))
     return None
 
 
@@ -234,6 +234,12 @@ def _among(child: tree.Node, values: list[Any], wanted: bool, source: Source) ->
         return _not_null(child)
     if not values:
         return IMPOSSIBLE
+    found = members(child, list(dict.fromkeys(values)))
+    if isinstance(found.node, tree.Column) and _as_stored(source.column_type(found.node.name)):
+        if not found.values:
+            return IMPOSSIBLE
+        op: Op = "=" if len(found.values) == 1 else "in"
+        return Condition(ColumnTest(found.node.name, op, tuple(found.values)), True)
     parts = [_equal(child, value, source) for value in dict.fromkeys(values)]
     singles: dict[str, list[Any]] = {}
     others: list[Test] = []
@@ -243,8 +249,7 @@ def _among(child: tree.Node, values: list[Any], wanted: bool, source: Source) ->
         else:
             others.append(part.test)
     tests: list[Test] = [
-        ColumnTest(name, "=", (found[0],)) if len(found) == 1 else ColumnTest(name, "in", tuple(found))
-        for name, found in singles.items()
+        ColumnTest(name, "=" if len(each) == 1 else "in", tuple(each)) for name, each in singles.items()
     ]
     return Condition(any_of(tests + others), all(part.exact for part in parts))
 
@@ -254,9 +259,7 @@ def _equal(child: tree.Node, value: Any, source: Source) -> Condition:
 
 
 def _like(node: tree.Like, wanted: bool, source: Source) -> Condition:
-    if not isinstance(node.pattern, tree.Constant) or not isinstance(
-        node.escape, (tree.Constant, type(None))
-    ):
+    if not isinstance(node.pattern, tree.Constant) or not isinstance(node.escape, (tree.Constant, type(None))):
         return _not_null(node)
     pattern = source.values[node.pattern.slot]
     escape = "" if node.escape is None else source.values[node.escape.slot]

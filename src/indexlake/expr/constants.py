@@ -34,6 +34,7 @@ from indexlake.expr.sqltype import (
     UINT64,
     SqlType,
     fits,
+    from_arrow,
     literal_type,
     to_arrow,
 )
@@ -50,6 +51,19 @@ class NotCovered(Exception):
     """The short way in Python does not know this cast; the evaluator decides."""
 
 
+def plain(value: Any) -> Any:
+    """A parameter with its containers as lists; cheap for what is plain already."""
+    if type(value) in _PLAIN or isinstance(value, (str, bytes, pa.Scalar)):
+        return value
+    if isinstance(value, (tuple, set, frozenset, range)):
+        return list(value)
+    if isinstance(value, (pa.Array, pa.ChunkedArray)):
+        return value.to_pylist()
+    if hasattr(value, "tolist") and getattr(value, "ndim", 0) == 1:
+        return value.tolist()
+    return value
+
+
 def signature(value: Any) -> Any:
     """What of a parameter's value decides how the expression is bound; hashable and cheap."""
     kind = type(value)
@@ -57,21 +71,23 @@ def signature(value: Any) -> Any:
         return integer_type(value).kind
     if kind is str or kind is float or kind is bool or value is None:
         return kind
-    if kind is list or kind is tuple:
-        kinds = set(map(type, value))
-        kinds.discard(type(None))
-        if kinds == {int}:
-            present = value if None not in value else [item for item in value if item is not None]
-            return (list, integer_type(min(present)).kind, integer_type(max(present)).kind)
-        if len(kinds) == 1 and kinds <= _SIMPLE:
-            return (list, *kinds)
-        if not kinds:
-            return (list,)
-        return (list, frozenset(typed(item)[0] for item in value if item is not None))
-    return typed(value)[0]
+    return tuple(list_types(value)) if kind is list else typed(value)[0]
 
 
-_SIMPLE = frozenset({str, float, bool, bytes})
+def list_types(values: list[Any]) -> list[SqlType]:
+    """The types of the elements of a list, each once; nulls have none."""
+    kinds = set(map(type, values))
+    kinds.discard(type(None))
+    if kinds == {int}:
+        present = values if None not in values else [item for item in values if item is not None]
+        return list(dict.fromkeys((integer_type(min(present)), integer_type(max(present)))))
+    if len(kinds) == 1 and kinds <= _UNIFORM:
+        return [typed(next(item for item in values if item is not None))[0]]
+    return list(dict.fromkeys(typed(item)[0] for item in values if item is not None))
+
+
+_UNIFORM = frozenset({str, float, bool, bytes, dt.date})
+_PLAIN = frozenset({int, str, float, bool, bytes, type(None), list, dt.date, dt.datetime, decimal.Decimal})
 
 
 def integer_type(value: int) -> SqlType:
@@ -95,6 +111,9 @@ def typed(value: Any) -> tuple[SqlType, Any]:
     if value is None:
         return NULL, None
     if isinstance(value, dt.datetime):
+        if getattr(value, "nanosecond", 0):  # a pandas timestamp
+            nanoseconds = value.as_unit("ns").value  # type: ignore[attr-defined]
+            return SqlType("timestamp_ns" if value.tzinfo is None else "timestamptz_ns"), nanoseconds
         if value.tzinfo is not None:
             return TIMESTAMPTZ, (value - _EPOCH_UTC) // _MICROSECOND
         return TIMESTAMP, (value - _EPOCH_NAIVE) // _MICROSECOND
@@ -117,6 +136,9 @@ def typed(value: Any) -> tuple[SqlType, Any]:
             if isinstance(value, base):
                 return typed(base(value))
     if isinstance(value, pa.Scalar):
+        type_ = from_arrow(value.type)
+        if value.is_valid and type_.kind in PER_SECOND and to_arrow(type_) == value.type:
+            return type_, value.value
         return typed(value.as_py())
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         return typed(value.item())
@@ -257,6 +279,8 @@ def _from_decimal(unscaled: int, scale: int, target: SqlType) -> Any:
 
 
 _INT = re.compile(r"[+-]?\d+\Z", re.ASCII)
+_FLOAT = re.compile(r"([+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|nan|-?inf)\Z", re.ASCII)
+_DECIMAL = re.compile(r"([+-]?)(\d+)(?:\.(\d*))?\Z", re.ASCII)
 _DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})\Z", re.ASCII)
 _TIMESTAMP = re.compile(
     r"(\d{4})-(\d{2})-(\d{2})(?:[ T](\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?)?(Z|[+-]\d{2}(?::?\d{2})?)?\Z",
@@ -273,11 +297,29 @@ def _from_string(text: str, target: SqlType) -> Any:
         if not fits(value, kind):
             raise ExpressionError(f"'{text}' is out of range for {target}")
         return value
+    if kind == "double" and _FLOAT.match(text):
+        return float(text)
+    if kind == "decimal" and (match := _DECIMAL.match(text)):
+        return _decimal_digits(text, target, *match.groups())
+    if kind == "bool" and text in ("true", "false"):
+        return text == "true"
+    if kind == "blob" and "\\" not in text and text.isascii():
+        return text.encode()
     if kind == "date" and (match := _DATE.match(text)):
         return _days(text, target, *map(int, match.groups()))
     if kind in TIMESTAMPS and (match := _TIMESTAMP.match(text)):
         return _timestamp(text, target, match)
     raise NotCovered
+
+
+def _decimal_digits(text: str, target: SqlType, sign: str, whole: str, fraction: str | None) -> int:
+    digits = fraction or ""
+    if len(digits) > target.scale:
+        raise NotCovered  # needs rounding
+    unscaled = int(whole + digits.ljust(target.scale, "0"))
+    if unscaled >= 10**target.width:
+        raise ExpressionError(f"'{text}' does not fit in {target}")
+    return -unscaled if sign == "-" else unscaled
 
 
 def _days(text: str, target: SqlType, year: int, month: int, day: int) -> int:

@@ -26,7 +26,7 @@ class Constants(Protocol):
     """The values of one Bound's constants."""
 
     def scalar(self, slot: int) -> pa.Scalar: ...
-    def members(self, node: tree.Node, child: tree.Node, source: int | list[int]) -> Members: ...
+    def members(self, node: tree.Node, child: tree.Node, source: int | list[int]) -> tuple[Members, pa.Array]: ...
     def narrowed(self, node: tree.Compare) -> Narrowed | None: ...
 
 
@@ -65,7 +65,7 @@ class Evaluation:
         if found is None:
             try:
                 found = _EVALUATORS[node.__class__](self, node)
-            except pa.ArrowInvalid as error:
+            except pa.ArrowException as error:
                 raise ExpressionError(f"{_what(node)}: {error}") from error
             if isinstance(found, pa.ChunkedArray):
                 found = found.combine_chunks()
@@ -101,9 +101,7 @@ def _compare(run: Evaluation, node: tree.Compare) -> Value:
     if narrowed is None:
         return compare(node.op, run.value(node.left), run.value(node.right), node.left.type)
     column = run.value(narrowed.node)
-    results = [
-        compare(op, column, narrowed.scalar(value), narrowed.node.type) for op, value in narrowed.tests
-    ]
+    results = [compare(op, column, narrowed.scalar(value), narrowed.node.type) for op, value in narrowed.tests]
     if not results:
         return always(column, narrowed.every)
     result = results[0]
@@ -145,10 +143,10 @@ def _is_truth(run: Evaluation, node: tree.IsTruth) -> Value:
 
 def _in(run: Evaluation, node: tree.In) -> Value:
     slots = [item.slot for item in node.items if isinstance(item, tree.Constant)]
-    members = run.constants.members(node, node.child, slots)
+    members, items = run.constants.members(node, node.child, slots)
     unknown: Value = pa.scalar(None if members.null else False, pa.bool_())
     child = run.array(members.node)
-    result = pc.or_kleene(_among(child, members), unknown)
+    result = pc.or_kleene(_among(child, items, members.node), unknown)
     others = [item for item in node.items if not isinstance(item, tree.Constant)]
     for other in others:
         result = pc.or_kleene(result, compare("=", run.array(node.child), run.value(other), node.child.type))
@@ -157,14 +155,12 @@ def _in(run: Evaluation, node: tree.In) -> Value:
 
 
 def _in_list(run: Evaluation, node: tree.InList) -> Value:
-    members = run.constants.members(node, node.child, node.items.slot)
-    return _among(run.array(members.node), members)
+    members, items = run.constants.members(node, node.child, node.items.slot)
+    return _among(run.array(members.node), items, members.node)
 
 
-def _among(values: pa.Array, members: Members) -> Value:
-    if len(members.items) == 0:
-        return always(values, False)
-    return is_in(values, members.items, members.node.type)
+def _among(values: pa.Array, items: pa.Array, node: tree.Node) -> Value:
+    return is_in(values, items, node.type) if len(items) else always(values, False)
 
 
 def _like(run: Evaluation, node: tree.Like) -> Value:
@@ -252,9 +248,7 @@ def _decimal_arithmetic(run: Evaluation, node: tree.Arithmetic, left: Value, rig
     return pc.call_function(name, wide).cast(target)
 
 
-def _integral_decimal(
-    run: Evaluation, node: tree.Arithmetic, left: Value, right: Value, target: Any
-) -> Value:
+def _integral_decimal(run: Evaluation, node: tree.Arithmetic, left: Value, right: Value, target: Any) -> Value:
     if node.op == "%" and node.of.kind == "decimal" and node.of.width <= 18:
         first, second = run.full(left, target), run.full(right, target)
         mask = np.asarray(pc.or_(pc.is_null(first), pc.is_null(second)).to_numpy(zero_copy_only=False))
@@ -265,7 +259,9 @@ def _integral_decimal(
 
 
 def _by_duckdb(run: Evaluation, node: tree.Arithmetic, left: Value, right: Value) -> Value:
-    sides = [(run.full(side, to_arrow(part.type)), part.type) for side, part in ((left, node.left), (right, node.right))]
+    sides = [
+        (run.full(side, to_arrow(part.type)), part.type) for side, part in ((left, node.left), (right, node.right))
+    ]
     first, second = (f"CAST(a{index} AS {fallback.sql_name(type)})" for index, (_, type) in enumerate(sides))
     arrays = [array for array, _ in sides]
     return fallback.evaluate(f"{first} {node.op} {second}", arrays, node.of, f"`{node.op}` of {node.of}")
@@ -292,6 +288,8 @@ def _days(value: Value) -> Value:
 def _case(run: Evaluation, node: tree.Case) -> Value:
     """Each branch sees only the rows that take it, so a value that is not taken cannot fail."""
     rows = run.rows
+    if rows == 0:
+        return pa.nulls(0, to_arrow(node.of))
     remaining = np.ones(rows, dtype=bool)
     choice = np.full(rows, len(node.branches), dtype=np.int64)
     for index, (condition, _) in enumerate(node.branches):
@@ -319,7 +317,8 @@ def _case(run: Evaluation, node: tree.Case) -> Value:
 def _selected(run: Evaluation, condition: tree.Node, remaining: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if remaining.all() or not fallible(condition):
         truth = pc.fill_null(run.array(condition), False)
-        return np.asarray(truth.to_numpy(zero_copy_only=False)) & remaining
+        chosen: np.ndarray[Any, Any] = truth.to_numpy(zero_copy_only=False) & remaining
+        return chosen
     where = np.flatnonzero(remaining)
     truth = pc.fill_null(_branch(run, condition, where), False)
     taken = np.zeros(len(remaining), dtype=bool)
@@ -357,8 +356,7 @@ def _call(run: Evaluation, node: tree.Call) -> Value:
         return result
     arrays = [run.array(argument) for argument in node.arguments]
     typed = ", ".join(
-        f"CAST(a{index} AS {fallback.sql_name(argument.type)})"
-        for index, argument in enumerate(node.arguments)
+        f"CAST(a{index} AS {fallback.sql_name(argument.type)})" for index, argument in enumerate(node.arguments)
     )
     if not arrays:
         raise ExpressionError(f"{node.name}() without arguments is not supported")

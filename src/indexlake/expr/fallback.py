@@ -5,11 +5,13 @@ DuckDB is an optional dependency and is imported on first use.  Each thread has 
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from indexlake.errors import ExpressionError, MissingExtraError
 from indexlake.expr.sqltype import SqlType, to_arrow
@@ -24,6 +26,15 @@ _SQL_NAMES = {
 }
 
 _local = threading.local()
+
+
+def _forget() -> None:
+    """A connection does not survive a fork."""
+    global _local
+    _local = threading.local()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def sql_name(type: SqlType) -> str:
@@ -46,18 +57,8 @@ def _connection(purpose: str) -> Any:
     return found
 
 
-def available() -> bool:
-    try:
-        _connection("this")
-    except MissingExtraError:
-        return False
-    return True
-
-
 def evaluate(sql: str, arguments: Sequence[pa.Array], result: SqlType, purpose: str) -> pa.Array:
     """`sql` over columns a0, a1, … row by row.  The result has the Arrow type of `result`."""
-    import pyarrow.compute as pc
-
     connection = _connection(purpose)
     import duckdb
 

@@ -47,30 +47,33 @@ class Narrowed:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The values that `node` may equal, as an Arrow array without nulls; `null`: one of them is null."""
+    """The constants that `node` may equal, in its own type and none of them null; `null`: one more is null."""
 
     node: tree.Node
-    items: pa.Array
+    values: list[Any]
     null: bool
+
+    def array(self) -> pa.Array:
+        type, values = self.node.type, self.values
+        if type.kind in ("decimal", "hugeint"):
+            values = [to_scalar(value, type) for value in values]
+        return pa.array(values, to_arrow(type))
 
 
 def members(child: tree.Node, values: list[Any]) -> Members:
     """The constants of an `in` list, in the type of the value under a widening cast where that is possible."""
     present = [value for value in values if value is not None]
     null = len(present) < len(values)
-    if isinstance(child, tree.Cast):
-        narrowed = [narrow(child, "=", value) for value in present]
-        equalities = [each.tests[0][1] for each in narrowed if each is not None and len(each.tests) == 1]
-        known = [each for each in narrowed if each is not None and len(each.tests) <= 1]
-        if len(known) == len(present) and all(each.node is child.child for each in known):
-            return Members(child.child, _array(equalities, child.child.type), null)
-    return Members(child, _array(present, child.type), null)
-
-
-def _array(values: list[Any], type: SqlType) -> pa.Array:
-    if type.kind in ("decimal", "hugeint"):
-        values = [to_scalar(value, type) for value in values]
-    return pa.array(values, to_arrow(type))
+    if not isinstance(child, tree.Cast) or child.lenient:
+        return Members(child, present, null)
+    inner = child.child
+    if inner.type.kind in INTEGERS and child.of.kind in INTEGERS and _factor(inner.type, child.of) == 1:
+        low, high = INT_RANGE[inner.type.kind]
+        return Members(inner, [value for value in present if low <= value <= high], null)
+    narrowed = [narrow(child, "=", value) for value in present]
+    if all(each is not None and each.node is inner and len(each.tests) <= 1 for each in narrowed):
+        return Members(inner, [each.tests[0][1] for each in narrowed if each is not None and each.tests], null)
+    return Members(child, present, null)
 
 
 def sides(node: tree.Compare) -> tuple[tree.Node, str, tree.Constant] | None:

@@ -30,11 +30,11 @@ _lock = threading.Lock()
 
 def parse(text: str) -> Parsed:
     """The syntax tree of one scalar expression.  Statements, several expressions or none are refused."""
-    found = _parsed.get(text)
+    found = _parsed.get(text) if isinstance(text, str) else None
     if found is not None:
         return found
-    made = _parse(text)
-    with _lock:
+    with _lock:  # also because sqlglot shows a dialect to other threads while it still loads it
+        made = _parse(text)
         while len(_parsed) >= MAX_PARSED:
             del _parsed[next(iter(_parsed))]
         return _parsed.setdefault(text, made)

@@ -126,12 +126,7 @@ class VortexDialect:
             return vx.uint(type.bit_width, nullable=True)
         if t.is_string(type) or t.is_large_string(type) or type == pa.string_view():
             return vx.utf8(nullable=True)
-        if (
-            t.is_binary(type)
-            or t.is_large_binary(type)
-            or t.is_fixed_size_binary(type)
-            or type == pa.binary_view()
-        ):
+        if t.is_binary(type) or t.is_large_binary(type) or t.is_fixed_size_binary(type) or type == pa.binary_view():
             return vx.binary(nullable=True)
         if t.is_temporal(type) and not t.is_interval(type):
             return vx.int_(type.bit_width, nullable=True)
@@ -209,8 +204,7 @@ def _filterable(type: pa.DataType) -> bool:
     return bool(
         t.is_boolean(type)
         or t.is_integer(type)
-        or type
-        in (pa.float32(), pa.float64(), pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+        or type in (pa.float32(), pa.float64(), pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
         or t.is_date32(type)
         or t.is_timestamp(type)
         or t.is_decimal128(type)

@@ -462,11 +462,7 @@ def _converter(source: SqlType, target: SqlType) -> Callable[[Any], Any]:
         return lambda value: dt.datetime(value.year, value.month, value.day, tzinfo=dt.UTC)
     if source.kind in NAIVE_TIMESTAMPS and kind == "timestamptz" and source.kind != "timestamp_ns":
         return lambda value: value.replace(tzinfo=dt.UTC)
-    if (
-        source.kind in NAIVE_TIMESTAMPS
-        and kind in NAIVE_TIMESTAMPS
-        and PER_SECOND[source.kind] <= PER_SECOND[kind]
-    ):
+    if source.kind in NAIVE_TIMESTAMPS and kind in NAIVE_TIMESTAMPS and PER_SECOND[source.kind] <= PER_SECOND[kind]:
         return lambda value: value
     raise NotCovered
 

@@ -130,9 +130,7 @@ def to_arrow(type: SqlType) -> pa.DataType:
     """The Arrow type that values of an SQL type have while they are evaluated."""
     if type.kind == "decimal":
         return (
-            pa.decimal128(type.width, type.scale)
-            if type.width <= MAX_WIDTH
-            else pa.decimal256(type.width, type.scale)
+            pa.decimal128(type.width, type.scale) if type.width <= MAX_WIDTH else pa.decimal256(type.width, type.scale)
         )
     if type.kind == "int_literal":
         return to_arrow(normal(type))
@@ -180,9 +178,7 @@ def from_arrow(type: pa.DataType) -> SqlType:
     if pa.types.is_timestamp(type):
         if type.tz is not None:
             return SqlType("timestamptz_ns" if type.unit == "ns" else "timestamptz")
-        return SqlType(
-            {"s": "timestamp_s", "ms": "timestamp_ms", "us": "timestamp"}.get(type.unit, "timestamp_ns")
-        )
+        return SqlType({"s": "timestamp_s", "ms": "timestamp_ms", "us": "timestamp"}.get(type.unit, "timestamp_ns"))
     if pa.types.is_time(type):
         return SqlType("time_ns" if type.unit == "ns" else "time")
     if pa.types.is_duration(type):
@@ -385,9 +381,7 @@ def comparison_type(left: SqlType, right: SqlType, equality: bool) -> SqlType | 
     if result is None:
         if not equality:
             return None
-        left_score, right_score = (
-            0 if t.literal is not None else _SCORES.get(t.kind, 99) for t in (left, right)
-        )
+        left_score, right_score = (0 if t.literal is not None else _SCORES.get(t.kind, 99) for t in (left, right))
         result = right if left_score < right_score else left
         result = normal(result)
     if result.kind == "decimal":
@@ -414,7 +408,11 @@ _TEMPORAL = TIMESTAMPS | INTERVALS | {"date", "time", "time_ns"}
 def castable(source: SqlType, target: SqlType) -> bool:
     """Whether a cast exists at all."""
     source, target = normal(source), normal(target)
-    if source == target or {source.kind, target.kind} & {"varchar", "null"}:
+    if {source.kind, target.kind} & INTERVALS and "varchar" in (source.kind, target.kind):
+        return False
+    if source.kind == target.kind or "null" in (source.kind, target.kind):
+        return True
+    if "varchar" in (source.kind, target.kind):
         return "nested" not in (source.kind, target.kind)
     if "nested" in (source.kind, target.kind):
         return False

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 Hit = tuple[BlockRecord, int]
 
+FEW = 16
+"""The bounds of up to so many segments are compared one by one: arrays would cost more."""
+
 
 class KeyFinder:
     """The segments of one table state, with their bounds as columns.  Immutable; arrays are built on first use."""
@@ -80,6 +83,12 @@ class KeyFinder:
         """Segments of blocks visible at the snapshot whose bounds meet [low, high]."""
         if not self._pairs:
             return []
+        if len(self._pairs) <= FEW:
+            return [
+                n
+                for n, (block, segment) in enumerate(self._pairs)
+                if segment.min_key <= high and low <= segment.max_key and block.visible_at(snapshot)
+            ]
         if self._arrays is None:
             self._arrays = self._build()
         begin, end, lowest, highest, is_int = self._arrays

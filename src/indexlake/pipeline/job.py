@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("indexlake")
 
+_in_this_process: set[str] = set()
+"""Jobs that run here: a lease in this process's name that is not among them was left by a run that failed."""
+
 BEAT_SECONDS = 10
 DEAD_AFTER = 6 * BEAT_SECONDS * 1_000_000
 
@@ -96,6 +99,16 @@ class Job:
         self._stop = stop
 
     def __enter__(self) -> Job:
+        _in_this_process.add(self.job_id)
+        try:
+            self._take_lease()
+        except BaseException:
+            _in_this_process.discard(self.job_id)
+            raise
+        self.lake._maintenance.watch(self)
+        return self
+
+    def _take_lease(self) -> None:
         owner = f"{socket.gethostname()}:{os.getpid()}"
         started = now()
         with self.lake.catalog.transaction() as tx:
@@ -113,8 +126,6 @@ class Job:
             )  # fmt: skip
             activity.add_job(tx, record)
             tx.commit()
-        self.lake._maintenance.watch(self)
-        return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         self.lake._maintenance.unwatch(self)
@@ -130,6 +141,8 @@ class Job:
                 tx.commit()
         except Exception as later:  # the job's own outcome matters more; the lease lapses by itself
             log.warning("the end of %s could not be recorded: %s", self.kind, later)
+        finally:
+            _in_this_process.discard(self.job_id)
 
     def add(self, *, rows: int = 0, size: int = 0, tasks: int = 1) -> None:
         done = self.progress.tasks_done + tasks
@@ -164,6 +177,8 @@ def _alive(job: JobRecord, time: int) -> bool:
         return False
     if job.host != socket.gethostname():
         return True
+    if job.pid == os.getpid():
+        return job.job_id in _in_this_process
     try:
         os.kill(job.pid, 0)
     except ProcessLookupError:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexlake.errors import ConstraintError
 from indexlake.schema import ROW_ID, VERSION, Field, TableSchema
 
 BATCH_ROWS = 20_000
@@ -51,7 +52,16 @@ class HotRows:
         self._add(columns, list(rows), [None] * len(rows))
 
     def _add(self, columns: Sequence[Sequence[Any]], row_ids: Sequence[int], begins: Sequence[int | None]) -> None:
-        arrays = [f.codec.decode(values) for f, values in zip(self.fields, columns, strict=True)]
+        try:
+            arrays = [f.codec.decode(values) for f, values in zip(self.fields, columns, strict=True)]
+        except ConstraintError:
+            # More distinct values than the index type of a dictionary column can number: half as many may fit.
+            half = len(row_ids) // 2
+            if not half:
+                raise
+            self._add([c[:half] for c in columns], row_ids[:half], begins[:half])
+            self._add([c[half:] for c in columns], row_ids[half:], begins[half:])
+            return
         arrays += [pa.array(row_ids, pa.int64()), pa.array(begins, pa.int64())]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         self.count += batch.num_rows

@@ -11,6 +11,7 @@ import errno
 import mmap
 import os
 import shutil
+import stat
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
@@ -147,7 +148,10 @@ class _MappedSource:
         self.path = path
         descriptor = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            self.size = os.fstat(descriptor).st_size
+            found = os.fstat(descriptor)
+            if stat.S_ISDIR(found.st_mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            self.size = found.st_size
             if checksums is not None and self.size != checksums.size:
                 raise wrong_size(path, checksums.size, self.size)
             # The map is not closed: slices of it live in decoded arrays, and it goes when the last one does.

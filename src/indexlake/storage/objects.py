@@ -7,11 +7,12 @@ requests that failed with a status or connection error it knows to be temporary,
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -28,6 +29,7 @@ PART_SIZE = 8 * 1024 * 1024
 PARALLEL_REQUESTS = 8
 _WHOLE_FILE = 1024 * 1024
 _CACHED_CHUNKS = 16
+_PAGE = 1000
 
 
 def s3_operator(bucket: str, prefix: str, options: Mapping[str, str]) -> Any:
@@ -80,10 +82,25 @@ class ObjectBackend:
         self._operator.remove_all(f"{path}/")
 
     def list(self, prefix: str) -> Iterator[FileInfo]:
-        for entry in self._operator.list(f"{prefix}/", recursive=True):
-            found = entry.metadata
-            if found.is_file:
-                yield FileInfo(entry.path, found.content_length, found.last_modified)
+        # OpenDAL's blocking listing holds the GIL while it waits for the store, so pages are fetched through its
+        # asynchronous one, in a thread that has no event loop of the user's.
+        if not self._operator.capability().list_with_start_after:
+            yield from _files(self._operator.list(f"{prefix}/", recursive=True))
+            return
+        page: Sequence[Any] | None = None
+        while page is None or len(page) == _PAGE:
+            after = page[-1].path if page else None
+            page = self.pool().submit(asyncio.run, self._page(f"{prefix}/", after)).result()
+            yield from _files(page)
+
+    async def _page(self, directory: str, after: str | None) -> Sequence[Any]:
+        entries = []
+        operator = self._operator.to_async_operator()
+        async for entry in await operator.list(directory, recursive=True, start_after=after):
+            entries.append(entry)
+            if len(entries) == _PAGE:
+                break
+        return entries
 
     def read(self, path: str, offset: int, length: int) -> bytes:
         faults.step("storage.read")
@@ -98,6 +115,13 @@ class ObjectBackend:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(PARALLEL_REQUESTS, thread_name_prefix="indexlake-storage")
             return self._pool
+
+
+def _files(entries: Iterable[Any]) -> Iterator[FileInfo]:
+    for entry in entries:
+        found = entry.metadata
+        if found.is_file:
+            yield FileInfo(entry.path, found.content_length, found.last_modified)
 
 
 class _ObjectSink:

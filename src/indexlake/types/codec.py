@@ -90,7 +90,8 @@ class Codec(ABC):
     def canonical_array(self, array: Any) -> npt.NDArray[np.int64] | Any:
         """Encoded and canonical values: int64 numpy, or an Arrow ``binary`` array.
 
-        Null slots of the numpy form hold anything; those of the binary form are null.
+        Null slots of the numpy form hold anything; those of the binary form are null.  The numpy form may be
+        a read-only view of the array.
         """
         parts = [self._canonical_chunk(self._checked(chunk)) for chunk in chunks(array)]
         if len(parts) == 1:

@@ -127,9 +127,7 @@ class StructCodec(NestedCodec):
     def __init__(self, type: Any, fields: Sequence[Codec]) -> None:
         super().__init__(type)
         declared = [type.field(index) for index in range(type.num_fields)]
-        self.fields = tuple(
-            (field.name, field.nullable, codec) for field, codec in zip(declared, fields, strict=True)
-        )
+        self.fields = tuple((field.name, field.nullable, codec) for field, codec in zip(declared, fields, strict=True))
         self._names = frozenset(field.name for field in declared)
         keys = [encode_basestring(field.name).replace("%", "%%") for field in declared]
         self._template = f"{{{','.join([f'{key}:%s' for key in keys])}}}"
@@ -154,22 +152,13 @@ class StructCodec(NestedCodec):
             return self._foreign(value)
         if not value.keys() <= self._names:
             unknown = sorted(map(repr, value.keys() - self._names))
-            self.refuse(
-                value, f"it has no field {unknown[0]}; its fields are {', '.join(self._field_names())}"
-            )
+            self.refuse(value, f"it has no field {unknown[0]}; its fields are {', '.join(self._field_names())}")
         return self._template % tuple(
-            [
-                self._child(codec, nullable, value.get(name), f"field {name!r}")
-                for name, nullable, codec in self.fields
-            ]
+            [self._child(codec, nullable, value.get(name), f"field {name!r}") for name, nullable, codec in self.fields]
         )
 
     def from_json_one(self, value: Any) -> Any:
-        return (
-            None
-            if value is None
-            else {name: codec.from_json_one(value[name]) for name, _, codec in self.fields}
-        )
+        return None if value is None else {name: codec.from_json_one(value[name]) for name, _, codec in self.fields}
 
     def _field_names(self) -> list[str]:
         return [name for name, _, _ in self.fields]
@@ -206,8 +195,7 @@ class MapCodec(NestedCodec):
         ):
             return self._foreign(value)
         texts = [
-            f"[{self._child(self.key, False, key, 'a key')},"
-            f"{self._child(self.item, self._nullable, item, 'a value')}]"
+            f"[{self._child(self.key, False, key, 'a key')},{self._child(self.item, self._nullable, item, 'a value')}]"
             for key, item in pairs
         ]
         return f"[{','.join(texts)}]"

@@ -55,18 +55,14 @@ def _check(type: Any, column: str, place: str, depth: int) -> None:
     if t.is_list_view(type) or t.is_large_list_view(type):
         raise refuse("list views are not supported", f"Use pa.list_ or pa.large_list of {type.value_type}")
     if t.is_interval(type):
-        raise refuse(
-            "intervals have no fixed length and no order", "Use pa.duration, or a struct of integers"
-        )
+        raise refuse("intervals have no fixed length and no order", "Use pa.duration, or a struct of integers")
     if t.is_dictionary(type):
         _check_dictionary(type, column, place, depth, refuse)
     elif t.is_struct(type):
         _check_struct(type, column, place, depth, refuse)
     elif t.is_map(type):
         if type.key_field.name == type.item_field.name:
-            raise refuse(
-                f"its keys and values have the same name, {type.key_field.name!r}", "Give them two names"
-            )
+            raise refuse(f"its keys and values have the same name, {type.key_field.name!r}", "Give them two names")
         _check(type.key_type, column, f"{place}.{type.key_field.name}", depth + 1)
         _check(type.item_type, column, f"{place}.{type.item_field.name}", depth + 1)
     elif t.is_list(type) or t.is_large_list(type) or t.is_fixed_size_list(type):
@@ -83,9 +79,7 @@ def _check(type: Any, column: str, place: str, depth: int) -> None:
                 'Use a name such as "UTC" or "Europe/Berlin", or "+02:00"',
             )
     elif not _is_plain(type):
-        raise refuse(
-            "this type is not supported", "Use one of the types listed under 'Types' in the documentation"
-        )
+        raise refuse("this type is not supported", "Use one of the types listed under 'Types' in the documentation")
 
 
 def _check_dictionary(type: Any, column: str, place: str, depth: int, refuse: Any) -> None:

@@ -92,8 +92,8 @@ def _convert(array: Any, type: Any, hidden: _Mask = None) -> Any:
         return _codec(type).encode_array(_convert(array, type.value_type))
     if t.is_nested(type):
         return _convert_nested(array, type, hidden)
-    if t.is_temporal(source) or t.is_temporal(type):
-        return array.view(type)
+    if t.is_temporal(source) != t.is_temporal(type):
+        return array.view(type)  # between a moment and the integer that it is
     if t.is_fixed_size_binary(type):
         return array.cast(pa.binary()).cast(type)
     if t.is_decimal(type):

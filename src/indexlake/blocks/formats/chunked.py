@@ -78,6 +78,9 @@ class ChunkedReader:
     def take(self, positions: Any, columns: Sequence[str]) -> pa.Table:
         wanted, places = distinct(positions)
         logical = pa.schema([self.schema.field(name) for name in columns])
+        if not columns:
+            self._check(wanted)
+            return pa.Table.from_batches([record_batch([], logical, len(positions))])
         rows = []
         for index, inside in self._selected(wanted):
             batch = self._chunks.load(index, list(dict.fromkeys(columns)))
@@ -100,10 +103,13 @@ class ChunkedReader:
             return
         if len(positions) == 0:
             return
-        if int(positions[-1]) >= self.row_count:
-            raise IndexError(f"{self.path!r} has {self.row_count} rows, none at {int(positions[-1])}")
+        self._check(positions)
         bounds = np.searchsorted(positions, self._starts)
         for index in np.flatnonzero(bounds[1:] > bounds[:-1]).tolist():
             inside = positions[bounds[index] : bounds[index + 1]] - self._starts[index]
             whole = len(inside) == self._starts[index + 1] - self._starts[index]
             yield index, None if whole else inside
+
+    def _check(self, positions: Any) -> None:
+        if len(positions) and int(positions[-1]) >= self.row_count:
+            raise IndexError(f"{self.path!r} has {self.row_count} rows, none at {int(positions[-1])}")

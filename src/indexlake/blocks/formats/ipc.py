@@ -98,9 +98,9 @@ class _Batches:
 
     def _open(self, columns: list[str]) -> Any:
         """A reader of some columns; it keeps state of its own, so every read gets one."""
-        options = pa.ipc.IpcReadOptions(
-            included_fields=sorted(self._names.index(name) for name in columns), use_threads=False
-        )
+        # All columns of a batch come in one read; a selection is read buffer by buffer.
+        some = [] if len(columns) == len(self._names) else sorted(map(self._names.index, columns))
+        options = pa.ipc.IpcReadOptions(included_fields=some, use_threads=False)
         try:
             return pa.ipc.open_file(pa.PythonFile(self._file.duplicate(), mode="r"), options=options)
         except (pa.ArrowException, OSError) as error:

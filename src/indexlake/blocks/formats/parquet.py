@@ -85,6 +85,7 @@ class _RowGroups:
         self._file = file
         self._schema = schema
         self._stored = stored_schema(schema, parquet_type)
+        self._dataset: Any = None
         self._metadata: Any = None
         self._metadata = self._open().metadata
 
@@ -107,18 +108,25 @@ class _RowGroups:
         pushed = predicate.parquet()
         if pushed is None or not all(self._prunable(name) for name in predicate.columns):
             return None
-        import pyarrow.dataset as ds
-
-        fragment = ds.ParquetFileFormat().make_fragment(self._source())
-        found = fragment.subset(pushed[0], schema=self._stored)
         survivors = np.zeros(self._metadata.num_row_groups, bool)
+        try:
+            found = self._fragment().subset(pushed[0], schema=self._stored)
+        except (pa.ArrowException, OSError) as error:
+            raise self._unreadable(error) from error
         survivors[[group.id for group in found.row_groups]] = True
         return survivors
 
     def _prunable(self, name: str) -> bool:
-        """Not floats: Parquet leaves NaN, to us the greatest, out of its statistics.  Nor what is encoded."""
-        type = self._schema.field(name).type
-        return not pa.types.is_floating(type) and type == self._stored.field(name).type
+        """Whether the statistics in the file are of the column's own values, not of an encoding."""
+        return bool(self._schema.field(name).type == self._stored.field(name).type)
+
+    def _fragment(self) -> Any:
+        """The file as a dataset has it, with its statistics parsed once."""
+        if self._dataset is None:
+            import pyarrow.dataset as ds
+
+            self._dataset = ds.ParquetFileFormat().make_fragment(self._source())
+        return self._dataset
 
     def _open(self) -> Any:
         import pyarrow.parquet as pq

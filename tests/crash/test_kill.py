@@ -1,0 +1,84 @@
+"""SIGKILL at every named step and at random times: acknowledged writes are there once, nothing else is.
+
+`python -m tests.crash.campaign --kills 5000` is the long version.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import indexlake
+
+from .campaign import STEPS, run
+from .ledger import LakeUnderTest, new_lake, remove
+from .nursery import Nursery
+
+SEED = int(os.environ.get("INDEXLAKE_SEED", "20261115"))
+ELSEWHERE = {"storage.delete": "vacuum", "expire.commit": "killed in its own test"}
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
+
+
+@pytest.fixture(scope="module")
+def lake(nursery: Nursery) -> Iterator[LakeUnderTest]:
+    """One lake that lives through all the named steps."""
+    lake = new_lake(nursery, SEED)
+    yield lake
+    lake.finish()
+    remove(lake)
+
+
+def test_every_step_that_the_engine_names_is_killed_at() -> None:
+    source = Path(indexlake.__file__).parent
+    named = {
+        name
+        for path in source.rglob("*.py")
+        if path.name != "faults.py"
+        for name in re.findall(r"faults\.step\(\"([a-z.]+)\"\)", path.read_text())
+    }
+    assert named - set(ELSEWHERE) == set(STEPS)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_process_killed_at_a_named_step_loses_nothing_and_leaves_nothing_half_done(
+    lake: LakeUnderTest, step: str
+) -> None:
+    lake.kill_at(f"{step}:{lake.random.choice((1, 2, 3, 4))}=kill")
+
+
+def test_a_process_killed_while_it_expires_history_loses_nothing(nursery: Nursery) -> None:
+    lake = new_lake(nursery, SEED)
+    lake.kill_at_random()
+    for at in ("expire.commit:1", "expire.commit:2"):
+        lake.kill_at(f"{at}=kill", weights={"one": 3, "update": 3, "delete": 2, "both": 2, "dump": 1, "expire": 2})
+    lake.finish()
+    remove(lake)
+
+
+def test_forty_kills_at_random_times_lose_nothing() -> None:
+    print(run(40, SEED, named=0.0))
+
+
+def test_the_environment_variable_kills_a_program_of_its_own(tmp_path: Path) -> None:
+    script = "import indexlake as il, sys; il.connect(sys.argv[1]).create_table('t', [{'x': 1}]); print('not reached')"
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)],
+        env={**os.environ, "INDEXLAKE_FAULTS": "commit.applied:2=kill"}, capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL
+    with indexlake.connect(tmp_path) as lake:
+        assert len(lake.table("t")) == 0, "the table was committed, its rows were not"
+        assert lake.table("t").insert({"x": 2}).rows == 1

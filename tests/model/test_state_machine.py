@@ -1,0 +1,423 @@
+"""A lake against plain dictionaries: random statements, transactions, dumps, expiries and reopenings.
+
+After each step the whole table, single rows, counts, history and every retained snapshot are compared, through the
+handle that did the work and through a second one whose cache is stale.  `INDEXLAKE_HYPOTHESIS=<examples>` (or
+`<examples>x<steps>`) runs a longer campaign.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+import uuid
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from model_table import (
+    KINDS,
+    ModelTable,
+    ModelTransaction,
+    Predicate,
+    Row,
+    assignments,
+    contents,
+    predicates,
+)
+
+import indexlake as il
+from indexlake.commit import group, key_check
+from indexlake.pipeline.dump import commit_chunk, dump, plan_chunk, purge, run_task
+from indexlake.pipeline.job import Job
+from indexlake.schema import ROW_ID
+
+FAST_DISK = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+REFUSALS = {
+    "expired": il.SnapshotExpiredError,
+    "conflict": il.ConflictError,
+    "duplicate": il.DuplicateKeyError,
+}
+MINUTE = 60_000_000
+
+key_numbers = st.integers(0, 11)
+values = st.one_of(st.none(), st.integers(-100, 100))
+texts = st.sampled_from([None, "", "a", "b"])
+numbers = st.integers(-60, 60)
+
+
+class LakeMachine(RuleBasedStateMachine):
+    """One table of a lake, two handles to it, and the model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.mkdtemp(prefix="indexlake-model-", dir=FAST_DISK)
+        self.lakes: list[il.Lake] = []
+        self.few = key_check.FEW
+        self.step = 0
+
+    @initialize(
+        kind=st.sampled_from(sorted(KINDS)),
+        format=st.sampled_from(["ipc", "ipc", "parquet", "vortex"]),
+        direct=st.sampled_from([3, 4, 50]),
+        block=st.sampled_from([3, 5, 8]),
+        few=st.sampled_from([1, 2, 64]),
+    )
+    def create(self, kind: str, format: str, direct: int, block: int, few: int) -> None:
+        self.kind = KINDS[kind]
+        key_check.FEW = group.FEW = few
+        config = il.TableConfig(
+            direct_write_row_count=direct, block_row_count=block, dump_format=format, retention=timedelta(0)
+        )
+        self.connect()
+        self.lakes[0].create_table("t", self.kind.schema, self.kind.key or None, config=config)
+        self.table_id = self.table()._table_id
+        self.model = ModelTable(self.kind, self.lakes[0].snapshot_id)
+        self.row_ids: dict[int, int] = {}
+        self.open: list[tuple[il.Transaction, ModelTransaction]] = []
+        self.chunk: tuple[Any, ...] | None = None
+
+    def connect(self) -> None:
+        self.lakes = [il.connect(self.folder, automatic=False) for _ in range(2)]
+        self.lakes[0]._scan_threads = 1
+
+    def table(self, lake: int = 0) -> il.Table:
+        return self.lakes[lake].table("t")
+
+    def teardown(self) -> None:
+        key_check.FEW = group.FEW = self.few
+        for lake in self.lakes:
+            lake.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # ------------------------------------------------------------ statements
+
+    def write(self, apply: Any, model: Any) -> None:
+        """One statement of its own."""
+        expected = self.model.begin()
+        snapshot = self.lakes[0].snapshot_id
+        try:
+            count = model(expected)
+        except OverflowError:
+            with pytest.raises(il.ExpressionError):
+                apply(self.table())
+            assert self.lakes[0].snapshot_id == snapshot
+            return
+        if expected.expected():
+            with pytest.raises(il.DuplicateKeyError):
+                apply(self.table())
+            assert self.lakes[0].snapshot_id == snapshot, "a refused statement changes nothing"
+            return
+        deleted = len(self.model.now) if expected.truncated else expected.counts[2]
+        result = apply(self.table())
+        assert result.rows == (deleted if expected.truncated else count)
+        assert [result.inserted, result.updated, result.deleted] == [*expected.counts[:2], deleted]
+        assert result.snapshot_id <= snapshot + 1
+        expected.committed(result.snapshot_id)
+
+    def write_in(self, choice: int, apply: Any, model: Any) -> None:
+        """One statement of an open transaction."""
+        tx, expected = self.open[choice % len(self.open)]
+        table = tx.table("t")
+        if expected.base < self.model.horizon:
+            return
+        try:
+            count = model(expected)
+        except OverflowError:
+            with pytest.raises(il.ExpressionError):
+                apply(table)
+        else:
+            assert apply(table).rows == count
+        self.compare_view(tx, expected)
+
+    def compare_view(self, tx: il.Transaction, expected: ModelTransaction) -> None:
+        """A transaction sees its snapshot and its own writes."""
+        table = tx.table("t")
+        rows = table.scan(with_row_id=True).to_pylist()
+        ids = [row.pop(ROW_ID) for row in rows]
+        assert contents(rows) == contents(expected.view.values())
+        assert len(set(ids)) == len(ids)
+        assert len(table) == len(expected.view)
+        if self.kind.key:
+            keys = contents({"key": self.kind.key_of(row)} for row in expected.view.values())
+            by_key = {self.kind.key_of(row): row for row in expected.view.values()}
+            for n in random.Random(self.step).sample(range(12), 4):
+                key = self.kind.key_of(self.kind.row(n))
+                if keys[(key,)] < 2:
+                    assert table.get(key) == by_key.get(key)
+
+    def new_rows(self, keys: list[int], value: int | None, text: str | None) -> list[Row]:
+        return [self.kind.row(n, value, text) for n in keys]
+
+    @rule(n=key_numbers, v=values, s=texts)
+    def insert_one(self, n: int, v: int | None, s: str | None) -> None:
+        row = self.kind.row(n, v, s)
+        self.write(lambda t: t.insert(row), lambda m: m.insert([row]))
+
+    @rule(keys=st.lists(key_numbers, min_size=1, max_size=7, unique=True), v=values, s=texts)
+    def insert_many(self, keys: list[int], v: int | None, s: str | None) -> None:
+        rows = self.new_rows(keys, v, s)
+        self.write(lambda t: t.insert(rows), lambda m: m.insert(rows))
+
+    @rule(first=st.integers(0, 30), count=st.integers(3, 12), v=values)
+    def insert_arrow(self, first: int, count: int, v: int | None) -> None:
+        rows = self.new_rows(list(range(first, first + count)), v, "a")
+        data = pa_table(rows, self.kind.schema)
+        self.write(lambda t: t.insert(data), lambda m: m.insert(rows))
+
+    @rule(keys=st.lists(key_numbers, min_size=2, max_size=6), v=values)
+    def insert_perhaps_twice(self, keys: list[int], v: int | None) -> None:
+        rows = self.new_rows(keys, v, "b")
+        self.write(lambda t: t.insert(rows), lambda m: m.insert(rows))
+
+    def an_update(self, which: int, how: int, n: int, m: int, v: int) -> tuple[Any, Any]:
+        where = predicates(n, m, v)[which]
+        sets = [assignments(n, m, v)[how]]
+        given = {a.column: a.given for a in sets}
+        return (lambda t: t.update(given, where.text, where.params)), (lambda x: x.update(sets, where))
+
+    @rule(which=st.integers(0, 8), how=st.integers(0, 7), n=key_numbers, m=key_numbers, v=numbers)
+    def update(self, which: int, how: int, n: int, m: int, v: int) -> None:
+        self.write(*self.an_update(which, how, n, m, v))
+
+    @rule(which=st.integers(0, 8), n=key_numbers, m=key_numbers, v=numbers)
+    def delete(self, which: int, n: int, m: int, v: int) -> None:
+        where = predicates(n, m, v)[which]
+        self.write(lambda t: t.delete(where.text, where.params), lambda x: x.delete(where))
+
+    @rule(really=st.integers(0, 2))
+    def truncate(self, really: int) -> None:
+        if not really:
+            self.write(lambda t: t.truncate(), lambda x: x.truncate())
+
+    # ------------------------------------------------------------ transactions
+
+    @precondition(lambda self: len(self.open) < 3)
+    @rule(lake=st.integers(0, 1))
+    def begin(self, lake: int) -> None:
+        self.open.append((self.lakes[lake].transaction(), self.model.begin()))
+
+    @precondition(lambda self: self.open)
+    @rule(choice=st.integers(0, 2), keys=st.lists(key_numbers, min_size=1, max_size=6), v=values)
+    def insert_in_transaction(self, choice: int, keys: list[int], v: int | None) -> None:
+        rows = self.new_rows(keys, v, "b")
+        self.write_in(choice, lambda t: t.insert(rows), lambda x: x.insert(rows))
+
+    @precondition(lambda self: self.open)
+    @rule(choice=st.integers(0, 2), which=st.integers(0, 8), how=st.integers(0, 7), n=key_numbers, m=key_numbers, v=numbers)
+    def update_in_transaction(self, choice: int, which: int, how: int, n: int, m: int, v: int) -> None:
+        self.write_in(choice, *self.an_update(which, how, n, m, v))
+
+    @precondition(lambda self: self.open)
+    @rule(choice=st.integers(0, 2), which=st.integers(0, 8), n=key_numbers, m=key_numbers, v=numbers)
+    def delete_in_transaction(self, choice: int, which: int, n: int, m: int, v: int) -> None:
+        where = predicates(n, m, v)[which]
+        self.write_in(choice, lambda t: t.delete(where.text, where.params), lambda x: x.delete(where))
+
+    @precondition(lambda self: self.open)
+    @rule(choice=st.integers(0, 2), n=key_numbers, really=st.integers(0, 2))
+    def truncate_in_transaction(self, choice: int, n: int, really: int) -> None:
+        if not really:
+            self.write_in(choice, lambda t: t.truncate(), lambda x: x.truncate())
+
+    @precondition(lambda self: self.open)
+    @rule(choice=st.integers(0, 2), which=st.integers(0, 8), n=key_numbers, v=numbers)
+    def read_for_update(self, choice: int, which: int, n: int, v: int) -> None:
+        tx, expected = self.open[choice % len(self.open)]
+        if expected.base < self.model.horizon:
+            return
+        where = predicates(n, n, v)[which]
+        rows = tx.table("t").scan(where.text, params=where.params, for_update=True).to_pylist()
+        assert contents(rows) == contents(row for row in expected.view.values() if where.holds(row))
+        expected.lock(where)
+
+    @precondition(lambda self: self.open)
+    @rule(choice=st.integers(0, 2))
+    def commit(self, choice: int) -> None:
+        tx, expected = self.open.pop(choice % len(self.open))
+        refusals = expected.expected()
+        snapshot = self.lakes[0].snapshot_id
+        try:
+            result = tx.commit()
+        except tuple(REFUSALS.values()) as error:
+            assert type(error) in {REFUSALS[way] for way in refusals}, f"{error!r}; expected {refusals or 'success'}"
+            assert self.lakes[0].snapshot_id == snapshot
+            return
+        assert not refusals, f"committed in {result.snapshot_id}; expected {refusals}"
+        counts = [*expected.counts[:2], expected.counts[2] + (len(self.model.now) if expected.truncated else 0)]
+        if self.lakes[0].snapshot_id > snapshot:
+            assert [result.inserted, result.updated, result.deleted] == counts
+            assert result.rows == sum(counts)
+            assert result.snapshot_id == snapshot + 1
+        expected.committed(self.lakes[0].snapshot_id)
+
+    @precondition(lambda self: self.open)
+    @rule(choice=st.integers(0, 2))
+    def roll_back(self, choice: int) -> None:
+        tx, _ = self.open.pop(choice % len(self.open))
+        tx.rollback()
+
+    # ------------------------------------------------------------ jobs
+
+    @rule(lake=st.integers(0, 1), live=st.booleans(), history=st.booleans())
+    def dump(self, lake: int, live: bool, history: bool) -> None:
+        dump(self.lakes[lake], self.table_id, live=live or not history, history=history)
+        self.model.advance(self.lakes[0].snapshot_id)
+
+    @precondition(lambda self: self.chunk is None)
+    @rule(lake=st.integers(0, 1), history=st.booleans())
+    def begin_chunk(self, lake: int, history: bool) -> None:
+        """A dump that takes its time."""
+        handle = self.lakes[lake]
+        task, state = plan_chunk(handle, self.table_id, history=history)
+        if task is not None:
+            self.chunk = (handle, task, state, run_task(handle, task, state))
+
+    @precondition(lambda self: self.chunk is not None)
+    @rule(tidy=st.booleans())
+    def commit_chunk(self, tidy: bool) -> None:
+        assert self.chunk is not None
+        handle, task, state, block = self.chunk
+        self.chunk = None
+        with Job(handle, "dump", self.table_id, scope=uuid.uuid4().hex) as job:
+            commit_chunk(handle, job, task, state, block)
+        if tidy:
+            purge(handle, self.table_id)
+        self.model.advance(self.lakes[0].snapshot_id)
+
+    @rule(lake=st.integers(0, 1), back=st.integers(0, 12), pin=st.booleans())
+    def expire(self, lake: int, back: int, pin: bool) -> None:
+        handle = self.lakes[lake]
+        pins = []
+        if pin:
+            for tx, expected in self.open:
+                tx.started -= 31  # long enough to be pinned
+                if expected.base >= self.model.horizon:
+                    pins.append(expected.base)
+        for each in self.lakes:
+            each._maintenance._beat_once()
+        wanted = max(self.model.last - back, self.model.horizon, self.model.created_in)
+        with handle.catalog.read() as r:
+            rows = r.rows("select snapshot_id, committed_at from indexlake_snapshot")
+        moment = dict(rows)[wanted]
+        newest = max(s for s, at in rows if at <= moment)
+        handle._clock = lambda: moment + MINUTE
+        result = handle.pipeline().expire("t")["main.t"]
+        if pin or any(tx.started for tx, _ in self.open):
+            assert result.horizon <= max(newest, self.model.horizon)
+            assert all(result.horizon <= p for p in pins), "the horizon passed a pin"
+        else:
+            assert result.horizon == max(newest, self.model.horizon)
+        self.model.horizon = result.horizon
+        self.model.advance(self.lakes[0].snapshot_id)
+
+    @rule()
+    def reopen(self) -> None:
+        for tx, _ in self.open:
+            tx.rollback()
+        self.open, self.chunk = [], None
+        for lake in self.lakes:
+            lake.close()
+        self.connect()
+
+    # ------------------------------------------------------------ what must hold after each step
+
+    @rule(which=st.integers(0, 8), n=key_numbers, m=key_numbers, v=numbers, lake=st.integers(0, 1), back=st.integers(0, 9))
+    def scan_where(self, which: int, n: int, m: int, v: int, lake: int, back: int) -> None:
+        where = predicates(n, m, v)[which]
+        snapshot = max(self.model.last - back, self.model.horizon, self.model.created_in)
+        view = self.table(lake).at(snapshot)
+        wanted = [row for row in self.model.states[snapshot].values() if where.holds(row)]
+        assert contents(view.scan(where.text, params=where.params).to_pylist()) == contents(wanted)
+        assert view.scan(where.text, params=where.params).count() == len(wanted)
+
+    @rule(keys=st.lists(key_numbers, max_size=6, unique=True), back=st.integers(0, 9))
+    def get_many(self, keys: list[int], back: int) -> None:
+        if not self.kind.key:
+            return
+        snapshot = max(self.model.last - back, self.model.horizon, self.model.created_in)
+        wanted = [self.kind.key_of(self.kind.row(n)) for n in keys]
+        found = self.table(back % 2).at(snapshot).get_many(wanted).to_pylist()
+        state = self.model.states[snapshot].values()
+        assert contents(found) == contents(row for row in state if self.kind.key_of(row) in wanted)
+
+    @invariant()
+    def every_snapshot_reads_as_the_model_says(self) -> None:
+        if not self.lakes:
+            return
+        self.step += 1
+        model, last = self.model, self.lakes[0].snapshot_id
+        assert last == model.last
+        for n, lake in enumerate(self.lakes):
+            self.compare_newest(lake.table("t"))
+            if n == self.step % 2:
+                for snapshot in model.retained():
+                    self.compare_at(lake.table("t"), snapshot)
+        if max(model.horizon, model.created_in) == model.horizon > model.created_in:
+            with pytest.raises(il.SnapshotExpiredError):
+                self.table().at(model.horizon - 1)
+
+    def compare_newest(self, table: il.Table) -> None:
+        model = self.model
+        rows = table.scan(with_row_id=True).to_pylist()
+        ids = [row.pop(ROW_ID) for row in rows]
+        assert contents(rows) == contents(model.now.values())
+        assert len(set(ids)) == len(ids)
+        assert len(table) == len(model.now)
+        stats = table.stats()
+        assert stats.rows == len(model.now) == stats.hot_rows + stats.block_rows - stats.deleted_in_blocks
+        if self.kind.key:
+            by_key = dict(zip(map(self.kind.key_of, rows), ids, strict=True))
+            assert len(by_key) == len(rows)
+            for number, row in model.now.items():
+                assert self.row_ids.setdefault(number, by_key[self.kind.key_of(row)]) == by_key[self.kind.key_of(row)]
+        found = {s.snapshot_id: s.summary.get(str(self.table_id)) for s in table.history()}
+        first = max(model.horizon, model.created_in)
+        wanted = {s: list(counts) for s, counts in model.commits.items() if s >= first}
+        if first == model.created_in:
+            wanted[first] = None
+        assert found == wanted
+
+    def compare_at(self, table: il.Table, snapshot: int) -> None:
+        state = self.model.states[snapshot]
+        view = table.at(snapshot)
+        assert contents(view.scan().to_pylist()) == contents(state.values()), f"at snapshot {snapshot}"
+        assert len(view) == len(state)
+        if self.kind.key:
+            by_key = {self.kind.key_of(row): row for row in state.values()}
+            for n in random.Random(self.step * 1000 + snapshot).sample(range(14), 2):
+                key = self.kind.key_of(self.kind.row(n))
+                assert view.get(key) == by_key.get(key), f"at snapshot {snapshot}"
+
+
+def pa_table(rows: list[Row], schema: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.Table.from_pylist(rows, schema)
+
+
+def campaign() -> settings:
+    text = os.environ.get("INDEXLAKE_HYPOTHESIS", "")
+    examples, _, steps = text.partition("x")
+    return settings(
+        max_examples=int(examples or 30),
+        stateful_step_count=int(steps or 25),
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        derandomize=not text,
+        database=None,
+        phases=(Phase.explicit, Phase.generate, Phase.shrink) if text else (Phase.explicit, Phase.generate),
+        print_blob=False,
+    )
+
+
+@pytest.mark.timeout(0 if os.environ.get("INDEXLAKE_HYPOTHESIS") else 300)
+def test_the_lake_agrees_with_plain_dictionaries_after_every_step() -> None:
+    run_state_machine_as_test(LakeMachine, settings=campaign())
+
+
+_ = Predicate
