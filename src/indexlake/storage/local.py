@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-import shutil
 import stat
 import threading
 import uuid
@@ -54,6 +53,8 @@ class LocalBackend:
         return os.path.isfile(self._full(path))
 
     def remove_dir_all(self, path: str) -> None:
+        import shutil
+
         self._directories.clear()
         with suppress(FileNotFoundError):
             shutil.rmtree(self._full(path))

@@ -16,7 +16,6 @@ from indexlake.errors import NotFoundError, StorageError
 from indexlake.storage.failure import missing, translated
 from indexlake.storage.input_file import InputFile, Source
 from indexlake.storage.local import LocalBackend
-from indexlake.storage.objects import ObjectBackend, memory_operator, s3_operator
 from indexlake.storage.output_file import OutputFile, Sink
 from indexlake.storage.path import FileInfo, check_path
 
@@ -86,6 +85,8 @@ class Storage:
             path = unquote(url.path)
             return Storage(os.path.abspath(path), LocalBackend(path), {})
         if scheme == "s3" and url.netloc:
+            from indexlake.storage.objects import ObjectBackend, s3_operator
+
             prefix = check_path(url.path.strip("/")) if url.path.strip("/") else ""
             return Storage(root, ObjectBackend(s3_operator(url.netloc, prefix, options)), options)
         if scheme == "memory":
@@ -169,6 +170,8 @@ _memories: weakref.WeakValueDictionary[str, Storage] = weakref.WeakValueDictiona
 def _memory(name: str) -> Storage:
     """A new memory storage, or the one of this process that has this name."""
     if not name:
+        from indexlake.storage.objects import ObjectBackend, memory_operator
+
         name = uuid.uuid4().hex
         storage = Storage(f"memory://{name}", ObjectBackend(memory_operator()), {})
         _memories[name] = storage

@@ -86,8 +86,9 @@ def write_file(
     batches: Iterable[pa.RecordBatch],
     metadata: Mapping[str, str],
 ) -> WrittenFile:
-    """Write a block file from a stream of batches, in memory bounded by a few of them.
+    """Write a block file from a stream of batches.
 
+    Memory is bounded by a few batches; Vortex besides keeps the compressed columns until it writes the last.
     `metadata` is kept in the file by Parquet and IPC.  Vortex has no place for it and leaves it out.
     If anything fails, the iterator of batches included, no file appears.
     """
