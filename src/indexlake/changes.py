@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from indexlake import point_change
+from indexlake.assignments import Assignments
 from indexlake.blocks.new_block import NewBlock
 from indexlake.blocks.writer import file_batch, sorted_by_row_id, write_block
 from indexlake.commit.write_set import TableWrites, row_id_set
-from indexlake.errors import ConstraintError, ExpressionError, SchemaError
-from indexlake.expression import Expression
-from indexlake.rows import Values, encode_batch, fit, null_error, take_rows
+from indexlake.rows import Values, encode_batch, take_rows
 from indexlake.scan.execute import Piece, pieces
 from indexlake.scan.plan import plan_scan
-from indexlake.schema import ROW_ID, Field, TableSchema
+from indexlake.schema import ROW_ID, Field
 from indexlake.state import TableState
 
 if TYPE_CHECKING:
@@ -121,6 +121,8 @@ def truncate(tx: Transaction, state: TableState) -> None:
 
 def delete(tx: Transaction, table_id: int, predicate_of: Any) -> int:
     """Delete what satisfies the predicate; rows are closed where they lie."""
+    if (done := point_change.delete(tx, table_id, predicate_of)) is not None:
+        return done
     found = list(_matching(tx, table_id, predicate_of, ()))  # a read that fails half-way has changed nothing
     count = sum(close(tx.writes(state), state, piece) for state, piece in found)
     if count:
@@ -130,16 +132,18 @@ def delete(tx: Transaction, table_id: int, predicate_of: Any) -> int:
 
 def update(tx: Transaction, table_id: int, assignments: Mapping[str, Any], predicate_of: Any) -> int:
     """Replace what satisfies the predicate; rows keep their ids.  The write-set changes only when all is computed."""
+    if (done := point_change.update(tx, table_id, assignments, predicate_of)) is not None:
+        return done
     count = 0
     closes: list[Piece] = []
     state_used: TableState | None = None
     collected: list[tuple[int, Values, bool]] = []
     large = _LargeUpdate(tx)
     same_key = True
-    setter: _Assignments | None = None
+    setter: Assignments | None = None
     for state, piece in _matching(tx, table_id, predicate_of, None):
         if setter is None:
-            setter = _Assignments(assignments, state.current)
+            setter = Assignments(assignments, state.current)
             same_key = not setter.changes(state.current.key_fields)
             state_used = state
         new = setter.apply(piece.batch)
@@ -155,7 +159,7 @@ def update(tx: Transaction, table_id: int, assignments: Mapping[str, Any], predi
             collected += ((row_id, values, known) for row_id, values in rows)
     if setter is None:
         with tx.reading(table_id) as (_, state, _s):
-            _Assignments(assignments, state.current)  # wrong columns are errors also when no row matches
+            Assignments(assignments, state.current)  # wrong columns are errors also when no row matches
         return 0
     assert state_used is not None
     large.flush(state_used)
@@ -257,70 +261,3 @@ def _matching(
 
 def _state_of(tx: Transaction, table_id: int) -> TableState:
     return tx.write_set.tables[table_id].state
-
-
-class _Assignments:
-    """``SET`` of an update: plain values are values, ``il.expr`` is SQL over the old row."""
-
-    def __init__(self, assignments: Mapping[str, Any], schema: TableSchema) -> None:
-        from indexlake.expr import compile
-
-        if not isinstance(assignments, Mapping) or not assignments:
-            raise SchemaError("update needs a dict of column names and new values.")
-        self._schema = schema
-        self._values: dict[str, pa.Scalar] = {}
-        self._expressions: dict[str, Any] = {}
-        for name, value in assignments.items():
-            f = schema.field(name)
-            if f.name in self._values or f.name in self._expressions:
-                raise SchemaError(f"Column {f.name!r} is assigned twice.", column=f.name)
-            if isinstance(value, Expression):
-                self._expressions[f.name] = compile(value.text, schema.arrow_with_row_id, value.params)
-                continue
-            try:
-                encoded = f.codec.encode_one(value)
-            except ConstraintError as error:
-                raise ConstraintError(f"Column {f.name!r}: {error}", column=f.name) from None
-            if encoded is None and not f.nullable:
-                raise null_error(f.name, given=True)
-            self._values[f.name] = f.codec.decode([encoded])
-
-    def changes(self, fields: tuple[Field, ...]) -> bool:
-        return any(f.name in self._values or f.name in self._expressions for f in fields)
-
-    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        arrays = []
-        for f in self._schema.fields:
-            if f.name in self._values:
-                array = self._values[f.name].take(pa.array(np.zeros(batch.num_rows, np.int64)))
-            elif f.name in self._expressions:
-                array = _computed(self._expressions[f.name], batch, f)
-            else:
-                array = batch.column(f.name)
-            if array.null_count and not f.nullable:
-                raise null_error(f.name, given=True)
-            arrays.append(array)
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema.arrow)
-
-
-def _computed(expression: Bound, batch: pa.RecordBatch, f: Field) -> pa.Array:
-    array = expression.evaluate(batch)
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    if array.type == f.type:
-        return array
-    numeric = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
-    if any(kind(array.type) for kind in numeric) and any(kind(f.type) for kind in numeric):
-        # As SQL assigns: a number is rounded to the column's scale, and refused if it does not fit.
-        try:
-            if pa.types.is_floating(array.type) and pa.types.is_integer(f.type):
-                import pyarrow.compute as pc
-
-                array = pc.round(array, round_mode="half_to_even")
-            return array.cast(f.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise ExpressionError(
-                f"{expression.text!r} gives a value that column {f.name!r} of type {f.type} cannot hold: {error}",
-                text=expression.text,
-            ) from error
-    return fit(array, f)

@@ -103,11 +103,14 @@ class Lake:
             self.catalog.close()
             _open_lakes.discard(self)
 
-    def _check(self, *, writing: bool = False) -> None:
+    def _check_process(self) -> None:
         if self._pid != os.getpid():
             raise OwnershipError(
                 "This lake was opened by another process (before a fork). Call il.connect again in this one."
             )
+
+    def _check(self, *, writing: bool = False) -> None:
+        self._check_process()
         if self._closed:
             raise OwnershipError("This lake is closed. Call il.connect again.")
         if writing and self.read_only:
@@ -154,7 +157,10 @@ class Lake:
         self._check(writing=True)
         if layout != "heap":
             raise SchemaError(f"layout={layout!r} is not known; tables have layout='heap'.")
-        namespace, table_name = split_name(name)
+        try:
+            namespace, table_name = split_name(name)
+        except NotFoundError as error:
+            raise SchemaError(str(error)) from None
         data = None if isinstance(schema_or_data, pa.Schema) else list(arrow_batches(_as_rows(schema_or_data), None))
         schema = schema_or_data if data is None else _schema_of(data, schema_or_data)
         fields, key = _new_fields(schema, primary_key, defaults or {})
@@ -300,6 +306,8 @@ class Lake:
         if snapshot is not None:
             if not isinstance(snapshot, int) or isinstance(snapshot, bool):
                 raise SchemaError(f"A snapshot is a whole number, not {snapshot!r}.")
+            if snapshot > (last := self.snapshot_id):
+                raise NotFoundError(f"There is no snapshot {snapshot} yet; the newest is {last}.", name=str(snapshot))
             return snapshot
         assert time is not None
         if not isinstance(time, datetime) or time.tzinfo is None:
@@ -316,6 +324,11 @@ class Lake:
         if wanted < table.begin_snapshot:
             raise NotFoundError(
                 f"Table {table.full_name!r} was created in snapshot {table.begin_snapshot}, after {wanted}.",
+                name=table.full_name,
+            )
+        if table.end_snapshot is not None and wanted >= table.end_snapshot:
+            raise NotFoundError(
+                f"Table {table.full_name!r} was dropped in snapshot {table.end_snapshot}; read an earlier one.",
                 name=table.full_name,
             )
         if wanted < table.horizon:

@@ -97,7 +97,8 @@ def arrow_batches(rows: Any, schema: TableSchema | None) -> Iterator[pa.RecordBa
 
 def _from_items(items: Iterator[Any], schema: TableSchema | None) -> Iterator[pa.RecordBatch]:
     encoder = RowEncoder(schema) if schema is not None else None
-    while chunk := list(islice(items, _DICTS_PER_BATCH)):
+    size = _DICTS_PER_BATCH if encoder is not None else None  # types are inferred from all rows together
+    while chunk := list(islice(items, size)):
         if isinstance(chunk[0], pa.RecordBatch | pa.Table):
             for item in chunk:
                 yield from arrow_batches(item, schema)
@@ -108,8 +109,21 @@ def _from_items(items: Iterator[Any], schema: TableSchema | None) -> Iterator[pa
         if encoder is not None and schema is not None:
             yield decode_batch([encoder.encode(row) for row in chunk], schema)
         else:
-            table = pa.Table.from_pylist(chunk)
-            yield from table.to_batches()
+            yield from _inferred(chunk).to_batches()
+
+
+def _inferred(rows: list[Mapping[str, Any]]) -> pa.Table:
+    """Dicts as a table with every column that any of them names."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = []
+    for name in names:
+        try:
+            columns.append(pa.array([row.get(name) for row in rows]))
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise SchemaError(
+                f"The values of column {name!r} have no type in common: {error}. Give a pyarrow schema.", column=name
+            ) from error
+    return pa.table(columns, names)
 
 
 def conform(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:

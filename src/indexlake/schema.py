@@ -136,6 +136,11 @@ class TableSchema:
         return tuple(f.codec for f in self.key_fields)
 
     @cached_property
+    def plain_names(self) -> frozenset[str]:
+        """The columns whose values Python holds exactly as Arrow does."""
+        return frozenset(f.name for f in self.fields if _is_plain(f.type))
+
+    @cached_property
     def place_of(self) -> dict[str, int]:
         return {f.name.lower(): i for i, f in enumerate(self.fields)}
 
@@ -161,6 +166,12 @@ class TableSchema:
 
     def project(self, columns: Iterable[str]) -> tuple[Field, ...]:
         return tuple(self.field(name) for name in columns)
+
+
+def _is_plain(type: pa.DataType) -> bool:
+    t = pa.types
+    kinds = (t.is_boolean, t.is_integer, t.is_float64, t.is_string, t.is_large_string, t.is_binary, t.is_large_binary)
+    return any(kind(type) for kind in kinds)
 
 
 def unknown_column(name: object, names: Sequence[str]) -> SchemaError:

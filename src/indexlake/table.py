@@ -214,11 +214,16 @@ class Table:
         for n, values in enumerate(wanted):
             parts.append("(" + " and ".join(f"{_quoted(f.name)} = $k{n}_{i}" for i, f in enumerate(fields)) + ")")
             params |= {f"k{n}_{i}": v for i, v in enumerate(values)}
-        tables = [
-            self.scan(part, params={k: v for k, v in params.items() if k.startswith(f"k{n}_")}).to_arrow()
-            for n, part in enumerate(parts)
-        ]
-        return pa.concat_tables(tables)
+        tables: dict[int, pa.Table] = {}
+        snapshot: int | None = None
+        for n, part in enumerate(parts):
+            scan = self.scan(part, params={k: v for k, v in params.items() if k.startswith(f"k{n}_")}, with_row_id=True)
+            scan._snapshot = snapshot  # all keys are read at one snapshot
+            found = scan.to_arrow()
+            snapshot = scan._snapshot
+            if found.num_rows:
+                tables[found.column(ROW_ID)[0].as_py()] = found.drop_columns(ROW_ID)
+        return pa.concat_tables(tables.values()) if tables else schema.arrow.empty_table()
 
     def _key_fields(self, schema: TableSchema) -> tuple[Any, ...]:
         if not schema.primary_key:
@@ -332,8 +337,10 @@ class Table:
             gone = log.count_at(snapshot) if log is not None else 0
             deleted += gone
             by_format[b.format] = by_format.get(b.format, 0) + b.record_count - gone
+        everything = self.scan()
+        everything._snapshot = snapshot
         return TableStats(
-            self._name, snapshot, len(self), live, dead, len(blocks), sum(b.record_count for b in blocks), deleted,
+            self._name, snapshot, everything.count(), live, dead, len(blocks), sum(b.record_count for b in blocks), deleted,
             len(history), sum(b.size for b in [*blocks, *history]), by_format,
         )  # fmt: skip
 

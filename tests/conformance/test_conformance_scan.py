@@ -202,9 +202,9 @@ def test_explain_names_blocks_hot_rows_and_how_rows_are_found(make: Any, combina
     by_row_id = t.scan("_indexlake_row_id = 1").explain()
     assert by_row_id.found_by == "row id"
     assert by_row_id.blocks_read <= 1
-    pruned = t.scan("total > 10.2").explain()
+    pruned = t.scan("total > 9.2").explain()
     assert (pruned.found_by, pruned.blocks_read) == ("statistics", 1)
-    assert "where total > 10.2" in repr(pruned)
+    assert "where total > 9.2" in repr(pruned)
 
 
 def test_hot_rows_beyond_the_memory_budget_are_spilled(make_local: Any, monkeypatch: Any) -> None:

@@ -42,7 +42,9 @@ def test_every_interleaving_agrees_with_the_oracle() -> None:
             fewer = shrink(seed, ops, violation)
             again, _, shrunk = play(seed, 0, fewer)
             log = "\n".join((shrunk if again else world).log)
-            pytest.fail(f"seed {seed}, {len(fewer)} operations of {len(ops)}: {violation}\n{log}", pytrace=False)
+            pytest.fail(
+                f"seed {seed}, {len(fewer)} operations of {len(ops)}: {violation}\n{log}", pytrace=False
+            )
         seed += 1
     print(f"{seed - FIRST} seeds: {dict(sorted(counts.items()))}")
     assert seed - FIRST > 3
@@ -74,9 +76,12 @@ def _no_floor(name: str) -> Callable[..., Any]:
     return change
 
 
-def _set_horizon_without_purge_number(original: Any, tx: Any, table_id: int, horizon: int, snapshot: int) -> None:
+def _set_horizon_without_purge_number(
+    original: Any, tx: Any, table_id: int, horizon: int, snapshot: int
+) -> None:
     tx.execute(
-        "update indexlake_table set horizon = ?, changed_in = ? where table_id = ?", (horizon, snapshot, table_id)
+        "update indexlake_table set horizon = ?, changed_in = ? where table_id = ?",
+        (horizon, snapshot, table_id),
     )
 
 
@@ -101,7 +106,9 @@ def _task_of_any_version(original: Any, *args: Any) -> Any:
     return replace(task, versions_up_to=None) if task.kind == "block" else task
 
 
-def _begin_at_commit(original: Any, tx: Any, table_id: int, index: Any, block: Any, s: int, **kwargs: Any) -> Any:
+def _begin_at_commit(
+    original: Any, tx: Any, table_id: int, index: Any, block: Any, s: int, **kwargs: Any
+) -> Any:
     if kwargs.get("role") != "history":
         kwargs["begin"] = s
     return original(tx, table_id, index, block, s, **kwargs)
@@ -149,10 +156,14 @@ MUTANTS: dict[str, Patch] = {
     # the commit
     "touched": _around(commits, "conflicting_since", lambda *_: None),
     "truncate_touches": _around(
-        commits, "add_touched", lambda original, tx, t, s, rows: None if rows is None else original(tx, t, s, rows)
+        commits,
+        "add_touched",
+        lambda original, tx, t, s, rows: None if rows is None else original(tx, t, s, rows),
     ),
     "locked_recorded": _around(commits, "add_locked", lambda *_: None),
-    "tx_horizon": _around(layout, "read_head", lambda original, *a: (h := original(*a)) and replace(h, horizon=0)),
+    "tx_horizon": _around(
+        layout, "read_head", lambda original, *a: (h := original(*a)) and replace(h, horizon=0)
+    ),
     "group_order": _validated_before_all,
     "look": _around(layout, "has_new_live_blocks", lambda *_: False),
     "final_state": _around(key_check, "_check_hot", _nothing_closed),
@@ -160,7 +171,8 @@ MUTANTS: dict[str, Patch] = {
         section, "check_keys", lambda original, tx, head, *a: original(tx, replace(head, hot_floor=BELOW), *a)
     ),
     "close_above_floor": _around(
-        section.Section, "_close",
+        section.Section,
+        "_close",
         lambda original, self, writes, head, s: original(self, writes, replace(head, hot_floor=BELOW), s),
     ),  # fmt: skip
     "truncate_above_floor": _around(
@@ -177,13 +189,17 @@ MUTANTS: dict[str, Patch] = {
     "pins": _around(activity, "oldest_pin", lambda *_: None),
     "fold_at": _around(layout, "fold_deletes", lambda original, tx, t, h, s: original(tx, t, h + 1, s)),
     "touched_at": _around(commits, "drop_touched_up_to", lambda original, tx, t, h: original(tx, t, h + 1)),
-    "expire_end": _around(layout, "drop_ended_blocks", lambda original, tx, t, h, now: original(tx, t, h + 1, now)),
+    "expire_end": _around(
+        layout, "drop_ended_blocks", lambda original, tx, t, h, now: original(tx, t, h + 1, now)
+    ),
 }
 QUICK = ("hot_floor", "changed_in", "purge_number", "touched", "look", "zero_carry")
 
 
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("rule", [r if r in QUICK else pytest.param(r, marks=pytest.mark.long) for r in MUTANTS])
+@pytest.mark.parametrize(
+    "rule", [r if r in QUICK else pytest.param(r, marks=pytest.mark.long) for r in MUTANTS]
+)
 def test_a_rule_switched_off_is_caught(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[rule](monkeypatch)
     for seed in range(MOST_SEEDS_OF_A_MUTANT if rule in QUICK else 400):

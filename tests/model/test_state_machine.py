@@ -18,7 +18,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from model_table import (
     KINDS,
     ModelTable,
@@ -208,7 +215,14 @@ class LakeMachine(RuleBasedStateMachine):
         self.write_in(choice, lambda t: t.insert(rows), lambda x: x.insert(rows))
 
     @precondition(lambda self: self.open)
-    @rule(choice=st.integers(0, 2), which=st.integers(0, 8), how=st.integers(0, 7), n=key_numbers, m=key_numbers, v=numbers)
+    @rule(
+        choice=st.integers(0, 2),
+        which=st.integers(0, 8),
+        how=st.integers(0, 7),
+        n=key_numbers,
+        m=key_numbers,
+        v=numbers,
+    )
     def update_in_transaction(self, choice: int, which: int, how: int, n: int, m: int, v: int) -> None:
         self.write_in(choice, *self.an_update(which, how, n, m, v))
 
@@ -244,11 +258,16 @@ class LakeMachine(RuleBasedStateMachine):
         try:
             result = tx.commit()
         except tuple(REFUSALS.values()) as error:
-            assert type(error) in {REFUSALS[way] for way in refusals}, f"{error!r}; expected {refusals or 'success'}"
+            assert type(error) in {REFUSALS[way] for way in refusals}, (
+                f"{error!r}; expected {refusals or 'success'}"
+            )
             assert self.lakes[0].snapshot_id == snapshot
             return
         assert not refusals, f"committed in {result.snapshot_id}; expected {refusals}"
-        counts = [*expected.counts[:2], expected.counts[2] + (len(self.model.now) if expected.truncated else 0)]
+        counts = [
+            *expected.counts[:2],
+            expected.counts[2] + (len(self.model.now) if expected.truncated else 0),
+        ]
         if self.lakes[0].snapshot_id > snapshot:
             assert [result.inserted, result.updated, result.deleted] == counts
             assert result.rows == sum(counts)
@@ -326,7 +345,14 @@ class LakeMachine(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ what must hold after each step
 
-    @rule(which=st.integers(0, 8), n=key_numbers, m=key_numbers, v=numbers, lake=st.integers(0, 1), back=st.integers(0, 9))
+    @rule(
+        which=st.integers(0, 8),
+        n=key_numbers,
+        m=key_numbers,
+        v=numbers,
+        lake=st.integers(0, 1),
+        back=st.integers(0, 9),
+    )
     def scan_where(self, which: int, n: int, m: int, v: int, lake: int, back: int) -> None:
         where = predicates(n, m, v)[which]
         snapshot = max(self.model.last - back, self.model.horizon, self.model.created_in)
@@ -374,7 +400,10 @@ class LakeMachine(RuleBasedStateMachine):
             by_key = dict(zip(map(self.kind.key_of, rows), ids, strict=True))
             assert len(by_key) == len(rows)
             for number, row in model.now.items():
-                assert self.row_ids.setdefault(number, by_key[self.kind.key_of(row)]) == by_key[self.kind.key_of(row)]
+                assert (
+                    self.row_ids.setdefault(number, by_key[self.kind.key_of(row)])
+                    == by_key[self.kind.key_of(row)]
+                )
         found = {s.snapshot_id: s.summary.get(str(self.table_id)) for s in table.history()}
         first = max(model.horizon, model.created_in)
         wanted = {s: list(counts) for s, counts in model.commits.items() if s >= first}

@@ -21,6 +21,7 @@ from indexlake.blocks.new_block import NewBlock, NewFile, NewSegment
 from indexlake.keys.encoding import KeyColumn
 from indexlake.keys.writer import write_segment
 from indexlake.schema import ROW_ID, TableSchema
+from indexlake.types.selection import take
 
 if TYPE_CHECKING:
     from indexlake.storage import Storage
@@ -97,6 +98,6 @@ def sorted_by_row_id(table: pa.Table) -> pa.Table:
     ids = table.column(ROW_ID).to_numpy()
     if len(ids) < 2 or bool((ids[1:] > ids[:-1]).all()):
         return table
-    return table.take(pa.array(np.argsort(ids, kind="stable")))
+    return take(table, pa.array(np.argsort(ids, kind="stable")))
 
 

@@ -149,7 +149,7 @@ def check_keys(tx: Transaction, head: Head, writes: TableWrites, found: KeyLook 
         _check_hot(tx, head, writes, columns, _decode_key(state, wanted))
 
 
-def _check_hot(tx: Transaction, head: Head, writes: TableWrites, columns: Sequence[str], key: Sequence[Any]) -> None:
+def _check_hot(tx: Transaction, head: Head, writes: TableWrites, columns: tuple[str, ...], key: Sequence[Any]) -> None:
     state = writes.state
     condition, values = inline.key_condition(columns, state.current.key_codecs, key)
     for row in inline.rows_by_key(tx, state.table.table_id, (), condition, values):

@@ -4,7 +4,21 @@ One evaluator decides (Arrow, SQL's three-valued logic, DuckDB's semantics).  Th
 the necessary conditions for statistics and keys, and the pushdowns into file formats agree with it.
 """
 
-from indexlake.expr.bound import Bound, compile
+from typing import TYPE_CHECKING, Any
+
 from indexlake.expr.test import ALWAYS, NEVER, All, Any_, ColumnTest, Test
 
+if TYPE_CHECKING:
+    from indexlake.expr.bound import Bound, compile
+
 __all__ = ["ALWAYS", "NEVER", "All", "Any_", "Bound", "ColumnTest", "Test", "compile"]
+
+
+def __getattr__(name: str) -> Any:
+    """Tests are plain values; the compiler is loaded with the first expression."""
+    if name not in ("Bound", "compile"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from indexlake.expr import bound
+
+    globals().update(Bound=bound.Bound, compile=bound.compile)
+    return globals()[name]

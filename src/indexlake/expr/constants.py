@@ -22,6 +22,7 @@ from indexlake.expr.sqltype import (
     BOOL,
     DATE,
     DOUBLE,
+    INT32,
     INTEGERS,
     INTERVAL,
     NULL,
@@ -92,7 +93,9 @@ _PLAIN = frozenset({int, str, float, bool, bytes, type(None), list, dt.date, dt.
 
 def integer_type(value: int) -> SqlType:
     """The type of an integer parameter: unlike a literal it can be UBIGINT, and it adapts to nothing."""
-    return UINT64 if 2**63 <= value < 2**64 else literal_type(value)
+    if 2**63 <= value < 2**64:
+        return UINT64
+    return INT32 if value == -(2**31) else literal_type(value)
 
 
 def typed(value: Any) -> tuple[SqlType, Any]:

@@ -191,8 +191,8 @@ def int_literal(value: int) -> SqlType:
 
 
 def literal_type(value: int) -> SqlType:
-    """The type an integer literal has when nothing else asks for another."""
-    if -(2**31) <= value < 2**31:
+    """The type an integer literal has when nothing else asks for another (2147483648 is BIGINT, so is its negative)."""
+    if -(2**31) < value < 2**31:
         return INT32
     if -(2**63) <= value < 2**63:
         return INT64

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from indexlake.blocks.delete_vector import positions_from_bytes
 from indexlake.scan.plan import BlockTask, ScanPlan
 from indexlake.schema import END, ROW_ID, VERSION, Field, TableSchema
+from indexlake.types import selection
 
 if TYPE_CHECKING:
     from indexlake.blocks.open_files import OpenFiles
@@ -80,13 +81,13 @@ def read_task(
         batch = found
         keep = _visible(batch, task, hidden)
         if keep is not None:
-            batch = batch.filter(keep)
+            batch = selection.keep(batch, keep)
         if not batch.num_rows:
             continue
         rows = _dressed(batch, fields, task, row_id=row_id)
         if predicate is not None and pushed is None:
             dressed = _dressed(batch, _fields_of(predicate, fields, task), task, row_id=True)
-            rows = rows.filter(predicate.mask(dressed))
+            rows = selection.keep(rows, predicate.mask(dressed))
             if not rows.num_rows:
                 continue
         yield rows
@@ -149,7 +150,7 @@ def hot_pieces(plan: ScanPlan, fields: Sequence[Field], *, row_id: bool) -> Iter
         begins = batch.column(VERSION)
         if plan.predicate is not None:
             mask = plan.predicate.mask(shown)
-            shown, begins = shown.filter(mask), begins.filter(mask)
+            shown, begins = selection.keep(shown, mask), begins.filter(mask)
         if not shown.num_rows:
             continue
         own = begins.null_count == len(begins)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from indexlake.errors import ConstraintError
 from indexlake.schema import ROW_ID, VERSION, Field, TableSchema
+from indexlake.types.selection import keep
 
 BATCH_ROWS = 20_000
 MEMORY_BYTES = 64 << 20
@@ -63,7 +64,9 @@ class HotRows:
             self._add([c[half:] for c in columns], row_ids[half:], begins[half:])
             return
         arrays += [pa.array(row_ids, pa.int64()), pa.array(begins, pa.int64())]
-        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        self._keep(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
+
+    def _keep(self, batch: pa.RecordBatch) -> None:
         self.count += batch.num_rows
         self._bytes += batch.nbytes
         if self._writer is None and self._bytes > MEMORY_BYTES:
@@ -93,10 +96,13 @@ class HotRows:
         kept = HotRows(self.fields)
         for batch in self.batches():
             mask = ~np.isin(batch.column(ROW_ID).to_numpy(), hidden)
-            rest = batch.filter(pa.array(mask))
-            kept.count += rest.num_rows
+            rest = keep(batch, pa.array(mask))
             if rest.num_rows:
-                kept._batches.append(rest)
+                kept._keep(rest)
         return kept
+
+    def __del__(self) -> None:
+        if self._spill is not None:
+            self._spill.close()
 
 

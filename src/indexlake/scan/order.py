@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from indexlake.errors import SchemaError
 from indexlake.schema import ROW_ID, TableSchema, unknown_column
 from indexlake.types import codec_for
+from indexlake.types.selection import take
 
 OrderBy = Sequence[tuple[str, str]]
 _ENOUGH = 100_000
@@ -81,4 +82,4 @@ def ordered(batches: Iterable[pa.RecordBatch], schema: pa.Schema, order: OrderBy
 def _best(batches: list[pa.RecordBatch], schema: pa.Schema, order: OrderBy, most: int | None) -> pa.Table:
     table = pa.Table.from_batches(batches, schema)
     indices = sort_indices(table, order)
-    return table.take(indices if most is None else indices.slice(0, most))
+    return take(table, indices if most is None else indices.slice(0, most))

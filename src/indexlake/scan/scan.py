@@ -174,6 +174,7 @@ class Scan:
                     if self._for_update:
                         locked += batch.column(ROW_ID).to_pylist()
                     yield batch.select(shown.names) if batch.schema.names != shown.names else batch
+                    lake._check_process()  # a forked child has none of the threads that read ahead
             finally:
                 lake._readers.discard(self)
                 if locked:
@@ -217,6 +218,8 @@ class Scan:
 
     def count(self) -> int:
         """How many rows the scan gives; blocks that are wholly visible are counted by their records."""
+        if self._for_update:
+            return sum(batch.num_rows for batch in self.to_batches())  # rows are locked as they are given
         plan, _, _, _, _ = self._plan()
         lake = self._table._lake
         total = 0

@@ -65,13 +65,13 @@ def test_every_type_comes_back_exactly(shared: Storage, format: str) -> None:
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_row_equals_what_arrow_gives(shared: Storage, format: str) -> None:
     for name, array in arrays_of_every_type():
-        if any(word in name for word in ("timestamp", "duration", "date32")):
-            continue  # Python cannot hold their extremes
-        table = pa.table(
-            [array, array], schema=pa.schema([pa.field("f1", array.type), pa.field("f2", array.type)])
-        )
+        table = pa.table([array, array], schema=pa.schema([(name, array.type) for name in ("f1", "f2")]))
         reader = block(shared, format, table, f"{format}-rows/{name}")
-        for position, expected in enumerate(table.to_pylist()):
+        for position in range(len(array)):
+            try:
+                expected = table.slice(position, 1).to_pylist()[0]
+            except (ValueError, OverflowError, pa.ArrowException):
+                continue  # a time that Python has no value for
             row = reader.row(position, ["f1", "f2"])
             assert repr(row) == repr(expected), name
             assert [type(value) for value in row.values()] == [type(value) for value in expected.values()], (

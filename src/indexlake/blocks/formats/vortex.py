@@ -30,6 +30,7 @@ from indexlake.blocks.formats.batches import (
 from indexlake.errors import CorruptionError, IndexLakeError
 from indexlake.storage import InputFile, OutputFile
 from indexlake.storage.failure import failure, first_line
+from indexlake.types import codec_for
 from indexlake.types.vortex import vortex_type
 
 if TYPE_CHECKING:
@@ -198,16 +199,28 @@ class _PointScan:
         self._reader = reader
         self._columns = columns
         self._logical = pa.schema([reader.schema.field(name) for name in columns])
-        self._plain = all(_is_plain(field.type) for field in self._logical)
+        self._scalars = all(_has_scalars(field.type) for field in self._logical)
+        # Times are integers in the file, as they are in the catalog.
+        self._times = [
+            (field.name, codec_for(field.type).decode_one)
+            for field in self._logical
+            if pa.types.is_temporal(
+                field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+            )
+        ]
         self._scan = reader._file.to_repeated_scan(list(columns))
 
     def row(self, position: int) -> dict[str, Any]:
-        if not self._plain:
+        if not self._scalars:
             return self.batch(position).to_pylist()[0]  # type: ignore[no-any-return]
         try:
-            return self._scan.scalar_at(position).as_py()  # type: ignore[no-any-return]
+            row: dict[str, Any] = self._scan.scalar_at(position).as_py()
         except BaseException as error:
             raise self._reader._explained(error) from None
+        for name, decode in self._times:
+            if (value := row[name]) is not None:
+                row[name] = decode(value)
+        return row
 
     def batch(self, position: int) -> pa.RecordBatch:
         try:
@@ -269,18 +282,12 @@ def _returned_type(type: Any) -> Any:
     return mapped_leaves(vortex_type(type), without_view)
 
 
-def _is_plain(type: Any) -> bool:
-    """Whether Vortex gives the same Python value as Arrow for this type."""
-    t = pa.types
-    return bool(
-        t.is_boolean(type)
-        or t.is_integer(type)
-        or t.is_float32(type)
-        or t.is_float64(type)
-        or t.is_string(type)
-        or t.is_large_string(type)
-        or t.is_string_view(type)
-        or t.is_binary(type)
-        or t.is_large_binary(type)
-        or t.is_binary_view(type)
+def _has_scalars(type: Any) -> bool:
+    """Whether a single value of this type read by Vortex is the Python value Arrow gives, or its integer."""
+    return not pa.types.is_nested(type) or (
+        not pa.types.is_map(type)
+        and all(
+            not pa.types.is_temporal(inner) and not pa.types.is_dictionary(inner) and _has_scalars(inner)
+            for inner in (type.field(index).type for index in range(type.num_fields))
+        )
     )

@@ -1,0 +1,81 @@
+"""Selecting rows of any supported type.
+
+pyarrow has no `take` and no `filter` for string and binary views, also inside nested types: such columns make a
+round trip through the plain type.  Batches without them take the direct way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from indexlake.types.vortex import from_vortex as convert
+
+
+def take(data: Any, indices: Any) -> Any:
+    """The rows at `indices` of an array, a record batch or a table."""
+    return _select(data, lambda plain: plain.take(indices))
+
+
+def keep(data: Any, mask: Any) -> Any:
+    """The rows of an array, a record batch or a table for which `mask` is true."""
+    return _select(data, lambda plain: plain.filter(mask))
+
+
+def _select(data: Any, select: Callable[[Any], Any]) -> Any:
+    if isinstance(data, (pa.RecordBatch, pa.Table)):
+        schema = data.schema
+        if not any(_has_views(f.type) for f in schema):
+            return select(data)
+        names = [str(n) for n in range(len(schema))]
+        rows = select(type(data).from_arrays([_converted(c, _plain(c.type)) for c in data.columns], names))
+        columns = [_converted(c, f.type) for c, f in zip(rows.columns, schema, strict=True)]
+        return type(data).from_arrays(columns, schema=schema)
+    if not _has_views(data.type):
+        return select(data)
+    return _converted(select(_converted(data, _plain(data.type))), data.type)
+
+
+def _converted(array: Any, wanted: Any) -> Any:
+    if array.type.equals(wanted, check_metadata=True):
+        return array
+    if isinstance(array, pa.ChunkedArray):
+        return pa.chunked_array([convert(chunk, wanted) for chunk in array.chunks], wanted)
+    return convert(array, wanted)
+
+
+def _has_views(type: Any) -> bool:
+    t = pa.types
+    if t.is_dictionary(type):
+        return False  # rows of a dictionary array are its indices
+    if t.is_nested(type):
+        return bool(_plain(type) != type)
+    return bool(t.is_string_view(type) or t.is_binary_view(type))
+
+
+@lru_cache(1024)
+def _plain(type: Any) -> Any:
+    """The same type with plain strings and binaries in the place of views."""
+    t = pa.types
+
+    def field(inner: Any) -> Any:
+        return inner.with_type(_plain(inner.type))
+
+    if t.is_string_view(type):
+        return pa.string()
+    if t.is_binary_view(type):
+        return pa.binary()
+    if t.is_struct(type):
+        return pa.struct([field(type.field(n)) for n in range(type.num_fields)])
+    if t.is_map(type):
+        return pa.map_(field(type.key_field), field(type.item_field), type.keys_sorted)
+    if t.is_fixed_size_list(type):
+        return pa.list_(field(type.value_field), type.list_size)
+    if t.is_large_list(type):
+        return pa.large_list(field(type.value_field))
+    if t.is_list(type):
+        return pa.list_(field(type.value_field))
+    return type
