@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import commits, points, scans
+from benchmarks import commits, points, postgres, scans
 from benchmarks.outcome import Outcome, report
 
 Benchmark = Callable[[Path, int], Iterator[Outcome]]
@@ -18,6 +18,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "import": commits.import_time,
     "insert": commits.one_row_insert,
     "threads": commits.many_threads,
+    "postgres": postgres.many_processes,
     "get-hot": points.hot_get,
     "get-vortex": points.warm_get,
     "get-parquet": points.parquet_get,

@@ -50,21 +50,25 @@ def shown(value: float, unit: str) -> str:
     return f"{value:,.0f} {unit}" if value >= 100 else f"{value:,.3g} {unit}"
 
 
-def in_turn(contenders: Mapping[str, Callable[[int], object]], calls: int, warm_up: int = 20) -> dict[str, list[float]]:
-    """Microseconds of each call; call ``n`` of every contender comes before call ``n + 1`` of any."""
+def in_turn(
+    contenders: Mapping[str, Callable[[int], object]], calls: int, warm_up: int = 20, together: int = 1
+) -> dict[str, list[float]]:
+    """Microseconds of each call.  Contenders take turns after ``together`` calls: 1 where the disk decides, more where
+    the processor does, so that none runs in the caches of another."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     names = list(contenders)
     for n in range(warm_up):
         for name in names:
             contenders[name](n)
     gc.collect()
-    for n in range(warm_up, warm_up + calls):
+    for first in range(warm_up, warm_up + calls, together):
         names.append(names.pop(0))  # nobody is always the one after a given other
         for name in names:
             call = contenders[name]
-            start = time.perf_counter_ns()
-            call(n)
-            times[name].append((time.perf_counter_ns() - start) / 1000)
+            for n in range(first, min(first + together, warm_up + calls)):
+                start = time.perf_counter_ns()
+                call(n)
+                times[name].append((time.perf_counter_ns() - start) / 1000)
     return times
 
 

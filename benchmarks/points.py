@@ -51,7 +51,7 @@ def warm_get(folder: Path, rows: int) -> Iterator[Outcome]:
         return scan.scalar_at(keys[n]).as_py()  # type: ignore[no-any-return]
 
     assert list(bare(0).values()) == list((table.get(keys[0]) or {}).values()) == list(row(keys[0]).values())
-    times = in_turn({"ours": lambda n: table.get(keys[n]), "bare": bare}, 4000, warm_up=200)
+    times = in_turn({"ours": lambda n: table.get(keys[n]), "bare": bare}, 4000, warm_up=200, together=200)
     lake.close()
     ours, floor = (statistics.median(times[name]) for name in ("ours", "bare"))
     detail = f"ours {spread(times['ours'])}; bare {spread(times['bare'])}"
@@ -75,7 +75,7 @@ def parquet_get(folder: Path, rows: int) -> Iterator[Outcome]:
         return found.slice(offset, 1).to_pylist()[0]  # type: ignore[no-any-return]
 
     assert list(bare(0).values()) == list((table.get(keys[0]) or {}).values())
-    times = in_turn({"ours": lambda n: table.get(keys[n]), "bare": bare}, 200, warm_up=20)
+    times = in_turn({"ours": lambda n: table.get(keys[n]), "bare": bare}, 240, warm_up=20, together=10)
     lake.close()
     ours, floor = (statistics.median(times[name]) for name in ("ours", "bare"))
     detail = f"ours {spread(times['ours'])}; bare {spread(times['bare'])}"

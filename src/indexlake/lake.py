@@ -43,6 +43,7 @@ from indexlake.pipeline.job import JobInfo, job_info
 from indexlake.pipeline.pipeline import Pipeline
 from indexlake.row_ids import RowIdAllocator
 from indexlake.rows import RowEncoder, arrow_batches
+from indexlake.scan.execute import stop_reading
 from indexlake.schema import Field, check_columns, check_primary_key, encode_default
 from indexlake.state import Stale, StateCache, TableState, refresh
 from indexlake.storage import Storage
@@ -53,6 +54,7 @@ from indexlake.types import codec_for
 T = TypeVar("T")
 
 RETRIES = 10
+EXIT_SECONDS = 4.0
 _open_lakes: weakref.WeakSet[Lake] = weakref.WeakSet()
 
 
@@ -446,6 +448,7 @@ def _new_fields(
 
 @atexit.register
 def _close_all() -> None:
+    stop_reading(EXIT_SECONDS)
     for lake in list(_open_lakes):
         with suppress(IndexLakeError):
             lake.close(wait=False)

@@ -16,7 +16,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING
 
-from indexlake.catalog import activity, inline
+from indexlake.catalog import activity, inline, layout
 from indexlake.commit.section import now
 from indexlake.pipeline.dump import dump
 from indexlake.pipeline.expire import expire
@@ -137,14 +137,16 @@ class Maintenance:
     def _beat_once(self) -> None:
         with self._lock:
             jobs = list(self._jobs)
-        oldest = self._oldest_reader()
-        if not jobs and self.writer_id is None and oldest is None and self._pin_id is None:
+        held = self._held_snapshots()
+        if not jobs and self.writer_id is None and not held and self._pin_id is None:
             return
         with self._lake.catalog.transaction() as tx:
             for job in jobs:
                 job.beat(tx)
             if self.writer_id is not None:
                 activity.beat_writer(tx, self.writer_id, now() + ALIVE)
+            horizon = layout.lowest_horizon(tx) if held else 0
+            oldest = min((s for s in held if s >= horizon), default=None)  # below it is too late
             if oldest is not None:
                 self._pin_id = self._pin_id or f"{_me()}:{uuid.uuid4().hex[:8]}"
                 activity.set_pin(tx, self._pin_id, oldest, _me(), now() + ALIVE)
@@ -153,15 +155,14 @@ class Maintenance:
                 self._pin_id = None
             tx.commit()
 
-    def _oldest_reader(self) -> int | None:
-        """The lowest snapshot of readers that have been open for a while."""
+    def _held_snapshots(self) -> list[int]:
+        """The snapshots of readers that have been open for a while."""
         before = time.monotonic() - PIN_AFTER
-        held = [
+        return [
             snapshot
             for reader in list(self._lake._readers)
             if reader.started < before and (snapshot := reader.snapshot_id) is not None
         ]
-        return min(held, default=None)
 
     # ------------------------------------------------------------ the automatic dump
 

@@ -122,3 +122,24 @@ def test_two_dumps_of_one_table_do_not_run_at_once(lake: il.Lake, make: Any) -> 
     finally:
         faults.install(None)
     assert content(t) == EVERYTHING
+
+
+def test_a_dump_ends_although_rows_keep_coming(make: Any) -> None:
+    t = make(SCHEMA, "id")
+    t.insert(rows(range(5)))
+    written = 0
+
+    def keep_writing(step: str) -> None:
+        nonlocal written
+        if step == "dump.written" and written < 20:
+            written += 1
+            t.update({"total": float(written)}, "id = 1")
+
+    previous = faults.install(keep_writing)
+    try:
+        done = dump(t)
+    finally:
+        faults.install(previous)
+    assert done.rows == 5
+    assert written <= 2, "one chunk of rows and one of their history"
+    assert t.get(1)["total"] == written

@@ -29,5 +29,22 @@ def values(text: str, batch: pa.RecordBatch, params: dict[str, Any]) -> list[Any
         raise Refused(str(error)) from error
 
 
+class Typed:
+    """DuckDB's types of expressions over the columns of a batch."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.cursor = _connection.cursor()
+        self.cursor.execute("PRAGMA disable_optimizer")
+        self.cursor.register("given", pa.Table.from_batches([batch]))
+        self.cursor.execute("CREATE OR REPLACE TEMP TABLE typed AS SELECT * FROM given")
+
+    def type(self, text: str) -> str | None:
+        """The name of the type; None if DuckDB refuses the expression."""
+        try:
+            return str(self.cursor.execute(f"SELECT typeof({text}) FROM typed").fetchall()[0][0])
+        except duckdb.Error:
+            return None
+
+
 def truths(text: str, batch: pa.RecordBatch, params: dict[str, Any]) -> list[bool | None]:
     return values(f"({text})::boolean", batch, params)

@@ -50,6 +50,7 @@ CASES: list[tuple[str, Any, str]] = [
     ("name like 'a' escape 'xy'", None, "the escape of `like` is one character or empty, not 'xy'"),
     ("frobnicate(id)", None, "there is no function frobnicate() (in `frobnicate(id)`)"),
     ("lowr(name) = 'a'", None, "there is no function lowr(); did you mean lower()?"),
+    ("ltrim(name) = 'a'", None, "an expression does not support `LTRIM(name)`"),
     ("lower(id) = 'a'", None, "lower(BIGINT) is not defined; lower takes text"),
     ("day + '1 day' > day", None, "`+` is not defined for column \"day\" (DATE) and '1 day' (VARCHAR); add a cast"),
     ("day > INTERVAL 1 DAY", None, "an expression does not support INTERVAL literals; bind a timedelta as a parameter"),

@@ -186,6 +186,12 @@ CASES: list[tuple[str, list[Any]]] = [
     ("upper(s)", ["ABC", "A%C", N, "A\nB_"]),
     ("lower(view)", ["abc", "a%c", N, "a\nb_"]),
     ("length(s)", [3, 3, N, 4]),
+    ("contains(s, 'b')", [T, F, N, T]),
+    ("starts_with(view, 'a')", [T, F, N, T]),
+    ("replace(s, 'b', 'é')", ["aéc", "A%C", N, "a\né_"]),
+    ("reverse(s)", ["cba", "C%A", N, "_b\na"]),
+    ("substring(s, 2)", ["bc", "%C", N, "\nb_"]),
+    ("substring(s, 2, 1)", ["b", "%", N, "\n"]),
     # casts
     ("cast(2.5 as integer)", [3, 3, 3, 3]),
     ("cast(2.5e0 as integer)", [2, 2, 2, 2]),

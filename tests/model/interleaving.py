@@ -70,10 +70,13 @@ class Violation(AssertionError):
 
 
 class World:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, postgres: str | None = None) -> None:
         rng = random.Random(seed)
         self.folder = tempfile.mkdtemp(prefix="indexlake-interleaving-", dir=FAST_DISK)
-        self.lakes = [il.connect(self.folder, automatic=False) for _ in range(HANDLES)]
+        where: dict[str, Any] = {"catalog": self.folder}
+        if postgres is not None:
+            where = {"catalog": postgres, "storage": self.folder, "catalog_schema": f"s{uuid.uuid4().hex}"}
+        self.lakes = [il.connect(**where, automatic=False) for _ in range(HANDLES)]
         for lake in self.lakes:
             lake._scan_threads = 1
         self.kind = rng.choice((INTEGER, INTEGER, INTEGER, COMPOSITE, KEYLESS))
@@ -269,7 +272,8 @@ def _plain(found: state.TableState) -> dict[str, Any]:
 def _statement(w: World, table: Table, expected: ModelTransaction, rng: random.Random) -> str:
     """One random statement of a transaction."""
     n, m, v = rng.randrange(KEYS), rng.randrange(KEYS), rng.randint(-60, 60)
-    where = rng.choice(predicates(n, m, v)[:3] * 2 + predicates(n, m, v))
+    known = predicates(n, m, v, w.kind)
+    where = rng.choice(known[:3] * 2 + known)
     kind = rng.choice(
         ("insert", "insert", "insert", "update", "update", "rekey", "delete", "reinsert", "lock")
     )
@@ -290,7 +294,7 @@ def _statement(w: World, table: Table, expected: ModelTransaction, rng: random.R
         table.scan(where.text, params=where.params, for_update=True).to_arrow()
         return f"for_update {where}"
     if kind in ("delete", "reinsert"):
-        where = predicates(n, m, v)[rng.choice((0, 0, 0, 1, 2))]
+        where = known[rng.choice((0, 0, 1, 2, 9, 10))]
         gone = [row for row in expected.view.values() if where.holds(row)]
         expected.delete(where)
         table.delete(where.text, where.params)
@@ -415,7 +419,7 @@ def statement(w: World, lake: il.Lake, rng: random.Random) -> Steps:
 
     n, v = rng.randrange(KEYS), rng.randint(-60, 60)
     both = Both()
-    where = rng.choice(predicates(n, rng.randrange(KEYS), v))
+    where = rng.choice(predicates(n, rng.randrange(KEYS), v, w.kind))
     change = rng.choice(assignments(n, rng.randrange(KEYS), v)[:3])
     what = rng.choice(
         ("insert", "insert", "update", "delete", "truncate" if rng.random() < 0.2 else "insert")
@@ -577,7 +581,7 @@ ACTIVITIES: dict[str, tuple[Activity, float]] = {
         (expire, 2.5),
         (reader, 2.0),
         (long_transaction, 0.7),
-    )  # fmt: skip
+    )
 }
 
 
@@ -599,9 +603,11 @@ def schedule(w: World, seed: int, steps: int) -> Iterable[Op]:
             yield "crash" if rng.random() < 0.03 else "step", actor, checker, None, None, None
 
 
-def play(seed: int, steps: int, ops: list[Op] | None = None) -> tuple[str | None, list[Op], World]:
+def play(
+    seed: int, steps: int, ops: list[Op] | None = None, postgres: str | None = None
+) -> tuple[str | None, list[Op], World]:
     """Run a seed, or given operations of it, and drain.  The first is the violation, if any."""
-    w = World(seed)
+    w = World(seed, postgres)
     ran: list[Op] = []
     try:
         for op in schedule(w, seed, steps) if ops is None else ops:

@@ -72,9 +72,15 @@ class Assignment:
         return f"{self.column} = {self.shown}"
 
 
-def predicates(n: int, m: int, v: int) -> list[Predicate]:
-    """Some conditions on key numbers n and m and a value v."""
+def predicates(n: int, m: int, v: int, kind: Kind) -> list[Predicate]:
+    """Some conditions on key numbers n and m and a value v; the last two name one whole key."""
     low, high = min(n, m), max(n, m)
+    key = {c: kind.row(n)[c] for c in kind.key or ("id",)}
+    whole = " and ".join(f"{c} = ${c}" for c in key)
+
+    def is_it(row: Row) -> bool:
+        return all(row[c] == value for c, value in key.items())
+
     return [
         Predicate("id = $n", lambda r: r["id"] == n, {"n": n}),
         Predicate("id in (?, ?)".replace("?, ?", f"{n}, {m}"), lambda r: r["id"] in (n, m)),
@@ -85,6 +91,8 @@ def predicates(n: int, m: int, v: int) -> list[Predicate]:
         Predicate("v is null", lambda r: r["v"] is None),
         Predicate("s = 'b' and id >= $n", lambda r: r["s"] == "b" and r["id"] >= n, {"n": n}),
         Predicate("s is not null and id <> $n", lambda r: r["s"] is not None and r["id"] != n, {"n": n}),
+        Predicate(whole, is_it, key),
+        Predicate(f"{whole} and v < {v}", lambda r: is_it(r) and r["v"] is not None and r["v"] < v, key),
     ]
 
 

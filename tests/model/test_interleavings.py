@@ -32,25 +32,37 @@ MOST_SEEDS_OF_A_MUTANT = 60
 
 @pytest.mark.timeout(0)
 def test_every_interleaving_agrees_with_the_oracle() -> None:
-    seeds = int(os.environ.get("INDEXLAKE_SEEDS", "0"))
+    seeds, counts = run_seeds(SECONDS)
+    assert seeds > 3
+    if seeds > 15:
+        for seen in ("committed", "conflict", "duplicate", "look 1", "dump committed", "history committed"):
+            assert counts[seen], f"no run led to {seen!r}: the test is weaker than it looks"
+
+
+@pytest.mark.timeout(0)
+def test_every_interleaving_agrees_with_the_oracle_on_postgresql(postgres_dsn: str) -> None:
+    seeds, _ = run_seeds(SECONDS / 3, postgres_dsn)
+    assert seeds
+
+
+def run_seeds(seconds: float, postgres: str | None = None) -> tuple[int, Counter[str]]:
+    """How many seeds were run, and what happened in them."""
+    wanted = int(os.environ.get("INDEXLAKE_SEEDS", "0"))
     counts: Counter[str] = Counter()
     began, seed = time.monotonic(), FIRST
-    while seed < FIRST + seeds if seeds else time.monotonic() - began < SECONDS:
-        violation, ops, world = play(seed, STEPS)
+    while seed < FIRST + wanted if wanted else time.monotonic() - began < seconds:
+        violation, ops, world = play(seed, STEPS, postgres=postgres)
         counts += world.counts
         if violation:
-            fewer = shrink(seed, ops, violation)
-            again, _, shrunk = play(seed, 0, fewer)
+            fewer = ops if postgres else shrink(seed, ops, violation)
+            again, _, shrunk = play(seed, 0, fewer, postgres)
             log = "\n".join((shrunk if again else world).log)
             pytest.fail(
                 f"seed {seed}, {len(fewer)} operations of {len(ops)}: {violation}\n{log}", pytrace=False
             )
         seed += 1
     print(f"{seed - FIRST} seeds: {dict(sorted(counts.items()))}")
-    assert seed - FIRST > 3
-    if seed - FIRST > 15:
-        for seen in ("committed", "conflict", "duplicate", "look 1", "dump committed", "history committed"):
-            assert counts[seen], f"no run led to {seen!r}: the test is weaker than it looks"
+    return seed - FIRST, counts
 
 
 # ---------------------------------------------------------------- mutants: one rule switched off
@@ -174,7 +186,7 @@ MUTANTS: dict[str, Patch] = {
         section.Section,
         "_close",
         lambda original, self, writes, head, s: original(self, writes, replace(head, hot_floor=BELOW), s),
-    ),  # fmt: skip
+    ),
     "truncate_above_floor": _around(
         inline, "close_all", lambda original, tx, table_id, floor, s: original(tx, table_id, BELOW, s)
     ),

@@ -252,9 +252,12 @@ def test_of_two_combined_write_sets_on_one_row_the_first_wins(lake: il.Lake) -> 
     made = tickets(lake, *members)
     before = lake.snapshot_id
     lake._committer._commit_group(made, made[0])
-    assert made[0].result is not None and made[0].result.snapshot_id == before + 1
-    assert isinstance(made[1].error, il.ConflictError) and made[1].result is None
-    assert made[2].result is not None and made[2].result.snapshot_id == before + 2, "it fails alone"
+    assert made[0].result is not None
+    assert made[0].result.snapshot_id == before + 1
+    assert isinstance(made[1].error, il.ConflictError)
+    assert made[1].result is None
+    assert made[2].result is not None, "the other fails alone"
+    assert made[2].result.snapshot_id == before + 2
     assert rows(lake) == {1: 10, 2: 30}
     assert rows(lake, before + 1) == {1: 10, 2: 2}
 
@@ -270,7 +273,8 @@ def test_of_two_combined_inserts_of_one_key_the_first_wins(lake: il.Lake) -> Non
         lake._committer._commit_group(made, made[0])
         assert made[0].result is not None
         if made[1].error is None:  # the first one's block must be looked at
-            assert kind == "block" and made[1].look
+            assert kind == "block"
+            assert made[1].look
             with pytest.raises(il.DuplicateKeyError):
                 members[1].commit()
         else:
@@ -286,7 +290,8 @@ def test_combined_write_sets_see_a_truncate_among_them(lake: il.Lake) -> None:
     members[2].table("t").insert({"id": 1, "v": 9})
     made = tickets(lake, *members)
     lake._committer._commit_group(made, made[0])
-    assert made[0].result is not None and made[0].result.deleted == 2
+    assert made[0].result is not None
+    assert made[0].result.deleted == 2
     assert isinstance(made[1].error, il.ConflictError)
     assert made[2].result is not None
     assert rows(lake) == {1: 9}
@@ -313,7 +318,8 @@ def test_threads_that_commit_together_each_get_their_own_outcome(lake: il.Lake) 
         thread.start()
     for thread in threads:
         thread.join()
-    assert outcomes.count("inserted") == 10 and len(outcomes) == 80
+    assert outcomes.count("inserted") == 10
+    assert len(outcomes) == 80
     assert rows(lake)[0] == 80
     assert lake._committer.groups <= lake._committer.commits
 
@@ -373,8 +379,39 @@ def test_a_commit_whose_answer_is_lost_happens_exactly_once_on_sqlite(lake: il.L
         result = table.insert({"id": 2, "v": 2})
     finally:
         faults.install(previous)
-    assert result.inserted == 1 and result.snapshot_id == lake.snapshot_id
+    assert result.inserted == 1
+    assert result.snapshot_id == lake.snapshot_id
     assert rows(lake) == {1: 1, 2: 2}
+
+
+@pytest.mark.parametrize("step", ["sql.commit.before", "sql.commit.after"])
+def test_every_member_of_a_group_whose_answer_is_lost_is_settled(lake: il.Lake, step: str) -> None:
+    lake.table("t").insert({"id": 1, "v": 1})
+    members = [lake.transaction() for _ in range(3)]
+    members[0].table("t").insert({"id": 2, "v": 2})
+    members[1].table("t").insert({"id": 1, "v": 9})
+    members[2].table("t").update({"v": 3}, "id = 1")
+    made = tickets(lake, *members)
+
+    def lose(name: str) -> None:
+        if name == step:
+            faults.install(previous)
+            raise OSError("the answer got lost")
+
+    previous = faults.install(lose)
+    try:
+        lake._committer._commit_group(made, made[0])
+    finally:
+        faults.install(previous)
+    assert isinstance(made[1].error, il.DuplicateKeyError)
+    if step == "sql.commit.after":  # it happened
+        assert made[0].result is not None
+        assert made[2].result is not None
+        assert rows(lake) == {1: 3, 2: 2}
+    else:
+        assert made[0].result is None
+        assert made[2].result is None
+        assert rows(lake) == {1: 1}
 
 
 def test_a_token_that_is_sent_again_is_done_once_even_after_its_snapshot_expired(lake: il.Lake) -> None:
@@ -399,7 +436,9 @@ def test_a_key_that_a_dump_moves_between_look_and_commit_is_found(
     (ticket,) = tickets(other, tx)  # looked: no block holds the key
     dump(lake, table_id(lake))  # now a block does, and no hot row
     other._committer._commit_group([ticket], ticket)
-    assert ticket.look and ticket.result is None and ticket.error is None
+    assert ticket.look
+    assert ticket.result is None
+    assert ticket.error is None
     with pytest.raises(il.DuplicateKeyError, match="exists already"):
         tx.commit()
     assert rows(other) == {1: 1}
@@ -445,7 +484,7 @@ def test_a_hot_copy_of_a_dumped_row_is_no_holder_of_its_key(lake: il.Lake) -> No
     assert rows(lake) == {1: 2}
     with lake.catalog.read() as r:
         copies = inline.rows_by_id(r, table_id(lake), 1, ())
-    assert len(copies) == 1 and copies[0][2] is None, "the unpurged copy was left alone"
+    assert [end for _, _, end in copies] == [None], "the unpurged copy was left alone"
 
 
 def test_a_row_given_a_key_and_then_changed_again_keeps_its_key_unique(lake: il.Lake) -> None:
@@ -635,6 +674,27 @@ def test_a_transaction_below_the_horizon_is_refused_and_a_blind_truncate_is_not(
     assert truncate.commit().deleted == 2
 
 
+def test_an_expired_transaction_that_stays_open_does_not_hold_history_back(lake: il.Lake) -> None:
+    table = lake.table("t")
+    table.insert({"id": 1, "v": 1})
+    forgotten = lake.transaction()
+    table.update({"v": 2}, "id = 1")
+    first = expire_all(lake)
+    assert forgotten.snapshot_id is not None
+    assert forgotten.snapshot_id < first
+    forgotten.started -= 31  # it would be pinned now, too late
+    pinned = lake.transaction()
+    pinned.started -= 31
+    lake._maintenance._beat_once()
+    table.update({"v": 3}, "id = 1")
+    assert expire_all(lake) == pinned.snapshot_id, "a transaction that is not expired is pinned"
+    pinned.rollback()
+    lake._maintenance._beat_once()
+    assert expire_all(lake) > first + 1
+    with pytest.raises(il.SnapshotExpiredError):
+        forgotten.table("t").get(1)
+
+
 @pytest.mark.parametrize("large", [False, True])
 def test_a_statement_that_fails_half_way_leaves_its_transaction_as_it_was(
     connect: Callable[[], il.Lake], large: bool
@@ -661,3 +721,41 @@ def test_a_statement_that_fails_half_way_leaves_its_transaction_as_it_was(
             6: 6,
         }
     assert rows(lake) == {1: 1, 2: 2, 3: 3, 4: 4, 5: 120, 6: 6}
+
+
+def test_a_transaction_over_two_tables_commits_both_or_none(lake: il.Lake) -> None:
+    lake.create_table("u", SCHEMA, "id")
+    lake.table("t").insert({"id": 1, "v": 1})
+    lake.table("u").insert({"id": 1, "v": 1})
+    tx = lake.transaction()
+    tx.table("t").update({"v": 2}, "id = 1")
+    tx.table("u").update({"v": 2}, "id = 1")
+    lake.table("u").update({"v": 3}, "id = 1")
+    with pytest.raises(il.ConflictError):
+        tx.commit()
+    assert rows(lake) == {1: 1}
+    tx = lake.transaction()
+    tx.table("t").insert({"id": 2, "v": 2})
+    tx.table("u").insert({"id": 1, "v": 2})
+    with pytest.raises(il.DuplicateKeyError):
+        tx.commit()
+    assert rows(lake) == {1: 1}
+    with lake.transaction() as tx:
+        tx.table("t").insert({"id": 2, "v": 2})
+        tx.table("u").truncate()
+    assert rows(lake) == {1: 1, 2: 2}
+    assert len(lake.table("u")) == 0
+
+
+def test_one_table_may_keep_its_history_longer_than_another(lake: il.Lake) -> None:
+    keeper = lake.create_table("u", SCHEMA, "id")
+    lake.table("t").insert({"id": 1, "v": 1})
+    keeper.insert({"id": 1, "v": 1})
+    before = lake.snapshot_id
+    lake.table("t").update({"v": 2}, "id = 1")
+    keeper.update({"v": 2}, "id = 1")
+    assert expire_all(lake) > before
+    with pytest.raises(il.SnapshotExpiredError):
+        lake.table("t").at(before)
+    assert keeper.at(before).get(1) == {"id": 1, "v": 1}
+    assert [s.snapshot_id for s in keeper.history()][-2:] == [before, before + 2]

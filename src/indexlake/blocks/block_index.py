@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from indexlake import kernels as pc
 from indexlake.blocks.block import BlockRecord
 from indexlake.blocks.statistics import (
     BYTES_BOUNDS,

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from indexlake import kernels as pc
 from indexlake.errors import CorruptionError
 from indexlake.types import Codec, SqlValue, codec_for
 

@@ -265,3 +265,9 @@ def set_horizon(tx: Transaction, table_id: int, horizon: int, snapshot: int) -> 
         where table_id = ?""",
         (horizon, snapshot, table_id),
     )
+
+
+def lowest_horizon(tx: Transaction) -> int:
+    """Below it no table of the lake can be read."""
+    rows = tx.rows("select min(horizon) from indexlake_table where end_snapshot is null")
+    return int(rows[0][0] or 0)

@@ -19,6 +19,8 @@ from indexlake.expr.parse import Parsed, placeholder_key
 from indexlake.expr.sqltype import (
     BLOB,
     BOOL,
+    DOUBLE,
+    FLOATS,
     NULL,
     STRING_LITERAL,
     VARCHAR,
@@ -149,10 +151,8 @@ class Binder:
             return self.compare(_COMPARISONS[key], self.bind(syntax.this), self.bind(syntax.expression))
         if key in _ARITHMETIC:
             return self.arithmetic(_ARITHMETIC[key], self.bind(syntax.this), self.bind(syntax.expression))
-        method: Callable[[Any], tree.Node] | None = getattr(self, f"_{key}", None)
-        if method is not None:
-            return method(syntax)
-        return self.function(syntax)
+        method = _SYNTAX.get(key)
+        return self.function(syntax) if method is None else method(self, syntax)
 
     def _paren(self, syntax: Any) -> tree.Node:
         return self.bind(syntax.this)
@@ -387,8 +387,8 @@ class Binder:
     def sql_type(self, syntax: Any) -> SqlType:
         name = syntax.this.name.lower() if hasattr(syntax.this, "name") else str(syntax.this).lower()
         if name == "decimal":
-            shape = [int(part.name) for part in syntax.expressions] or [18, 3]
-            width, scale = (*shape, 0)[:2]
+            digits = [part.name for part in syntax.expressions] or ["18", "3"]
+            width, scale = ((*map(int, digits), 0)[:2]) if all(map(str.isdigit, digits)) else (0, 0)
             if not (1 <= width <= 38 and 0 <= scale <= width):
                 self.fail(f"DECIMAL({width},{scale}) is not a type; the width is 1 to 38, the scale at most the width")
             return SqlType("decimal", width, scale)
@@ -417,7 +417,12 @@ class Binder:
         types = overloads.arithmetic(op, left.type, right.type)
         if types is None:
             self.fail(f"`{op}` is not defined for {_described(left)} and {_described(right)}; add a cast")
-        return tree.Arithmetic(op, self.coerce(left, types[0]), self.coerce(right, types[1]), types[2])
+        divisor = self.coerce(right, types[1])
+        if op == "%" and types[2] == DOUBLE and not {left.type.kind, right.type.kind} & FLOATS:
+            # Decimals too wide for DECIMAL: computed as DOUBLE, but a zero divisor still gives null.
+            zero = tree.Compare("=", divisor, self.coerce(Leaf(0.0, None, DOUBLE), DOUBLE))
+            divisor = tree.Case(((zero, self.coerce(Leaf(None, None, NULL), DOUBLE)),), divisor, DOUBLE)
+        return tree.Arithmetic(op, self.coerce(left, types[0]), divisor, types[2])
 
     def function(self, syntax: Any) -> tree.Node:
         name = functions.name_of(syntax)
@@ -442,7 +447,37 @@ class Binder:
         shown = what.get(syntax.key) or f"`{syntax.sql(dialect='duckdb')}`"
         self.fail(f"an expression does not support {shown}")
 
-    _interval = _subquery = _unsupported
+
+_SYNTAX: dict[str, Callable[[Binder, Any], tree.Node]] = {
+    "paren": Binder._paren,
+    "column": Binder._column,
+    "literal": Binder._literal,
+    "rawstring": Binder._rawstring,
+    "null": Binder._null,
+    "boolean": Binder._boolean,
+    "placeholder": Binder._placeholder,
+    "and": Binder._and,
+    "or": Binder._or,
+    "not": Binder._not,
+    "neg": Binder._neg,
+    "is": Binder._is,
+    "nullsafeeq": Binder._nullsafeeq,
+    "nullsafeneq": Binder._nullsafeneq,
+    "between": Binder._between,
+    "in": Binder._in,
+    "like": Binder._like,
+    "ilike": Binder._ilike,
+    "escape": Binder._escape,
+    "dpipe": Binder._dpipe,
+    "case": Binder._case,
+    "if": Binder._if,
+    "coalesce": Binder._coalesce,
+    "nullif": Binder._nullif,
+    "cast": Binder._cast,
+    "trycast": Binder._trycast,
+    "interval": Binder._unsupported,
+    "subquery": Binder._unsupported,
+}
 
 
 def _flat(syntax: Any) -> list[Any]:

@@ -35,6 +35,7 @@ class Template:
 
     __slots__ = (
         "columns",
+        "constants",
         "literals",
         "origin",
         "parsed",
@@ -56,6 +57,7 @@ class Template:
         self.type = to_arrow(root.type)
         self.columns = frozenset(node.name for node in tree.walk(root) if isinstance(node, tree.Column))
         self.predicate = root if root.type == BOOL else tree.Cast(root, BOOL)
+        self.constants = tree.constant_nodes(self.predicate)
         self.literals = tuple(
             _converted(slot, slot.value, parsed.text) if slot.parameter is None else None for slot in slots
         )
@@ -140,6 +142,9 @@ class Bound:
             found = None if turned is None else narrow(turned[0], turned[1], self.values[turned[2].slot])
             self._narrowed[key] = found
             return found
+
+    def is_constant(self, node: tree.Node) -> bool:
+        return id(node) in self._template.constants
 
     def truth_of(self, node: tree.Node) -> bool | None:
         """The value of a predicate without columns."""
@@ -316,9 +321,10 @@ def _list_constant(slot: Slot, items: list[Any], text: str) -> tuple[Any, ...]:
 
 # -- compile -----------------------------------------------------------------------------------------------
 
-_templates: dict[tuple[str, int, Any], Template] = {}
+# By the identity of the schema, which is kept alive so that its id stays its own; then by equality.
+_whole: dict[tuple[str, int], tuple[pa.Schema, Bound]] = {}
+_templates: dict[tuple[str, int, Any], tuple[pa.Schema, Template]] = {}
 _equal: dict[tuple[str, pa.Schema, Any], Template] = {}
-_whole: dict[tuple[str, int], Bound] = {}
 _lock = threading.Lock()
 
 
@@ -329,19 +335,18 @@ def compile(text: str, schema: pa.Schema, params: Parameters = None) -> Bound:
     """
     if not params and isinstance(text, str):
         whole = _whole.get((text, id(schema)))
-        if whole is not None and whole._template.schema is schema:
-            return whole
+        if whole is not None and whole[0] is schema:
+            return whole[1]
     parsed = parse(text)
     given = _given(parsed, params)
     key = (text, id(schema), tuple([constants.signature(value) for value in given]))
-    template = _templates.get(key)
-    if template is None or template.schema is not schema:
-        template = _template(parsed, schema, given, key)
+    known = _templates.get(key)
+    template = known[1] if known is not None and known[0] is schema else _template(parsed, schema, given, key)
     bound = Bound(template, _values(template, given), tuple(given))
     if not given:
         with _lock:
             _bounded(_whole)
-            _whole[(text, id(schema))] = bound
+            _whole[(text, id(schema))] = schema, bound
     return bound
 
 
@@ -391,9 +396,8 @@ def _template(parsed: Parsed, schema: pa.Schema, given: list[Any], key: tuple[st
     with _lock:
         _bounded(_equal)
         _equal[(parsed.text, schema, key[2])] = found
-        if found.schema is schema:
-            _bounded(_templates)
-            _templates[key] = found
+        _bounded(_templates)
+        _templates[key] = schema, found
     return found
 
 

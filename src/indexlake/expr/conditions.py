@@ -41,6 +41,7 @@ class Source(Protocol):
     values: tuple[Any, ...]
 
     def narrowed(self, node: tree.Compare) -> Narrowed | None: ...
+    def is_constant(self, node: tree.Node) -> bool: ...
     def truth_of(self, node: tree.Node) -> bool | None: ...
     def column_type(self, name: str) -> pa.DataType: ...
 
@@ -54,7 +55,7 @@ def false(node: tree.Node, source: Source) -> Condition:
 
 
 def _condition(node: tree.Node, wanted: bool, source: Source) -> Condition:
-    if not isinstance(node, (tree.Column, tree.Not, tree.And, tree.Or)) and tree.is_constant(node):
+    if source.is_constant(node):
         try:
             return CERTAIN if source.truth_of(node) is wanted else IMPOSSIBLE
         except IndexLakeError:

@@ -224,6 +224,10 @@ _CHECKED = {"+": "add_checked", "-": "subtract_checked", "*": "multiply_checked"
 def _modulo(run: Evaluation, node: tree.Arithmetic, left: Value, right: Value) -> Value:
     """The remainder with the sign of the dividend; null for a zero divisor of integers."""
     type = to_arrow(node.of)
+    if isinstance(right, pa.Scalar) and right.is_valid and right.as_py() not in (0, -1) and isinstance(left, pa.Array):
+        with np.errstate(all="ignore"):
+            rest = np.fmod(pc.fill_null(left, 0).to_numpy(), right.as_py(), dtype=type.to_pandas_dtype())
+        return pa.array(rest, type, mask=pc.is_null(left).to_numpy(zero_copy_only=False))
     dividend, divisor = run.full(left, type), run.full(right, type)
     mask = np.asarray(pc.or_(pc.is_null(dividend), pc.is_null(divisor)).to_numpy(zero_copy_only=False))
     numbers = pc.fill_null(dividend, 0).to_numpy()
@@ -243,9 +247,12 @@ def _decimal_arithmetic(run: Evaluation, node: tree.Arithmetic, left: Value, rig
         return _integral_decimal(run, node, left, right, target)
     if node.op == "*" and left.type.precision + right.type.precision >= 76:
         return _by_duckdb(run, node, left, right)
-    wide = [side.cast(pa.decimal256(side.type.precision, side.type.scale)) for side in (left, right)]
+    sides = [left, right]
+    digits = [side.type.precision for side in sides]
+    if (sum(digits) if node.op == "*" else max(digits)) >= 38:
+        sides = [side.cast(pa.decimal256(side.type.precision, side.type.scale)) for side in sides]
     name = {"+": "add", "-": "subtract", "*": "multiply"}[node.op]
-    return pc.call_function(name, wide).cast(target)
+    return pc.call_function(name, sides).cast(target)
 
 
 def _integral_decimal(run: Evaluation, node: tree.Arithmetic, left: Value, right: Value, target: Any) -> Value:
@@ -290,6 +297,8 @@ def _case(run: Evaluation, node: tree.Case) -> Value:
     rows = run.rows
     if rows == 0:
         return pa.nulls(0, to_arrow(node.of))
+    if not fallible(node):
+        return _plain_case(run, node)
     remaining = np.ones(rows, dtype=bool)
     choice = np.full(rows, len(node.branches), dtype=np.int64)
     for index, (condition, _) in enumerate(node.branches):
@@ -312,6 +321,19 @@ def _case(run: Evaluation, node: tree.Case) -> Value:
     order = np.empty(rows, dtype=np.int64)
     order[np.concatenate(places)] = np.arange(rows)
     return pa.concat_arrays(parts).take(pa.array(order))
+
+
+def _plain_case(run: Evaluation, node: tree.Case) -> Value:
+    type = to_arrow(node.of)
+    result = _typed(run.value(node.default), type)
+    for condition, value in reversed(node.branches):
+        truth = pc.fill_null(run.value(condition), False)
+        result = pc.if_else(truth, _typed(run.value(value), type), result)
+    return result
+
+
+def _typed(value: Value, type: pa.DataType) -> Value:
+    return value if value.type == type else value.cast(type)
 
 
 def _selected(run: Evaluation, condition: tree.Node, remaining: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

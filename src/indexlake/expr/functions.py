@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexlake.expr import overloads
-from indexlake.expr.sqltype import INT64, VARCHAR, SqlType, decimal_shape, normal
+from indexlake.expr.sqltype import BOOL, INT64, VARCHAR, SqlType, decimal_shape, normal
 
 Evaluate = Callable[[list[Any]], Any]
 
@@ -63,6 +63,16 @@ FUNCTIONS: dict[str, Function] = {
         Function("lower", (((VARCHAR,), VARCHAR),), lambda a: pc.utf8_lower(a[0]), usage="text"),
         Function("upper", (((VARCHAR,), VARCHAR),), lambda a: pc.utf8_upper(a[0]), usage="text"),
         Function("length", (((VARCHAR,), INT64),), _characters, len, usage="text"),
+        Function("contains", (((VARCHAR, VARCHAR), BOOL),), None, lambda a, b: b in a, usage="text and text"),
+        Function("starts_with", (((VARCHAR, VARCHAR), BOOL),), None, str.startswith, usage="text and text"),
+        Function("replace", (((VARCHAR, VARCHAR, VARCHAR), VARCHAR),), None, usage="text, text and text"),
+        Function("reverse", (((VARCHAR,), VARCHAR),), None, usage="text"),
+        Function(
+            "substring",
+            (((VARCHAR, INT64), VARCHAR), ((VARCHAR, INT64, INT64), VARCHAR)),
+            None,
+            usage="text, a first position and perhaps a length",
+        ),
     )
 }
 
@@ -72,6 +82,8 @@ def name_of(syntax: Any) -> str | None:
     if syntax.key == "anonymous":
         return str(syntax.name).lower()
     if hasattr(syntax, "sql_names"):
+        if any(isinstance(value, str) for value in syntax.args.values()):
+            return None  # a variant that the class name does not tell, e.g. ltrim
         try:
             return str(syntax.sql_names()[0]).lower()
         except (IndexError, NotImplementedError):

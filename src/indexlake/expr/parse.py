@@ -49,11 +49,10 @@ def _parse(text: str) -> Parsed:
         raise ExpressionError('the expression is empty; write a condition such as "id = 1"', text=text)
     import sqlglot
     from sqlglot import exp
-    from sqlglot.errors import SqlglotError
 
     try:
         tree = sqlglot.parse_one(text, read="duckdb", into=exp.Condition)
-    except (SqlglotError, RecursionError) as error:
+    except Exception as error:  # of the parser, whatever it is
         raise ExpressionError(_syntax_message(text, error), text=text) from error
     if isinstance(tree, exp.Block):
         raise ExpressionError(f"`{text}` holds several expressions; give one", text=text)

@@ -22,8 +22,18 @@ class Node:
         raise NotImplementedError
 
     def children(self) -> Iterator[Node]:
-        for field in fields(self):
-            yield from _nodes(getattr(self, field.name))
+        for name in _field_names(self.__class__):
+            yield from _nodes(getattr(self, name))
+
+
+_names: dict[type[Node], tuple[str, ...]] = {}
+
+
+def _field_names(kind: type[Node]) -> tuple[str, ...]:
+    found = _names.get(kind)
+    if found is None:
+        found = _names[kind] = tuple(field.name for field in fields(kind))
+    return found
 
 
 def _nodes(value: Any) -> Iterator[Node]:
@@ -215,8 +225,19 @@ def walk(node: Node) -> Iterator[Node]:
         yield from walk(child)
 
 
-def is_constant(node: Node) -> bool:
-    return not any(isinstance(part, Column) for part in walk(node))
+def constant_nodes(root: Node) -> frozenset[int]:
+    """The ids of all nodes of a tree under which there is no column."""
+    found: set[int] = set()
+
+    def visit(node: Node) -> bool:
+        constant = [visit(child) for child in node.children()]
+        if isinstance(node, Column) or not all(constant):
+            return False
+        found.add(id(node))
+        return True
+
+    visit(root)
+    return frozenset(found)
 
 
 def renamed(node: Node, names: dict[str, str]) -> Node:

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from indexlake import kernels as pc
 from indexlake.types import Codec, SqlValue
 
 Key: TypeAlias = int | bytes

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from indexlake import kernels as pc
 from indexlake.blocks.block import BlockRecord, SegmentRecord
 from indexlake.keys.bloom import hash_key, hash_keys
 from indexlake.keys.encoding import Key, KeyColumn, key_to_bytes

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from indexlake import kernels as pc
 from indexlake.blocks.checksum import Checksums
 from indexlake.errors import CorruptionError
 from indexlake.keys import bloom

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.compute as pc
 
+from indexlake import kernels as pc
 from indexlake.blocks.checksum import Checksums
 from indexlake.keys import bloom, layout
 from indexlake.keys.encoding import KeyColumn, binary_parts, key_to_bytes

@@ -50,6 +50,7 @@ class DumpTask:
     versions: tuple[int, int]  # smallest and largest begin
     last_end: int | None
     format: str
+    everything: bool  # nothing lay above these rows when they were read
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +73,11 @@ def dump(
         for kind in [k for k, wanted in ((False, live), (True, history)) if wanted]:
             while True:
                 job.check()
-                task, state = plan_chunk(lake, table_id, history=kind)
+                task, state = plan_chunk(lake, table_id, job, history=kind)
                 if task is None:
                     break
                 faults.step("dump.planned")
-                block = run_task(lake, task, state)
+                block = run_task(lake, task, state, job)
                 faults.step("dump.written")
                 if not commit_chunk(lake, job, task, state, block):
                     continue  # something moved the floor or the horizon: plan again
@@ -89,10 +90,12 @@ def dump(
                     rows += block.record_count
                 purge(lake, table_id, job)
                 faults.step("dump.purged")
+                if task.everything:
+                    break  # what was committed meanwhile is for the next dump: this one comes to an end
     return DumpResult(rows, history_rows, blocks, size)
 
 
-def plan_chunk(lake: Lake, table_id: int, *, history: bool) -> tuple[DumpTask | None, TableState]:
+def plan_chunk(lake: Lake, table_id: int, job: Job | None = None, *, history: bool) -> tuple[DumpTask | None, TableState]:
     """Read the oldest versions above the floor; their snapshot is that of the same read transaction."""
     with lake._reading(table_id) as (r, state, last):
         table, schema = state.table, state.current
@@ -101,13 +104,17 @@ def plan_chunk(lake: Lake, table_id: int, *, history: bool) -> tuple[DumpTask | 
         size = table.config.block_row_count
         select = inline.oldest_dead if history else inline.oldest_live
         batches: list[pa.RecordBatch] = []
-        held = 0
+        held = count = 0
         final: tuple[Any, ...] | None = None
         for chunk in _chunks(select(r, table, schema.columns, size)):
+            if job is not None:
+                job.check()
             batches.append(_batch(chunk, schema, history=history))
             held += batches[-1].nbytes
             final = chunk[-1]
+            count += len(chunk)
             if held > CHUNK_BYTES:
+                count = size  # there may be more
                 break
     if final is None:
         return None, state
@@ -125,6 +132,7 @@ def plan_chunk(lake: Lake, table_id: int, *, history: bool) -> tuple[DumpTask | 
             (int(begins.min()), int(begins.max())),
             final[2],
             table.config.dump_format,
+            count < size,
         ),
         state,
     )
@@ -144,11 +152,18 @@ def _batch(chunk: list[tuple[Any, ...]], schema: TableSchema, *, history: bool) 
     return pa.RecordBatch.from_arrays(arrays, schema=schema.history_file if history else schema.file)
 
 
-def run_task(lake: Lake, task: DumpTask, state: TableState) -> NewBlock:
+def run_task(lake: Lake, task: DumpTask, state: TableState, job: Job | None = None) -> NewBlock:
     """Write the chunk's file; no catalog here."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in task.rows.to_batches(65_536):
+            if job is not None:
+                job.check()
+            yield batch
+
     return write_block(
-        lake.storage, task.folder, lake._writer_id(), state.current, state.at, task.format,
-        iter(task.rows.to_batches(65_536)), history=task.history,
+        lake.storage, task.folder, lake._writer_id(), state.current, state.at, task.format, batches(),
+        history=task.history,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from indexlake import kernels as pc
 from indexlake.blocks.delete_vector import positions_from_bytes
 from indexlake.scan.plan import BlockTask, ScanPlan
 from indexlake.schema import END, ROW_ID, VERSION, Field, TableSchema
@@ -192,7 +193,7 @@ class _Prefetch:
     """Reads a few blocks ahead, each into a short queue: memory is bounded by blocks in flight × queue length.
 
     The threads are this scan's own, so that a consumer that pauses holds up nobody else, and daemons, so that one
-    that never comes back does not keep the interpreter from ending.
+    that never comes back does not keep the interpreter from ending: `stop_reading` ends them then.
     """
 
     def __init__(self, tasks: Sequence[BlockTask], read: Any, workers: int) -> None:
@@ -205,10 +206,15 @@ class _Prefetch:
 
     def __enter__(self) -> _Prefetch:
         for n in range(self._workers):
-            threading.Thread(target=self._work, name=f"indexlake-scan-{n}", daemon=True).start()
+            thread = threading.Thread(target=self._work, name=f"indexlake-scan-{n}", daemon=True)
+            _reading[thread] = self
+            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
         self._stop.set()
         for _n in range(self._workers):
             self._inbox.put(None)
@@ -227,8 +233,11 @@ class _Prefetch:
                 yield task, item
 
     def _work(self) -> None:
-        while (job := self._inbox.get()) is not None:
-            self._fill(*job)
+        try:
+            while (job := self._inbox.get()) is not None and not self._stop.is_set():
+                self._fill(*job)
+        finally:
+            _reading.pop(threading.current_thread(), None)
 
     def _fill(self, task: BlockTask, queue: Queue[Any]) -> None:
         try:
@@ -253,3 +262,16 @@ class _Prefetch:
         raise _Stopped
 
 
+_reading: dict[threading.Thread, _Prefetch] = {}
+"""The threads of all scans of this process that have not ended."""
+
+
+def stop_reading(seconds: float) -> None:
+    """Before the interpreter ends: no thread may be inside Arrow or Vortex then, which would wait for it, or crash."""
+    deadline = time.monotonic() + seconds
+    found = list(_reading.items())
+    for _, prefetch in found:
+        prefetch.stop()
+    for thread, _ in found:
+        if thread.is_alive():
+            thread.join(max(0.0, deadline - time.monotonic()))

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from indexlake import kernels as pc
 from indexlake.errors import SchemaError
 from indexlake.schema import ROW_ID, TableSchema, unknown_column
 from indexlake.types import codec_for

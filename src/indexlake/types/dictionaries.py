@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from indexlake import kernels as pc
 from indexlake.errors import ConstraintError
 from indexlake.types.codec import Codec, SqlValue
 

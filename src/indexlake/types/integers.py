@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from indexlake import kernels as pc
 from indexlake.types.buffers import fixed_values, python_ints
 from indexlake.types.codec import NULL, Codec, SqlValue
 

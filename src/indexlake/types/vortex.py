@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from indexlake import kernels as pc
 from indexlake.errors import ConstraintError
 from indexlake.types import codec_for
 from indexlake.types.buffers import chunks, fixed_array, fixed_values, nested_array, null_mask

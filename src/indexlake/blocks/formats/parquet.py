@@ -114,7 +114,23 @@ class _RowGroups:
         except (pa.ArrowException, OSError) as error:
             raise self._unreadable(error) from error
         survivors[[group.id for group in found.row_groups]] = True
+        for name in predicate.columns:
+            if pa.types.is_floating(self._schema.field(name).type):
+                survivors |= self._one_value(name)
         return survivors
+
+    def _one_value(self, name: str) -> Any:
+        """Row groups with min = max.  Arrow takes that for all their values, but NaN is in neither."""
+        return np.array([self._is_one_value(name, group) for group in range(self._metadata.num_row_groups)], bool)
+
+    def _is_one_value(self, name: str, group: int) -> bool:
+        found = self._metadata.row_group(group)
+        for index in range(found.num_columns):
+            column = found.column(index)
+            if column.path_in_schema == name:
+                statistics = column.statistics
+                return statistics is not None and statistics.has_min_max and bool(statistics.min == statistics.max)
+        return True
 
     def _prunable(self, name: str) -> bool:
         """Whether the statistics in the file are of the column's own values, not of an encoding."""
