@@ -13,15 +13,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from servers import PostgresServer, S3Server, postgres_server, s3_server
-
 import indexlake as il
+from servers import PostgresServer, S3Server, postgres_server, s3_server
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--full", action="store_true", help="run the conformance suite on every combination of backends"
-    )
+    parser.addoption("--full", action="store_true", help="run the conformance suite on every combination of backends")
 
 
 @pytest.fixture(scope="session")

@@ -101,7 +101,7 @@ def _open(
             if root is None:
                 raise SchemaError("A new lake on PostgreSQL needs storage=…: a directory or s3://bucket/prefix.")
             properties: dict[str, Any] = {"hot": "inline", "storage": _persisted(root, folder)}
-            Storage.open(_resolved(properties["storage"], folder), options)  # refuse a wrong root before anything is made
+            Storage.open(_resolved(properties["storage"], folder), options)  # a wrong root is refused before all else
             tables.create_lake(catalog, properties, now())
         record = tables.open_lake(catalog, catalog.location)
         persisted = record.properties["storage"]

@@ -6,6 +6,7 @@ transactions it read from.  The work of one process is `work`; it can be sent to
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 from dataclasses import dataclass, field
@@ -121,8 +122,6 @@ def _transaction(lake: il.Lake, source: random.Random, kind: str, a: int, b: int
     if source.random() < 0.1:
         tx.rollback()
         return record
-    try:
+    with contextlib.suppress(il.ConflictError):
         record.commit = tx.commit().snapshot_id
-    except il.ConflictError:
-        pass
     return record

@@ -61,7 +61,7 @@ def _check(t: il.Table, records: list[Record], first: int) -> None:
     assert not found, (f"seed {SEED}", found[:10])
     committed = sorted((r for r in records if r.commit is not None and r.writes), key=lambda r: r.commit or 0)
     assert len(committed) >= 35
-    last = {n: "initial" for n in range(ACCOUNTS)}
+    last = dict.fromkeys(range(ACCOUNTS), "initial")
     by_commit = {r.commit: r for r in committed}
     snapshots = [s.snapshot_id for s in t.history() if s.snapshot_id >= first]
     assert set(by_commit) <= set(snapshots), "an acknowledged commit is not in the history"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from orders import EVERYTHING, SCHEMA, content, dump, row, rows, tiered
 
 import indexlake as il
+from orders import EVERYTHING, SCHEMA, content, dump, row, rows, tiered
 
 
 def test_update_sets_plain_values_and_expressions_over_the_old_row(make: Any) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from orders import EVERYTHING, SCHEMA, content, row, rows, tiered
-from servers import free_port
 
 import indexlake as il
+from orders import EVERYTHING, SCHEMA, content, row, rows, tiered
+from servers import free_port
 
 
 @contextlib.contextmanager
@@ -80,7 +80,18 @@ def test_overflow_is_refused_in_inserts_updates_and_expressions(make: Any) -> No
 
 @pytest.mark.parametrize(
     "text",
-    ["id = ", "id == = 1", "select 1", "id = 1; drop table x", "(id = 1", "id = $missing", "nosuch(id) = 1", "id", "'x'", ""],
+    [
+        "id = ",
+        "id == = 1",
+        "select 1",
+        "id = 1; drop table x",
+        "(id = 1",
+        "id = $missing",
+        "nosuch(id) = 1",
+        "id",
+        "'x'",
+        "",
+    ],
 )
 def test_bad_sql_is_an_expression_error_with_the_text(make_local: Any, text: str) -> None:
     t = make_local(SCHEMA, "id")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from orders import EVERYTHING, SCHEMA, content, dump, row, rows, tiered
 
 import indexlake as il
+from orders import EVERYTHING, SCHEMA, content, dump, row, rows, tiered
 
 
 def test_rows_in_every_tier_are_one_table(make: Any) -> None:

@@ -6,10 +6,10 @@ import time
 from typing import Any
 
 import pytest
-from orders import EVERYTHING, SCHEMA, content, dump, rows, tiered
 
 import indexlake as il
 from indexlake import faults
+from orders import EVERYTHING, SCHEMA, content, dump, rows, tiered
 
 
 def test_a_dump_moves_all_hot_rows_and_no_answer_changes(lake: il.Lake, make: Any, combination: Any) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from orders import EVERYTHING, SCHEMA, dump, rows, tiered
 
 import indexlake as il
+from orders import EVERYTHING, SCHEMA, dump, rows, tiered
 
 
 def _read_place(lake: il.Lake, location: str, tmp_path: Any) -> dict[str, Any]:

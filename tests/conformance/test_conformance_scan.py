@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from orders import EVERYTHING, SCHEMA, content, dump, row, rows, tiered
 
 import indexlake as il
+from orders import EVERYTHING, SCHEMA, content, dump, row, rows, tiered
 
 
 def test_where_params_columns_order_limit_and_offset_work_together(make: Any) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from orders import EVERYTHING, SCHEMA, content, rows, tiered
 
 import indexlake as il
+from orders import EVERYTHING, SCHEMA, content, rows, tiered
 
 
 def test_a_table_made_from_a_schema_is_empty_and_keeps_the_schema(lake: il.Lake, make: Any, namespace: str) -> None:
@@ -86,7 +86,7 @@ def test_names_match_in_any_case_and_keep_their_own(lake: il.Lake, make: Any, na
     assert t.primary_key == ("Id",)
     found = lake.table(f"{namespace.upper()}.oRDERS")
     assert found.name == f"{namespace}.Orders"
-    assert found.scan('"city name" = \'Oslo\' and ID = 1', columns=["id"]).to_pylist() == [{"Id": 1}]
+    assert found.scan("\"city name\" = 'Oslo' and ID = 1", columns=["id"]).to_pylist() == [{"Id": 1}]
     assert found.scan(order_by=[("ID", "desc")], columns=["CITY NAME"]).to_pylist() == [{"City Name": "Oslo"}]
     assert found.update({"city name": "Rome"}, "id = 1").rows == 1
     assert found.get({"ID": 1}) == {"Id": 1, "City Name": "Rome"}

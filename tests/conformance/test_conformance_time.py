@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from orders import EVERYTHING, SCHEMA, content, dump, row, rows, tiered
 
 import indexlake as il
+from orders import EVERYTHING, SCHEMA, content, dump, row, rows, tiered
 
 
 def test_every_past_snapshot_reads_as_it_was_whatever_happens_after(lake: il.Lake, make: Any) -> None:
@@ -130,7 +130,12 @@ def test_snapshots_that_do_not_exist_are_errors(lake: il.Lake, make: Any) -> Non
         t.at(time=datetime.datetime(2026, 1, 1))
     with pytest.raises(il.SnapshotExpiredError):
         t.at(time=datetime.datetime(1999, 1, 1, tzinfo=datetime.UTC))
-    for wrong in ({}, {"snapshot": 1, "time": datetime.datetime.now(datetime.UTC)}, {"snapshot": "1"}, {"snapshot": True}):
+    for wrong in (
+        {},
+        {"snapshot": 1, "time": datetime.datetime.now(datetime.UTC)},
+        {"snapshot": "1"},
+        {"snapshot": True},
+    ):
         with pytest.raises(il.SchemaError):
             t.at(**wrong)
 

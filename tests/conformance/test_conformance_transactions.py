@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from orders import EVERYTHING, SCHEMA, content, dump, row, rows, tiered
 
 import indexlake as il
+from orders import EVERYTHING, SCHEMA, content, dump, row, rows, tiered
 
 
 def test_a_transaction_sees_its_own_writes_and_nobody_else_does(lake: il.Lake, make: Any) -> None:
@@ -59,9 +59,11 @@ def test_a_transaction_reads_one_snapshot_throughout(lake: il.Lake, make: Any) -
 def test_several_tables_change_together_or_not_at_all(lake: il.Lake, make: Any) -> None:
     a, b = tiered(make), tiered(make)
     before = lake.snapshot_id
-    with pytest.raises(il.DuplicateKeyError), lake.transaction() as tx:
-        tx.table(a.name).delete("true")
-        tx.table(b.name).insert(row(5))
+    tx = lake.transaction()
+    tx.table(a.name).delete("true")
+    tx.table(b.name).insert(row(5))
+    with pytest.raises(il.DuplicateKeyError):
+        tx.commit()
     assert lake.snapshot_id == before
     assert content(a) == content(b) == EVERYTHING
     with lake.transaction() as tx:
@@ -76,9 +78,15 @@ def test_several_tables_change_together_or_not_at_all(lake: il.Lake, make: Any) 
 def test_an_error_in_the_block_rolls_everything_back(lake: il.Lake, make: Any) -> None:
     t = tiered(make)
     before = lake.snapshot_id
-    with pytest.raises(ZeroDivisionError), lake.transaction() as tx:
-        tx.table(t.name).delete("true")
-        raise ZeroDivisionError
+
+    def fail(tx: il.Transaction) -> None:
+        with tx:
+            tx.table(t.name).delete("true")
+            raise ZeroDivisionError
+
+    tx = lake.transaction()
+    with pytest.raises(ZeroDivisionError):
+        fail(tx)
     assert tx.state == "rolled back"
     assert lake.snapshot_id == before
     assert content(t) == EVERYTHING
@@ -344,7 +352,9 @@ def test_a_write_repeated_with_its_token_returns_the_first_result(lake: il.Lake,
     assert len(t) == 1
 
 
-def test_a_transaction_repeated_with_its_token_returns_the_first_result(lake: il.Lake, make: Any, namespace: str) -> None:
+def test_a_transaction_repeated_with_its_token_returns_the_first_result(
+    lake: il.Lake, make: Any, namespace: str
+) -> None:
     t = tiered(make)
     results = []
     for _ in range(3):

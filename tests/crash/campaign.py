@@ -29,9 +29,7 @@ STEPS = (
 """Every named step of commit, direct write and dump; `test_kill` checks that none is missing."""
 
 
-def run(
-    kills: int, seed: int, *, dsn: str | None = None, named: float = 0.3, report: float = 30.0
-) -> str:
+def run(kills: int, seed: int, *, dsn: str | None = None, named: float = 0.3, report: float = 30.0) -> str:
     """Kill that often; what came of it, in one line.  Raises AssertionError with the seed at the first damage."""
     chance = random.Random(seed)
     begun = reported = time.monotonic()

@@ -227,7 +227,10 @@ def new_lake(nursery: Nursery, seed: int, *, dsn: str | None = None, format: str
     request = Request(str(folder / "lake"), "", seed, format=format)
     if dsn is not None:
         request = replace(
-            request, address=dsn, storage=str(folder / "files"), catalog_schema=f"lake_{seed}_{folder.name[-8:]}"
+            request,
+            address=dsn,
+            storage=str(folder / "files"),
+            catalog_schema=f"lake_{seed}_{folder.name[-8:]}",
         )
     return LakeUnderTest(nursery, request, folder, chance)
 

@@ -46,19 +46,21 @@ class Nursery:
         return dict(json.loads(line))
 
     def close(self) -> None:
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait(10)
         self._process.stdout.close()
 
 
 def _serve() -> None:
-    import indexlake.blocks.formats.ipc
-    import indexlake.blocks.formats.parquet
-    import indexlake.blocks.formats.vortex  # noqa: F401
-    import indexlake.expr  # noqa: F401
     import sqlglot  # noqa: F401
     import vortex  # noqa: F401
+
+    import indexlake.blocks.formats.ipc
+    import indexlake.blocks.formats.parquet
+    import indexlake.blocks.formats.vortex
+    import indexlake.expr  # noqa: F401
 
     for line in sys.stdin:
         pid = os.fork()

@@ -51,7 +51,7 @@ CASES: list[tuple[pa.DataType, list[Any], str]] = [
     (pa.time32("s"), [0, 60, 61], "'00:01:00'"),
     (pa.time32("ms"), [0, 60_000, 60_001], "'00:01:00'"),
     (pa.time64("us"), [0, 60_000_000, 60_000_001], "'00:01:00'"),
-    (pa.time64("ns"), [0, 60 * 10**9, 60 * 10**9 + 1], "TIME '00:01:00'"),
+    (pa.time64("ns"), [0, 60 * 10**9, 60 * 10**9 + 1000], "TIME '00:01:00'"),
 ]
 SPANS = [pa.duration(unit) for unit in ("s", "ms", "us", "ns")]
 
@@ -117,6 +117,9 @@ def test_nested_values_are_tested_for_null_only(type: pa.DataType) -> None:
     batch = pa.record_batch([pa.array([value, None], type)], names=["c"])
     assert compile("c is null", batch.schema).evaluate(batch).to_pylist() == [False, True]
     assert compile("c is not null and true", batch.schema).mask(batch).to_pylist() == [True, False]
+    assert compile("c", batch.schema).evaluate(batch).equals(batch.column("c"))
+    with pytest.raises(IndexLakeError, match="`c` is nested, which is neither true nor false"):
+        compile("c", batch.schema).mask(batch)
     for text in (
         "c = 1",
         "c = c",
@@ -124,7 +127,7 @@ def test_nested_values_are_tested_for_null_only(type: pa.DataType) -> None:
         "c + 1 = 2",
         "c like 'a'",
         "cast(c as varchar) = ''",
-        "c",
+        "not c",
         "coalesce(c, c)",
     ):
         with pytest.raises(IndexLakeError):

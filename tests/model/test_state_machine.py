@@ -13,6 +13,7 @@ import shutil
 import tempfile
 import time
 import uuid
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -24,7 +25,6 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
-    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -32,7 +32,6 @@ from model_table import (
     KINDS,
     ModelTable,
     ModelTransaction,
-    Row,
     assignments,
     contents,
     predicates,
@@ -52,11 +51,27 @@ REFUSALS = {
     "duplicate": il.DuplicateKeyError,
 }
 MINUTE = 60_000_000
+KEYS = 8
 
-key_numbers = st.integers(0, 11)
-values = st.one_of(st.none(), st.integers(-100, 100))
-texts = st.sampled_from([None, "", "a", "b"])
+key_numbers = st.integers(0, KEYS - 1)
 numbers = st.integers(-60, 60)
+arguments = {
+    "keys": st.lists(key_numbers, min_size=1, max_size=6),
+    "n": key_numbers,
+    "m": key_numbers,
+    "v": numbers,
+    "which": st.integers(0, 10),
+    "how": st.integers(0, 7),
+}
+STATEMENTS = [
+    "insert one", "insert one", "insert new", "insert distinct", "insert perhaps twice",
+    "update", "update", "update", "delete", "truncate",
+]  # fmt: skip
+STEPS = [
+    *STATEMENTS, *(f"in transaction: {kind}" for kind in STATEMENTS), "in transaction: read for update",
+    "begin", "begin", "commit", "commit", "commit", "commit", "roll back",
+    "dump", "dump history", "dump slowly", "dump slowly", "dump slowly", "expire", "reopen", "scan", "get many",
+]  # fmt: skip
 
 
 class LakeMachine(RuleBasedStateMachine):
@@ -72,7 +87,7 @@ class LakeMachine(RuleBasedStateMachine):
     @initialize(
         kind=st.sampled_from(sorted(KINDS)),
         format=st.sampled_from(["ipc", "ipc", "parquet", "vortex"]),
-        direct=st.sampled_from([3, 4, 50]),
+        direct=st.sampled_from([3, 50, 50]),
         block=st.sampled_from([3, 5, 8]),
         few=st.sampled_from([1, 2, 64]),
     )
@@ -89,6 +104,7 @@ class LakeMachine(RuleBasedStateMachine):
         self.row_ids: dict[int, int] = {}
         self.open: list[tuple[il.Transaction, ModelTransaction]] = []
         self.chunk: tuple[Any, ...] | None = None
+        self.write(*self.statement("insert distinct", [0, 1, 2, 3], 0, 0, 5, 0, 1))
 
     def connect(self) -> None:
         self.lakes = [il.connect(self.folder, automatic=False) for _ in range(2)]
@@ -102,6 +118,48 @@ class LakeMachine(RuleBasedStateMachine):
         for lake in self.lakes:
             lake.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    # One rule for everything: several would be switched off at random, and what matters is how they meet.
+
+    @rule(kind=st.sampled_from(STEPS), choice=st.integers(0, 5), back=st.integers(0, 9), **arguments)
+    def run(
+        self, kind: str, choice: int, back: int, keys: list[int], n: int, m: int, v: int, which: int, how: int
+    ) -> None:
+        name, _, inner = kind.partition(": ")
+        lake = choice % 2
+        if kind.endswith("truncate") and n:
+            kind, inner = kind.replace("truncate", "update"), "update"  # an empty table shows little
+        if kind in STATEMENTS:
+            self.write(*self.statement(kind, keys, n, m, v, which, how))
+        elif name == "in transaction" or kind == "begin":
+            if not self.open or (kind == "begin" and len(self.open) < 3):
+                choice = self.begin(lake)
+            if inner == "read for update":
+                self.read_for_update(choice, which, n, v)
+            else:
+                self.write_in(choice, *self.statement(inner or "update", keys, n, m, v, which, how))
+        elif kind == "commit" and self.open:
+            self.commit(choice)
+        elif kind == "roll back" and self.open:
+            self.open.pop(choice % len(self.open))[0].rollback()
+        elif name.startswith("dump") and self.chunk is not None and choice % 2:
+            self.commit_chunk(tidy=back > 4)
+        elif name == "dump":
+            self.dump(lake, history=choice > 3)
+        elif kind == "dump history":
+            self.dump(lake, live=False)
+        elif kind == "dump slowly" and self.chunk is None:
+            self.begin_chunk(lake, history=choice > 3)
+        elif kind == "dump slowly":
+            self.commit_chunk(tidy=choice > 2)
+        elif kind == "expire":
+            self.expire(lake, back, pin=choice > 2)
+        elif kind == "reopen" and choice < 3:
+            self.reopen()
+        elif kind == "get many":
+            self.get_many(sorted(set(keys)), back)
+        else:
+            self.scan_where(which, n, m, v, lake, back)
 
     # ------------------------------------------------------------ statements
 
@@ -154,94 +212,47 @@ class LakeMachine(RuleBasedStateMachine):
         if self.kind.key:
             keys = contents({"key": self.kind.key_of(row)} for row in expected.view.values())
             by_key = {self.kind.key_of(row): row for row in expected.view.values()}
-            for n in random.Random(self.step).sample(range(12), 4):
+            for n in random.Random(self.step).sample(range(KEYS + 2), 3):
                 key = self.kind.key_of(self.kind.row(n))
                 if keys[(key,)] < 2:
                     assert table.get(key) == by_key.get(key)
 
-    def new_rows(self, keys: list[int], value: int | None, text: str | None) -> list[Row]:
-        return [self.kind.row(n, value, text) for n in keys]
-
-    @rule(n=key_numbers, v=values, s=texts)
-    def insert_one(self, n: int, v: int | None, s: str | None) -> None:
-        row = self.kind.row(n, v, s)
-        self.write(lambda t: t.insert(row), lambda m: m.insert([row]))
-
-    @rule(keys=st.lists(key_numbers, min_size=1, max_size=7, unique=True), v=values, s=texts)
-    def insert_many(self, keys: list[int], v: int | None, s: str | None) -> None:
-        rows = self.new_rows(keys, v, s)
-        self.write(lambda t: t.insert(rows), lambda m: m.insert(rows))
-
-    @rule(first=st.integers(0, 30), count=st.integers(3, 12), v=values)
-    def insert_arrow(self, first: int, count: int, v: int | None) -> None:
-        rows = self.new_rows(list(range(first, first + count)), v, "a")
-        data = pa.Table.from_pylist(rows, self.kind.schema)
-        self.write(lambda t: t.insert(data), lambda m: m.insert(rows))
-
-    @rule(keys=st.lists(key_numbers, min_size=2, max_size=6), v=values)
-    def insert_perhaps_twice(self, keys: list[int], v: int | None) -> None:
-        rows = self.new_rows(keys, v, "b")
-        self.write(lambda t: t.insert(rows), lambda m: m.insert(rows))
-
-    def an_update(self, which: int, how: int, n: int, m: int, v: int) -> tuple[Any, Any]:
+    def statement(
+        self, kind: str, keys: list[int], n: int, m: int, v: int, which: int, how: int
+    ) -> tuple[Callable[[Any], Any], Callable[[ModelTransaction], int]]:
+        """One statement, as the table and as the model take it."""
+        there = sorted({row["id"] for row in self.model.now.values()})
+        if there and which % 4 and kind in ("update", "delete"):
+            n = there[n % len(there)]  # mostly a row that exists
         where = predicates(n, m, v, self.kind)[which]
-        sets = [assignments(n, m, v)[how]]
-        given = {a.column: a.given for a in sets}
-        return (lambda t: t.update(given, where.text, where.params)), (lambda x: x.update(sets, where))
-
-    @rule(which=st.integers(0, 10), how=st.integers(0, 7), n=key_numbers, m=key_numbers, v=numbers)
-    def update(self, which: int, how: int, n: int, m: int, v: int) -> None:
-        self.write(*self.an_update(which, how, n, m, v))
-
-    @rule(which=st.integers(0, 10), n=key_numbers, m=key_numbers, v=numbers)
-    def delete(self, which: int, n: int, m: int, v: int) -> None:
-        where = predicates(n, m, v, self.kind)[which]
-        self.write(lambda t: t.delete(where.text, where.params), lambda x: x.delete(where))
-
-    @rule(really=st.integers(0, 2))
-    def truncate(self, really: int) -> None:
-        if not really:
-            self.write(lambda t: t.truncate(), lambda x: x.truncate())
+        if kind == "update":
+            change = assignments(n, m, v)[how]
+            given = {change.column: change.given}
+            return lambda t: t.update(given, where.text, where.params), lambda x: x.update([change], where)
+        if kind == "delete":
+            return lambda t: t.delete(where.text, where.params), lambda x: x.delete(where)
+        if kind == "truncate":
+            return lambda t: t.truncate(), lambda x: x.truncate()
+        if kind == "insert one":
+            keys = keys[:1]
+        elif kind == "insert new":  # keys that are mostly free
+            keys = [KEYS + n * 5 + i for i in range(1 + len(keys) * 2)]
+        elif kind == "insert distinct":
+            keys = sorted(set(keys))
+        value, text = (v, "a") if how % 2 else (None, ("b", "", None)[how % 3])
+        rows = [self.kind.row(number, value, text) for number in keys]
+        given_rows = pa.Table.from_pylist(rows, self.kind.schema) if which % 2 else rows
+        if kind == "insert one" and not which % 2:
+            given_rows = rows[0]
+        return lambda t: t.insert(given_rows), lambda x: x.insert(rows)
 
     # ------------------------------------------------------------ transactions
 
-    @precondition(lambda self: len(self.open) < 3)
-    @rule(lake=st.integers(0, 1))
-    def begin(self, lake: int) -> None:
+    def begin(self, lake: int) -> int:
+        """Which of the open transactions is the new one."""
         self.open.append((self.lakes[lake].transaction(), self.model.begin()))
+        return len(self.open) - 1
 
-    @precondition(lambda self: self.open)
-    @rule(choice=st.integers(0, 2), keys=st.lists(key_numbers, min_size=1, max_size=6), v=values)
-    def insert_in_transaction(self, choice: int, keys: list[int], v: int | None) -> None:
-        rows = self.new_rows(keys, v, "b")
-        self.write_in(choice, lambda t: t.insert(rows), lambda x: x.insert(rows))
-
-    @precondition(lambda self: self.open)
-    @rule(
-        choice=st.integers(0, 2),
-        which=st.integers(0, 10),
-        how=st.integers(0, 7),
-        n=key_numbers,
-        m=key_numbers,
-        v=numbers,
-    )
-    def update_in_transaction(self, choice: int, which: int, how: int, n: int, m: int, v: int) -> None:
-        self.write_in(choice, *self.an_update(which, how, n, m, v))
-
-    @precondition(lambda self: self.open)
-    @rule(choice=st.integers(0, 2), which=st.integers(0, 10), n=key_numbers, m=key_numbers, v=numbers)
-    def delete_in_transaction(self, choice: int, which: int, n: int, m: int, v: int) -> None:
-        where = predicates(n, m, v, self.kind)[which]
-        self.write_in(choice, lambda t: t.delete(where.text, where.params), lambda x: x.delete(where))
-
-    @precondition(lambda self: self.open)
-    @rule(choice=st.integers(0, 2), n=key_numbers, really=st.integers(0, 2))
-    def truncate_in_transaction(self, choice: int, n: int, really: int) -> None:
-        if not really:
-            self.write_in(choice, lambda t: t.truncate(), lambda x: x.truncate())
-
-    @precondition(lambda self: self.open)
-    @rule(choice=st.integers(0, 2), which=st.integers(0, 10), n=key_numbers, v=numbers)
     def read_for_update(self, choice: int, which: int, n: int, v: int) -> None:
         tx, expected = self.open[choice % len(self.open)]
         if expected.base < self.model.horizon:
@@ -251,8 +262,6 @@ class LakeMachine(RuleBasedStateMachine):
         assert contents(rows) == contents(row for row in expected.view.values() if where.holds(row))
         expected.lock(where)
 
-    @precondition(lambda self: self.open)
-    @rule(choice=st.integers(0, 2))
     def commit(self, choice: int) -> None:
         tx, expected = self.open.pop(choice % len(self.open))
         refusals = expected.expected()
@@ -280,21 +289,12 @@ class LakeMachine(RuleBasedStateMachine):
             assert result.snapshot_id == snapshot + 1
         expected.committed(self.lakes[0].snapshot_id)
 
-    @precondition(lambda self: self.open)
-    @rule(choice=st.integers(0, 2))
-    def roll_back(self, choice: int) -> None:
-        tx, _ = self.open.pop(choice % len(self.open))
-        tx.rollback()
-
     # ------------------------------------------------------------ jobs
 
-    @rule(lake=st.integers(0, 1), live=st.booleans(), history=st.booleans())
-    def dump(self, lake: int, live: bool, history: bool) -> None:
-        dump(self.lakes[lake], self.table_id, live=live or not history, history=history)
+    def dump(self, lake: int, live: bool = True, history: bool = True) -> None:
+        dump(self.lakes[lake], self.table_id, live=live, history=history)
         self.model.advance(self.lakes[0].snapshot_id)
 
-    @precondition(lambda self: self.chunk is None)
-    @rule(lake=st.integers(0, 1), history=st.booleans())
     def begin_chunk(self, lake: int, history: bool) -> None:
         """A dump that takes its time."""
         handle = self.lakes[lake]
@@ -302,8 +302,6 @@ class LakeMachine(RuleBasedStateMachine):
         if task is not None:
             self.chunk = (handle, task, state, run_task(handle, task, state))
 
-    @precondition(lambda self: self.chunk is not None)
-    @rule(tidy=st.booleans())
     def commit_chunk(self, tidy: bool) -> None:
         assert self.chunk is not None
         handle, task, state, block = self.chunk
@@ -314,7 +312,6 @@ class LakeMachine(RuleBasedStateMachine):
             purge(handle, self.table_id)
         self.model.advance(self.lakes[0].snapshot_id)
 
-    @rule(lake=st.integers(0, 1), back=st.integers(0, 12), pin=st.booleans())
     def expire(self, lake: int, back: int, pin: bool) -> None:
         handle = self.lakes[lake]
         for tx, _ in self.open if pin else ():
@@ -337,7 +334,6 @@ class LakeMachine(RuleBasedStateMachine):
         self.model.horizon = result.horizon
         self.model.advance(self.lakes[0].snapshot_id)
 
-    @rule()
     def reopen(self) -> None:
         for tx, _ in self.open:
             tx.rollback()
@@ -348,14 +344,6 @@ class LakeMachine(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ what must hold after each step
 
-    @rule(
-        which=st.integers(0, 10),
-        n=key_numbers,
-        m=key_numbers,
-        v=numbers,
-        lake=st.integers(0, 1),
-        back=st.integers(0, 9),
-    )
     def scan_where(self, which: int, n: int, m: int, v: int, lake: int, back: int) -> None:
         where = predicates(n, m, v, self.kind)[which]
         snapshot = max(self.model.last - back, self.model.horizon, self.model.created_in)
@@ -366,7 +354,6 @@ class LakeMachine(RuleBasedStateMachine):
         addresses = view.row_metadata(where.text, where.params).read_all()
         assert len(addresses) == len(set(addresses.column(ROW_ID).to_pylist())) == len(wanted)
 
-    @rule(keys=st.lists(key_numbers, max_size=6, unique=True), back=st.integers(0, 9))
     def get_many(self, keys: list[int], back: int) -> None:
         if not self.kind.key:
             return
@@ -423,7 +410,7 @@ class LakeMachine(RuleBasedStateMachine):
         assert len(view) == len(state)
         if self.kind.key:
             by_key = {self.kind.key_of(row): row for row in state.values()}
-            for n in random.Random(self.step * 1000 + snapshot).sample(range(14), 2):
+            for n in random.Random(self.step * 1000 + snapshot).sample(range(KEYS + 3), 2):
                 key = self.kind.key_of(self.kind.row(n))
                 assert view.get(key) == by_key.get(key), f"at snapshot {snapshot}"
 
@@ -432,8 +419,8 @@ def campaign() -> settings:
     text = os.environ.get("INDEXLAKE_HYPOTHESIS", "")
     examples, _, steps = text.partition("x")
     return settings(
-        max_examples=int(examples or 50),
-        stateful_step_count=int(steps or 25),
+        max_examples=int(examples or 35),
+        stateful_step_count=int(steps or 40),
         deadline=None,
         suppress_health_check=list(HealthCheck),
         derandomize=not text,

@@ -205,7 +205,11 @@ def test_22_no_statement_scans_a_catalog_table_that_grows(new_address: Any) -> N
                 tx.table("t").update({"v": 2}, "id = 8")
             lake.pipeline().dump("t")
             t.truncate()
-        plans = {sql: query_plan(lake, sql) for sql in set(seen) if sql.lower().startswith(("select", "update", "delete", "with"))}
+        plans = {
+            sql: query_plan(lake, sql)
+            for sql in set(seen)
+            if sql.lower().startswith(("select", "update", "delete", "with"))
+        }
         assert len(plans) > 10
         grows = ("snapshot", "data_file", "delete", "touched", "locked", "index_file", "token", "field", "inline_row")
         for sql, plan in plans.items():

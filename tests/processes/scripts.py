@@ -32,7 +32,12 @@ def run_script(text: str, *arguments: object, env: dict[str, str] | None = None,
     code = "import sys, time\nimport indexlake as il, pyarrow as pa\n" + textwrap.dedent(text)
     command = [sys.executable, "-X", "dev", "-W", "default", "-c", code, *map(str, arguments)]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}, **options
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(env or {})},
+        **options,
     )
     assert process.stdout is not None
     lines = []

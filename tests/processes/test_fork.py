@@ -120,7 +120,7 @@ def test_a_fork_while_other_threads_write_harms_neither_side(lake: il.Lake, tmp_
             with il.connect(tmp_path / "lake") as own:
                 own.table("t").insert({"id": -1 - os.getpid(), "name": "child"})
         except il.OwnershipError as error:  # the fork came while a connection was in use: refused, with advice
-            assert "spawn" in str(error)
+            return refused if "spawn" in str(error) else str(error)
         return refused
 
     for _ in range(10):
@@ -132,9 +132,7 @@ def test_a_fork_while_other_threads_write_harms_neither_side(lake: il.Lake, tmp_
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-def test_multiprocessing_children_end_well_however_they_are_started(
-    lake: il.Lake, tmp_path: Path, method: str
-) -> None:
+def test_multiprocessing_children_end_well_however_they_are_started(lake: il.Lake, tmp_path: Path, method: str) -> None:
     process = multiprocessing.get_context(method).Process(target=_work, args=(str(tmp_path / "lake"),))
     process.start()
     process.join(60)

@@ -6,7 +6,18 @@ import pytest
 
 from .scripts import run_script
 
-HEAVY = ("vortex", "sqlglot", "psycopg", "psycopg_pool", "duckdb", "pandas", "polars", "pyspark", "opendal", "substrait")
+HEAVY = (
+    "vortex",
+    "sqlglot",
+    "psycopg",
+    "psycopg_pool",
+    "duckdb",
+    "pandas",
+    "polars",
+    "pyspark",
+    "opendal",
+    "substrait",
+)
 
 
 def test_importing_the_package_imports_no_heavy_library() -> None:

@@ -83,7 +83,10 @@ def test_of_two_processes_that_create_the_same_table_one_is_told_that_it_exists(
     for worker in workers:
         worker.join(60)
         assert worker.exitcode == 0
-    assert found == ["Table 'main.same' exists already. Pass exist_ok=True to use it, or drop it first.", "made it"]
+    assert found == [
+        "Table 'main.same' exists already. Pass exist_ok=True to use it, or drop it first.",
+        "made it",
+    ]
     with il.connect(tmp_path) as lake:
         assert lake.table("same").scan().to_pylist() == [{"x": 1}]
 

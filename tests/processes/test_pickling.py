@@ -55,4 +55,9 @@ def test_errors_keep_their_details_when_they_are_pickled(lake: il.Lake) -> None:
     with pytest.raises(il.DuplicateKeyError) as raised:
         lake.table("t").insert({"id": 1, "name": "again"})
     copy = pickle.loads(pickle.dumps(raised.value))
-    assert (type(copy), str(copy), copy.key, copy.table) == (il.DuplicateKeyError, str(raised.value), 1, "main.t")
+    assert (type(copy), str(copy), copy.key, copy.table) == (
+        il.DuplicateKeyError,
+        str(raised.value),
+        1,
+        "main.t",
+    )

@@ -114,11 +114,8 @@ def test_threads_that_parse_their_first_predicate_at_once_read_it_alike() -> Non
 def test_a_thread_that_is_interrupted_while_it_waits_to_commit_holds_up_nobody(tmp_path: Path) -> None:
     """Ctrl-C in the main thread must not leave a group commit without its leader."""
 
-    class Interrupted(Exception):
-        pass
-
     def interrupt(_: int, __: FrameType | None) -> None:
-        raise Interrupted
+        raise KeyboardInterrupt
 
     lake = il.connect(tmp_path, automatic=False)
     t = lake.create_table("t", pa.schema([pa.field("id", pa.int64(), False)]), primary_key="id")
@@ -147,7 +144,7 @@ def test_a_thread_that_is_interrupted_while_it_waits_to_commit_holds_up_nobody(t
                 t.insert({"id": n})
                 acknowledged.append(n)
                 signal.setitimer(signal.ITIMER_REAL, 0)
-            except Interrupted:
+            except KeyboardInterrupt:
                 interrupted += 1
         so_far = len(acknowledged)
         deadline = time.monotonic() + 20
@@ -164,5 +161,6 @@ def test_a_thread_that_is_interrupted_while_it_waits_to_commit_holds_up_nobody(t
     assert interrupted > 0
     assert t.insert({"id": 99_999}).rows == 1
     found = t.scan().to_arrow().column("id").to_pylist()
-    assert len(found) == len(set(found)) and set(acknowledged) <= set(found)
+    assert len(found) == len(set(found))
+    assert set(acknowledged) <= set(found)
     lake.close()

@@ -37,7 +37,8 @@ def snapshot_of_token(tx: Transaction, token: str) -> int | None:
 def snapshot_made(tx: Transaction, snapshot: int | None, committed_at: int) -> int | None:
     """The snapshot, if it is the one that was committed at that very microsecond."""
     rows = tx.rows(
-        "select snapshot_id from indexlake_snapshot where snapshot_id = ? and committed_at = ?", (snapshot, committed_at)
+        "select snapshot_id from indexlake_snapshot where snapshot_id = ? and committed_at = ?",
+        (snapshot, committed_at),
     )
     return int(rows[0][0]) if rows else None
 

@@ -102,7 +102,7 @@ class SqliteCatalog:
                         f"Put the lake on a local disk, or use a PostgreSQL catalog."
                     )
         except apsw.Error as error:
-            raise translate(error, self.location) from error
+            raise self._refused(error) from error
         finally:
             self.sessions.give_back(session)
 
@@ -185,7 +185,17 @@ class SqliteCatalog:
         try:
             return self.sessions.take()
         except apsw.Error as error:
-            raise translate(error, self.location) from error
+            raise self._refused(error) from error
+
+    def _refused(self, error: apsw.Error) -> CatalogError:
+        if not self._read_only or not isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError):
+            return translate(error, self.location)
+        return CatalogError(
+            f"The catalog {self.location} lies in a directory that this user may not write to. SQLite keeps an index "
+            f"of its log beside the file, also for reading: make the directory writable, or copy the lake to one that "
+            f"is. "
+            f"(SQLite: {error})"
+        )
 
     def before_fork(self) -> None:
         self.sessions.before_fork()

@@ -149,6 +149,7 @@ class Committer:
     def _commit_group(self, group: list[_Ticket], mine: _Ticket) -> None:
         if not group:
             return
+        committing = False
         try:
             faults.step("commit.begin")
             with self._catalog.transaction() as tx:
@@ -160,6 +161,7 @@ class Committer:
                         self._one_of_many(section, ticket)
                 done = [t for t in group if t.result is not None]
                 if done:
+                    committing = True
                     tx.commit()
                     self.commits += len(done)
                     self.groups += 1
@@ -169,11 +171,18 @@ class Committer:
             for ticket in group:
                 if ticket.result is not None:
                     self._settle(ticket, error)
-        except BaseException as error:
+        except Exception as error:
             for ticket in group:
                 if ticket.error is None:
                     ticket.error = error if ticket is mine else _for_another_thread(error)
                 ticket.result = None
+        except BaseException as error:  # Ctrl-C in this thread: the others go round again
+            for ticket in group:
+                if ticket is not mine and committing and ticket.result is not None:
+                    self._settle(ticket, CommitUnknown("The thread that committed a group of writes was interrupted."))
+                else:
+                    ticket.result = None
+            mine.error = error
 
     def _one(self, section: Section, ticket: _Ticket) -> WriteResult:
         try:

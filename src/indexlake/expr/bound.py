@@ -22,7 +22,7 @@ from indexlake.expr.narrow import Members, Narrowed, members, narrow, sides
 from indexlake.expr.parse import Parsed, parse
 from indexlake.expr.pushdown import ArrowDialect, VortexDialect, push
 from indexlake.expr.row import RowPlan
-from indexlake.expr.sqltype import BOOL, INTEGERS, VARCHAR, SqlType, combine, normal, to_arrow
+from indexlake.expr.sqltype import BOOL, INTEGERS, VARCHAR, SqlType, castable, combine, normal, to_arrow
 from indexlake.expr.test import Test
 
 MAX_TEMPLATES = 1024
@@ -54,10 +54,13 @@ class Template:
         self.origin: tuple[pa.Schema, dict[str, str]] = (schema, {})  # before columns were renamed, and how
         self.root = root
         self.slots = tuple(slots)
-        self.type = to_arrow(root.type)
+        nested = root.type.kind == "nested"  # only a column by itself
+        self.type = schema.field(root.name).type if nested and isinstance(root, tree.Column) else to_arrow(root.type)
         self.columns = frozenset(node.name for node in tree.walk(root) if isinstance(node, tree.Column))
-        self.predicate = root if root.type == BOOL else tree.Cast(root, BOOL)
-        self.constants = tree.constant_nodes(self.predicate)
+        self.predicate: tree.Node | None = root if root.type == BOOL else None
+        if self.predicate is None and castable(root.type, BOOL):
+            self.predicate = tree.Cast(root, BOOL)
+        self.constants = tree.constant_nodes(self.predicate or root)
         self.literals = tuple(
             _converted(slot, slot.value, parsed.text) if slot.parameter is None else None for slot in slots
         )
@@ -163,10 +166,17 @@ class Bound:
 
     def mask(self, batch: pa.RecordBatch | pa.Table) -> pa.BooleanArray:
         """Which rows satisfy the predicate: true only where it is true, false where it is false or unknown."""
-        truth = self._run(self._template.predicate, batch)
+        truth = self._run(self._predicate(), batch)
         if isinstance(truth, pa.ChunkedArray):
             truth = truth.combine_chunks()
         return pc.fill_null(truth, False) if truth.null_count else truth
+
+    def _predicate(self) -> tree.Node:
+        predicate = self._template.predicate
+        if predicate is None:
+            kind = self._template.root.type
+            raise ExpressionError(f"`{self.text}` is {kind}, which is neither true nor false", text=self.text)
+        return predicate
 
     def _run(self, root: tree.Node, batch: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
         try:
@@ -207,7 +217,7 @@ class Bound:
     def condition(self) -> Condition:
         """The test, and whether every row that satisfies it also satisfies the predicate."""
         if self._condition is None:
-            self._condition = conditions.true(self._template.predicate, self)
+            self._condition = conditions.true(self._predicate(), self)
         return self._condition
 
     def vortex(self) -> tuple[Any, bool] | None:

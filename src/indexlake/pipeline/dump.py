@@ -95,7 +95,9 @@ def dump(
     return DumpResult(rows, history_rows, blocks, size)
 
 
-def plan_chunk(lake: Lake, table_id: int, job: Job | None = None, *, history: bool) -> tuple[DumpTask | None, TableState]:
+def plan_chunk(
+    lake: Lake, table_id: int, job: Job | None = None, *, history: bool
+) -> tuple[DumpTask | None, TableState]:
     """Read the oldest versions above the floor; their snapshot is that of the same read transaction."""
     with lake._reading(table_id) as (r, state, last):
         table, schema = state.table, state.current
