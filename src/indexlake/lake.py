@@ -159,6 +159,8 @@ class Lake:
         self._check(writing=True)
         if layout != "heap":
             raise SchemaError(f"layout={layout!r} is not known; tables have layout='heap'.")
+        if config is not None and not isinstance(config, TableConfig):
+            raise SchemaError(f"config is an il.TableConfig(…), not {config!r}.")
         try:
             namespace, table_name = split_name(name)
         except NotFoundError as error:
@@ -431,6 +433,8 @@ def _new_fields(
     schema: pa.Schema, primary_key: str | Sequence[str] | None, defaults: Mapping[str, Any]
 ) -> tuple[list[Field], list[int]]:
     check_columns(schema)
+    if not isinstance(primary_key, str | list | tuple | None):
+        raise SchemaError(f"primary_key is a column name or a list of them, not {primary_key!r}.")
     wanted = [primary_key] if isinstance(primary_key, str) else list(primary_key or ())
     key = check_primary_key(schema, wanted)
     folded = {name.lower(): value for name, value in defaults.items()}

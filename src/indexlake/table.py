@@ -217,7 +217,8 @@ class Table:
         tables: dict[int, pa.Table] = {}
         snapshot: int | None = None
         for n, part in enumerate(parts):
-            scan = self.scan(part, params={k: v for k, v in params.items() if k.startswith(f"k{n}_")}, with_row_id=True)
+            named = {k: v for k, v in params.items() if k.startswith(f"k{n}_")}
+            scan = self.scan(part, params=named, with_row_id=True)
             scan._snapshot = snapshot  # all keys are read at one snapshot
             found = scan.to_arrow()
             snapshot = scan._snapshot

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from indexlake.catalog.driver import ReadTransaction
 from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet
-from indexlake.errors import OwnershipError, SnapshotExpiredError
+from indexlake.errors import OwnershipError, SchemaError, SnapshotExpiredError
 from indexlake.state import TableState
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ class Transaction:
     """Made by ``lake.transaction()``.  Use it as a context manager: it commits at the end, or rolls back on an error."""
 
     def __init__(self, lake: Lake, token: str | None = None, *, base: int | None = None) -> None:
+        if token is not None and (not isinstance(token, str) or not token):
+            raise SchemaError(f"A token is text that names this write once and for all, not {token!r}.")
         self._lake = lake
         self._thread = threading.get_ident()
         self._base = base

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import threading
@@ -32,10 +33,8 @@ def test_transfers_in_processes_and_threads_while_dumps_run(address: Any) -> Non
 
         def dump() -> None:
             while not stop.is_set():
-                try:
+                with contextlib.suppress(il.JobError):  # another process is at it
                     dumped.append(lake.pipeline().dump(TABLE)[TABLE].blocks)
-                except il.JobError:  # another process is at it
-                    pass
                 stop.wait(0.05)
 
         dumper = threading.Thread(target=dump)

@@ -290,3 +290,23 @@ def test_a_failing_source_of_rows_leaves_nothing(make: Any) -> None:
     with nothing_changes(t), pytest.raises(KeyError):
         t.insert(source())
     assert content(t) == EVERYTHING
+
+
+def test_arguments_of_a_wrong_kind_are_typed_errors(local_lake: il.Lake, make_local: Any, namespace: str) -> None:
+    t = make_local(SCHEMA, "id")
+    new = f"{namespace}.new"
+    with nothing_changes(t):
+        for use, text in (
+            (lambda: t.scan(order_by=[("id",)]).to_arrow(), "order_by takes column names"),
+            (lambda: t.scan(order_by=5).to_arrow(), "order_by takes column names"),
+            (lambda: local_lake.create_table(new, SCHEMA, primary_key=5), "primary_key is a column name"),
+            (lambda: local_lake.create_table(new, SCHEMA, config={"block_row_count": 5}), "il.TableConfig"),
+            (lambda: local_lake.create_table(new, 5), "Rows cannot be taken from int"),
+            (lambda: local_lake.create_table(new, []), "give a pyarrow schema"),
+            (lambda: local_lake.create_table(new, [{"a": 1}, {"a": "x"}]), "no type in common"),
+            (lambda: t.insert(row(1), token=5), "A token is text"),
+            (lambda: local_lake.transaction(token=""), "A token is text"),
+        ):
+            with pytest.raises(il.SchemaError, match=text):
+                use()
+    assert new not in local_lake.tables()

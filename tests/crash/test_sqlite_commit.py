@@ -15,7 +15,8 @@ import json, os, resource, sys
 import indexlake as il, pyarrow as pa
 
 lake = il.connect(sys.argv[1], automatic=False)
-t = lake.create_table("t", pa.schema([pa.field("id", pa.int64(), False), pa.field("text", pa.string())]), primary_key="id")
+schema = pa.schema([pa.field("id", pa.int64(), False), pa.field("text", pa.string())])
+t = lake.create_table("t", schema, primary_key="id")
 t.insert({"id": -1, "text": ""})
 log = sys.argv[1] + "/catalog.sqlite-wal"
 failed = acknowledged = 0
@@ -36,7 +37,8 @@ for number, extra in enumerate(range(0, 60_000, 1_300)):
     assert told is None or there == (50 if told else 0), (extra, told, there)
     if number % 3:
         t.insert({"id": -2 - number, "text": ""})
-print(json.dumps([failed, acknowledged, sorted(t.scan(columns=["id"]).to_arrow().column("id").to_pylist())]), flush=True)
+rows = sorted(t.scan(columns=["id"]).to_arrow().column("id").to_pylist())
+print(json.dumps([failed, acknowledged, rows]), flush=True)
 os._exit(0)  # as a crash does it: nothing is closed, the log is recovered by the next process
 """
 

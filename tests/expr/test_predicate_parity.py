@@ -64,7 +64,8 @@ def bound(predicate: data.Predicate, schema: pa.Schema, params: dict[str, Any], 
     try:
         return compile(predicate.text, schema, params or None)
     except IndexLakeError as error:
-        if legal and not ("cannot be read as" in str(error) and lazy(predicate)):
+        impossible = re.search(r"cannot be read as|does not fit in|out of range for", str(error))
+        if legal and not (impossible and lazy(predicate)):
             raise
         return None
 

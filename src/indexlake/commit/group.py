@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from indexlake import faults
 from indexlake.catalog import commits, layout
-from indexlake.catalog.driver import Catalog, CommitUnknown
+from indexlake.catalog.driver import Catalog, CommitUnknown, DatabaseError
 from indexlake.commit.key_check import FEW, KeyLook, LookNeeded, look, wanted_keys
 from indexlake.commit.section import Section
 from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet
@@ -29,11 +29,14 @@ if TYPE_CHECKING:
 ROUNDS_OUTSIDE = 3
 """After so many looks outside the critical section the next one is made inside it."""
 
+COMMIT_AGAIN = 2
+"""So often a write-set is committed again whose COMMIT failed."""
+
 GROUP_LIMIT = 256
 
 
 class _Ticket:
-    __slots__ = ("committed_at", "error", "inside", "lead", "look", "looks", "ready", "result", "token", "ws")
+    __slots__ = ("committed_at", "error", "inside", "lead", "look", "looks", "lost", "ready", "result", "token", "ws")
 
     def __init__(self, ws: WriteSet, looks: dict[int, KeyLook], token: str | None, inside: bool) -> None:
         self.ws = ws
@@ -42,6 +45,7 @@ class _Ticket:
         self.inside = inside  # look inside the section if another look is needed
         self.result: WriteResult | None = None
         self.committed_at = 0
+        self.lost: CommitUnknown | None = None  # the failure of a COMMIT that turned out not to have happened
         self.error: BaseException | None = None
         self.look = False  # new blocks must be looked at first
         self.lead = False  # woken up to lead the next group
@@ -76,7 +80,7 @@ class Committer:
                 keys[table_id] = wanted
         looks = {i: self._first_look(ws.tables[i], wanted) for i, wanted in keys.items()}
         token = uuid.uuid4().hex if self._tokens else None
-        rounds = 0
+        rounds = failures = 0
         while True:
             ticket = _Ticket(ws, looks, token, inside=rounds >= ROUNDS_OUTSIDE)
             self._submit(ticket)
@@ -84,6 +88,10 @@ class Committer:
                 raise ticket.error
             if ticket.result is not None:
                 return ticket.result
+            if ticket.lost is not None:
+                failures += 1
+                if failures > COMMIT_AGAIN:
+                    raise DatabaseError(f"{ticket.lost} Nothing was changed.", **ticket.lost.details)
             rounds += 1
             looks = {i: self._look_again(ws.tables[i], wanted) for i, wanted in keys.items()}
 
@@ -244,7 +252,7 @@ class Committer:
         if found is None:
             # The old transaction has ended, for this one holds its lock: it did not happen.  Commit it again, unless
             # its record may have been expired.
-            ticket.result = None
+            ticket.result, ticket.lost = None, error
             if expired:
                 ticket.error = CatalogError(f"The outcome of a commit is not known: {error} Check the data.")
 

@@ -181,7 +181,7 @@ class Bound:
     def _run(self, root: tree.Node, batch: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
         try:
             if isinstance(batch, pa.Table):
-                type = to_arrow(root.type)
+                type = BOOL_ARROW if root is self._template.predicate else self.type
                 parts = [Evaluation.of(part, self).array(root) for part in batch.to_batches()]
                 if any(part.type != type for part in parts):
                     type = parts[0].type

@@ -50,7 +50,8 @@ class Evaluation:
 
     def array(self, node: tree.Node) -> pa.Array:
         """The value of a node as an array of the batch's length."""
-        return self.full(self.value(node), to_arrow(node.type))
+        value = self.value(node)
+        return self.full(value, to_arrow(node.type)) if isinstance(value, pa.Scalar) else value
 
     def full(self, value: Value, type: pa.DataType) -> pa.Array:
         if isinstance(value, pa.Scalar):

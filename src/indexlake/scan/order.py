@@ -25,9 +25,11 @@ def check_order(order_by: Any, schema: TableSchema) -> list[tuple[str, str]]:
     """``"total"``, ``[("total", "desc"), "id"]`` → column and direction, spelt as in the schema."""
     if order_by is None:
         return []
-    items = [order_by] if isinstance(order_by, str) or _is_pair(order_by) else list(order_by)
+    items = [order_by] if isinstance(order_by, str) or _is_pair(order_by) else order_by
     result: list[tuple[str, str]] = []
-    for item in items:
+    for item in items if isinstance(items, list | tuple) else [items]:
+        if not isinstance(item, str) and not (isinstance(item, list | tuple) and len(item) == 2):
+            raise SchemaError(f"order_by takes column names and pairs (name, 'asc' or 'desc'), not {item!r}.")
         column, direction = (item, "asc") if isinstance(item, str) else item
         if direction not in ("asc", "desc"):
             raise SchemaError(f"order_by: the direction of {column!r} is 'asc' or 'desc', not {direction!r}.")
