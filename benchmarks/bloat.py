@@ -47,7 +47,9 @@ def main() -> int:
     print(f"largest in the first half {first / 2**20:.1f} MiB, in the second {second / 2**20:.1f} MiB: "
           + ("bounded" if bounded else "GROWS"))  # fmt: skip
     if given.json is not None:
-        given.json.write_text(json.dumps({"bounded": bounded, "samples": samples}, indent=2) + "\n", encoding="utf-8")
+        given.json.write_text(
+            json.dumps({"bounded": bounded, "samples": samples}, indent=2) + "\n", encoding="utf-8"
+        )
     return 0 if bounded else 1
 
 
@@ -76,7 +78,8 @@ def run(folder: Path, given: argparse.Namespace) -> list[dict[str, float]]:
             time.sleep(min(every, max(0.1, until - time.monotonic())))
             stats = table.stats()
             found = {
-                "seconds": round(time.monotonic() - start, 1), "updates": sum(counts), "bytes": size_of(folder / "lake"),
+                "seconds": round(time.monotonic() - start, 1), "updates": sum(counts),
+                "bytes": size_of(folder / "lake"),
                 "superseded": stats.superseded_hot_rows, "history blocks": stats.history_blocks,
             }  # fmt: skip
             samples.append(found)

@@ -102,7 +102,7 @@ def many_threads(folder: Path, rows: int) -> Iterator[Outcome]:
     share = (committer.groups - groups) / (committer.commits - commits)
     lake.close()
     ours, floor = statistics.median(rates["ours"]), statistics.median(rates["bare"])
-    detail = f"ours {min(rates['ours']):,.0f}–{max(rates['ours']):,.0f}, bare {min(rates['bare']):,.0f}–{max(rates['bare']):,.0f}"
+    detail = ", ".join(f"{name} {min(found):,.0f}–{max(found):,.0f}" for name, found in rates.items())
     yield at_least(f"inserts by {THREADS} threads", ours, floor, 0.6, "commits/s", detail)
     yield below("  database commits per commit", share, 0.4, "")
 
@@ -134,7 +134,9 @@ def import_time(folder: Path, rows: int) -> Iterator[Outcome]:
     times: dict[str, list[float]] = {"indexlake": [], "pyarrow, numpy": []}
     for _ in range(7):
         for name, module in (("indexlake", "indexlake"), ("pyarrow, numpy", "numpy, pyarrow")):
-            done = subprocess.run([sys.executable, "-c", code.format(module)], capture_output=True, text=True, check=True)
+            done = subprocess.run(
+                [sys.executable, "-c", code.format(module)], capture_output=True, text=True, check=True
+            )
             times[name].append(float(done.stdout) * 1000)
     ours, floor = (statistics.median(times[name]) for name in times)
     detail = f"numpy and pyarrow alone: {floor:.0f} ms; best of ours {min(times['indexlake']):.0f} ms"

@@ -91,7 +91,17 @@ STEPS = {"fill": fill_hot, "dump": dump, "write": write, "scan": scan}
 
 def measured(step: str, folder: Path, rows: int) -> dict[str, object]:
     """Run one step in a subprocess."""
-    command = [sys.executable, "-m", "benchmarks.memory", "--step", step, "--folder", str(folder), "--rows", str(rows)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.memory",
+        "--step",
+        step,
+        "--folder",
+        str(folder),
+        "--rows",
+        str(rows),
+    ]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -101,7 +111,12 @@ def run_step(step: str, folder: str, rows: int) -> None:
     peak, start = Peak(), time.perf_counter()
     done = STEPS[step](folder, rows)
     assert done == rows, (done, rows)
-    result = {"step": step, "rows": rows, "seconds": round(time.perf_counter() - start, 1), "peak": peak.stop()}
+    result = {
+        "step": step,
+        "rows": rows,
+        "seconds": round(time.perf_counter() - start, 1),
+        "peak": peak.stop(),
+    }
     print(json.dumps(result), flush=True)
 
 
@@ -131,7 +146,10 @@ def main() -> int:
                 results.append(found)
                 peak = int(str(found["peak"]))
                 judged = "" if step == "fill" else "met" if peak < LIMIT else "MISSED"
-                print(f"{step:6} {rows:>12,} rows  {found['seconds']:>7} s  peak {peak / 2**20:>7,.0f} MiB  {judged}", flush=True)
+                print(
+                    f"{step:6} {rows:>12,} rows  {found['seconds']:>7} s  peak {peak / 2**20:>7,.0f} MiB  {judged}",
+                    flush=True,
+                )
     if given.json is not None:
         given.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     return 0 if all(int(str(r["peak"])) < LIMIT for r in results if r["step"] != "fill") else 1

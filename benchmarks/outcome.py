@@ -29,16 +29,22 @@ class Outcome:
     detail: str = ""
 
 
-def at_most(name: str, ours: float, floor: float, limit: float, unit: str = "µs", detail: str = "") -> Outcome:
+def at_most(
+    name: str, ours: float, floor: float, limit: float, unit: str = "µs", detail: str = ""
+) -> Outcome:
     """Ours costs at most ``limit`` times the floor."""
     ratio = ours / floor
-    return Outcome(name, shown(ours, unit), shown(floor, unit), round(ratio, 3), f"≤ {limit:g}×", ratio <= limit, detail)
+    return Outcome(
+        name, shown(ours, unit), shown(floor, unit), round(ratio, 3), f"≤ {limit:g}×", ratio <= limit, detail
+    )
 
 
 def at_least(name: str, ours: float, floor: float, share: float, unit: str, detail: str = "") -> Outcome:
     """Ours reaches at least that share of the floor."""
     ratio = ours / floor
-    return Outcome(name, shown(ours, unit), shown(floor, unit), round(ratio, 3), f"≥ {share:.0%}", ratio >= share, detail)
+    return Outcome(
+        name, shown(ours, unit), shown(floor, unit), round(ratio, 3), f"≥ {share:.0%}", ratio >= share, detail
+    )
 
 
 def below(name: str, ours: float, limit: float, unit: str, detail: str = "") -> Outcome:
@@ -91,7 +97,9 @@ def report(outcomes: Iterable[Outcome], path: Path | None, facts: Mapping[str, A
         mark = "" if o.met is None else "[green]met[/]" if o.met else "[red]missed[/]"
         table.add_row(o.name, o.ours, o.floor, f"{o.value:g}", o.goal, mark, o.detail)
     Console(width=160).print(table)
-    text = json.dumps({"facts": dict(facts), "outcomes": [asdict(o) for o in found]}, indent=2, ensure_ascii=False)
+    text = json.dumps(
+        {"facts": dict(facts), "outcomes": [asdict(o) for o in found]}, indent=2, ensure_ascii=False
+    )
     if path is None:
         print(text)
     else:

@@ -60,11 +60,17 @@ def _run_processes(kind: str, uri: str, folder: Path, n: int) -> float:
     """Commits per second of all processes together.  Each says when it is ready and begins when told."""
     command = [sys.executable, "-m", "benchmarks.postgres", kind, uri, str(folder / "files")]
     workers = [
-        subprocess.Popen([*command, str((n * PROCESSES + p) * 1_000_000)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [*command, str((n * PROCESSES + p) * 1_000_000)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         for p in range(PROCESSES)
     ]
     for worker in workers:
-        assert worker.stdout is not None and worker.stdout.readline() == "ready\n"
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
     for worker in workers:
         assert worker.stdin is not None
         worker.stdin.write("go\n")

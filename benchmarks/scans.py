@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import apsw
 import numpy as np
@@ -36,7 +37,9 @@ class BareVortex:
         import vortex
 
         indices = None if self._live is None else vortex.array(pa.array(self._live[n]))
-        reader = self._files[n].to_arrow(self._columns, indices=indices, batch_size=65_536, schema=self._stored)
+        reader = self._files[n].to_arrow(
+            self._columns, indices=indices, batch_size=65_536, schema=self._stored
+        )
         return reader.read_all()
 
     def one_by_one(self) -> pa.Table:
@@ -63,7 +66,13 @@ def full_scan(folder: Path, rows: int) -> Iterator[Outcome]:
         keep = ~np.isin(ids - table._state().blocks.records[0].min_row_id, gone)
         live.append(np.flatnonzero(keep).astype(np.uint64))
     yield _compared("  with 1 % deleted, against all rows", table, BareVortex(paths, columns), 1.6, rows)
-    masked = _compared("  with 1 % deleted, against the same rows", table, BareVortex(paths, columns, live), 1.6, rows - len(gone))
+    masked = _compared(
+        "  with 1 % deleted, against the same rows",
+        table,
+        BareVortex(paths, columns, live),
+        1.6,
+        rows - len(gone),
+    )
     yield masked
     lake.close()
 
@@ -71,7 +80,8 @@ def full_scan(folder: Path, rows: int) -> Iterator[Outcome]:
 def _compared(name: str, table: il.Table, bare: BareVortex, limit: float, rows: int) -> Outcome:
     expected = bare.in_parallel()
     ours = table.scan().to_arrow()
-    assert expected.num_rows == rows and ours.schema == SCHEMA
+    assert expected.num_rows == rows
+    assert ours.schema == SCHEMA
     assert expected.schema.types == SCHEMA.types
     if ours.num_rows == rows:
         assert ours.column("id").equals(expected.column("id"))
@@ -81,7 +91,9 @@ def _compared(name: str, table: il.Table, bare: BareVortex, limit: float, rows: 
         "one by one": lambda _: bare.one_by_one(),
         "in parallel": lambda _: bare.in_parallel(),
     }
-    times = {key: statistics.median(found) / 1000 for key, found in in_turn(contenders, ROUNDS, warm_up=1).items()}
+    times = {
+        key: statistics.median(found) / 1000 for key, found in in_turn(contenders, ROUNDS, warm_up=1).items()
+    }
     floor = min(times["one by one"], times["in parallel"])
     detail = f"bare one by one {times['one by one']:.0f} ms, in parallel {times['in parallel']:.0f} ms"
     return at_most(name, times["ours"], floor, limit, "ms", detail)
@@ -100,14 +112,10 @@ def planning(folder: Path, rows: int) -> Iterator[Outcome]:
         start = time.perf_counter()
         found = table.scan("quantity = $n", params={"n": 500}).explain()
         first = (time.perf_counter() - start) * 1000
-        assert found.blocks_total == count and found.blocks_read == 1
-        contenders: dict[str, Callable[[int], object]] = {
-            "range": lambda n: table.scan("total between $a and $b", params={"a": n + 0.2, "b": n + 0.4}).explain(),
-            "string": lambda n: table.scan("customer = $c", params={"c": f"customer-{n:09}"}).explain(),
-            "int": lambda n: table.scan("quantity = $q", params={"q": n}).explain(),
-        }
+        assert (found.blocks_total, found.blocks_read) == (count, 1)
+        contenders = _plans(table)
         for name, call in contenders.items():
-            assert call(123).blocks_read == 1, name  # type: ignore[attr-defined]
+            assert call(123).blocks_read == 1, name
         times = {key: statistics.median(t) / 1000 for key, t in in_turn(contenders, 200).items()}
         medians[count] = max(times.values())
         detail = ", ".join(f"by {k} {v:.2f} ms" for k, v in times.items())
@@ -115,19 +123,31 @@ def planning(folder: Path, rows: int) -> Iterator[Outcome]:
         lines.append(below(f"planning: one block among {count:,}", medians[count], 5, "ms", detail))
         lake.close()
     yield from lines
-    yield at_most("  among 10,000 against among 1,000", medians[10_000], medians[1_000], 2, "ms", "goal: about the same")
+    yield at_most(
+        "  among 10,000 against among 1,000", medians[10_000], medians[1_000], 2, "ms", "goal: about the same"
+    )
+
+
+def _plans(table: il.Table) -> dict[str, Callable[[int], Any]]:
+    """Predicates that one block satisfies."""
+    return {
+        "range": lambda n: table.scan(
+            "total between $a and $b", params={"a": n + 0.2, "b": n + 0.4}
+        ).explain(),
+        "string": lambda n: table.scan("customer = $c", params={"c": f"customer-{n:09}"}).explain(),
+        "int": lambda n: table.scan("quantity = $q", params={"q": n}).explain(),
+    }
 
 
 def _fake_blocks(lake: il.Lake, table: il.Table, count: int) -> None:
     """Catalog records of blocks that have no files: only planning looks at them."""
     from dataclasses import replace
 
+    from benchmarks.orders import batches
     from indexlake.blocks.row_ids import RowIds
     from indexlake.blocks.statistics import StatisticsBuilder, stats_to_bytes
     from indexlake.catalog import layout
     from indexlake.commit.section import Section
-
-    from benchmarks.orders import batches
 
     table.insert(next(batches(1)))
     state = table._state()
@@ -138,7 +158,13 @@ def _fake_blocks(lake: il.Lake, table: il.Table, count: int) -> None:
         s = section.next_snapshot("insert", None, None)
         for n in range(count - 1):
             builder = StatisticsBuilder(schema)
-            columns = [[n * 100, n * 100 + 99], [f"customer-{n:09}"] * 2, ["a", "b"], [n, n], [n + 0.1, n + 0.9]]
+            columns = [
+                [n * 100, n * 100 + 99],
+                [f"customer-{n:09}"] * 2,
+                ["a", "b"],
+                [n, n],
+                [n + 0.1, n + 0.9],
+            ]
             arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
             builder.add(pa.RecordBatch.from_arrays(arrays, schema=schema))
             first = 1 + n * 100
@@ -163,7 +189,9 @@ def catalog_bytes(folder: Path, rows: int) -> Iterator[Outcome]:
     path = blocks[0].path
     book = folder / "book.db"
     connection = apsw.Connection(str(book))
-    connection.execute("create table row_metadata (row_id integer primary key, location text, deleted integer)")
+    connection.execute(
+        "create table row_metadata (row_id integer primary key, location text, deleted integer)"
+    )
     sample = min(rows, 1_000_000)
     with connection:
         connection.executemany(
@@ -174,7 +202,8 @@ def catalog_bytes(folder: Path, rows: int) -> Iterator[Outcome]:
     lake.close()
     yield Outcome(
         "catalog bytes per row", f"{ours:.4f} B", f"{floor:.1f} B", round(ours / floor, 6), "", None,
-        f"{len(blocks)} blocks of {rows:,} rows; {with_deletes:.4f} B after deleting 1 % at random; floor: an address-book row per row, {sample:,} rows in SQLite",
+        f"{len(blocks)} blocks of {rows:,} rows; {with_deletes:.4f} B after deleting 1 % at random; "
+        f"floor: an address-book row per row, {sample:,} rows in SQLite",
     )  # fmt: skip
 
 

@@ -44,9 +44,9 @@ def _tables(folder: Path, rows: int) -> tuple[il.Lake, il.Table, il.Table]:
     return lake, tables[0], tables[1]
 
 
-def _outcome(call: Any) -> Any:
+def _outcome(change: Any, *given: Any) -> Any:
     try:
-        return call().rows
+        return change(*given).rows
     except il.IndexLakeError as error:
         return type(error)
 
@@ -55,7 +55,15 @@ def _content(table: il.Table) -> list[dict[str, Any]]:
     return [{k: repr(v) for k, v in row.items()} for row in table.scan(order_by=[("id", "asc")]).to_pylist()]
 
 
-REST = ["", " and n > 2", " and x is null", " and name like 'n1%'", " and at is not null", " and tags is null", " and x = 0"]
+REST = [
+    "",
+    " and n > 2",
+    " and x is null",
+    " and name like 'n1%'",
+    " and at is not null",
+    " and tags is null",
+    " and x = 0",
+]
 SETS: list[dict[str, Any]] = [
     {"x": 3.0},
     {"name": None, "n": 5},
@@ -84,12 +92,12 @@ def test_a_change_by_key_does_what_the_same_change_by_range_does(tmp_path: Path)
             params = {"k": key}
             by_key, by_range = f"id = $k{rest}", f"id >= $k and id <= $k{rest}"
             if pick.random() < 0.2:
-                done = _outcome(lambda: point.delete(by_key, params)), _outcome(lambda: general.delete(by_range, params))
+                done = _outcome(point.delete, by_key, params), _outcome(general.delete, by_range, params)
             else:
                 new = pick.choice(SETS)
                 done = (
-                    _outcome(lambda: point.update(new, by_key, params)),
-                    _outcome(lambda: general.update(new, by_range, params)),
+                    _outcome(point.update, new, by_key, params),
+                    _outcome(general.update, new, by_range, params),
                 )
             assert done[0] == done[1], (by_key, params)
         assert _content(point) == _content(general)
@@ -103,7 +111,9 @@ def test_a_row_keeps_its_row_id_when_it_is_changed_by_key(tmp_path: Path) -> Non
         for n in range(10):
             assert table.update({"name": "new"}, "id = $1", params=[n]).updated == 1
         after = table.scan(columns=["id"], with_row_id=True).to_pylist()
-        assert {r["id"]: r["_indexlake_row_id"] for r in before} == {r["id"]: r["_indexlake_row_id"] for r in after}
+        assert {r["id"]: r["_indexlake_row_id"] for r in before} == {
+            r["id"]: r["_indexlake_row_id"] for r in after
+        }
 
 
 def test_a_change_by_key_sees_what_its_own_transaction_wrote(tmp_path: Path) -> None:

@@ -87,7 +87,9 @@ class Assignments:
 
 def _computed(expression: Bound, batch: pa.RecordBatch, f: Field) -> pa.Array:
     array = expression.evaluate(batch)
-    return _assigned(array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array, expression.text, f)
+    return _assigned(
+        array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array, expression.text, f
+    )
 
 
 def _computed_one(expression: Bound, row: Mapping[str, Any], f: Field) -> SqlValue:
@@ -112,6 +114,7 @@ def _assigned(array: pa.Array, text: str, f: Field) -> pa.Array:
             return array.cast(f.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise ExpressionError(
-                f"{text!r} gives a value that column {f.name!r} of type {f.type} cannot hold: {error}", text=text
+                f"{text!r} gives a value that column {f.name!r} of type {f.type} cannot hold: {error}",
+                text=text,
             ) from error
     return fit(array, f)

@@ -174,11 +174,14 @@ class Maintenance:
                 table_id = 0
             if self._quit.is_set():
                 return
-            ready = [t for t, at in self._retry.items() if at <= time.monotonic()]
+            time_now = time.monotonic()
+            ready = [t for t, at in self._retry.items() if at <= time_now]
             for due in {*ready, *([table_id] if table_id else [])}:
                 with self._lock:
                     self._queued.discard(due)
-                self._retry.pop(due, None)
+                if self._retry.pop(due, 0.0) > time_now:
+                    self._retry[due] = time_now + RETRY_SECONDS  # it failed while it was asked for again
+                    continue
                 self._maintain(due)
                 if self._stop.is_set():
                     return

@@ -63,20 +63,22 @@ class _InBlock:
 
     def values(self, files: OpenFiles, state: TableState) -> Values:
         """Encoded, in the order of the current fields; columns younger than the file take their default."""
-        in_file = state.schema.at(self.block.schema_snapshot)
-        fields = state.current.fields
-        here = [f for f in fields if f.field_id in in_file.by_id]
-        columns = [f.column for f in here]
+        in_file, schema = state.schema.at(self.block.schema_snapshot), state.current
+        all_columns = list(zip(schema.fields, schema.columns, schema.codecs, strict=True))
+        columns = [column for f, column, _ in all_columns if f.field_id in in_file.by_id]
         reader = files.reader(self.block, in_file.file)
-        found: dict[str, SqlValue] | None = None
-        if len(state.current.plain_names) == len(fields):
+        if len(schema.plain_names) == len(schema):
             row = reader.row(self.position, columns)
             if all(value == value for value in row.values()):  # Python may change the bits of a NaN
-                found = {f.column: f.codec.encode_one(row[f.column]) for f in here}
-        if found is None:
-            table = reader.take(np.array([self.position], np.uint64), columns)
-            found = {f.column: f.codec.encode(table.column(f.column))[0] for f in here}
-        return tuple(found.get(f.column, f.default) for f in fields)
+                return tuple(
+                    codec.encode_one(row[column]) if column in row else f.default
+                    for f, column, codec in all_columns
+                )
+        table = reader.take(np.array([self.position], np.uint64), columns)
+        return tuple(
+            codec.encode(table.column(column))[0] if column in columns else f.default
+            for f, column, codec in all_columns
+        )
 
     def close(self, writes: TableWrites) -> None:
         file_id = self.block.data_file_id
@@ -118,7 +120,9 @@ def delete(tx: Transaction, table_id: int, predicate_of: PredicateOf) -> int | N
     return 1
 
 
-def update(tx: Transaction, table_id: int, assignments: Mapping[str, Any], predicate_of: PredicateOf) -> int | None:
+def update(
+    tx: Transaction, table_id: int, assignments: Mapping[str, Any], predicate_of: PredicateOf
+) -> int | None:
     """How many rows were changed; None: the general path has to do it."""
     target = _find(tx, table_id, predicate_of)
     if target is None or target.state.table.config.direct_write_row_count < 2:

@@ -98,6 +98,8 @@ def _cases() -> dict[str, Any]:
     cases["large_list<int8>"] = pa.array([[1, None], [], None], pa.large_list(pa.int8()))
     cases["fixed_size_list<float>[2]"] = pa.array([[1.0, None], None, [math.inf, 2.0]], pa.list_(pa.float32(), 2))
     cases["list<list<binary>>"] = pa.array([[[b"\x00"], None], [], None], pa.list_(pa.list_(pa.binary())))
+    cases["list<string_view>"] = pa.array([["a", None, "x" * 50], [], None], pa.list_(pa.string_view()))
+    cases["struct<binary_view>"] = pa.array([{"b": b"\x00"}, None, {"b": None}], pa.struct({"b": pa.binary_view()}))
     nested = pa.struct(
         [
             pa.field("Name", pa.string(), False, {"k": "v"}),

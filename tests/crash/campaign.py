@@ -29,7 +29,9 @@ STEPS = (
 """Every named step of commit, direct write and dump; `test_kill` checks that none is missing."""
 
 
-def run(kills: int, seed: int, *, dsn: str | None = None, named: float = 0.3, report: float = 30.0) -> str:
+def run(
+    kills: int, seed: int, *, dsn: str | None = None, named: float = 0.3, most_lines: int = 60, report: float = 30.0
+) -> str:
     """Kill that often; what came of it, in one line.  Raises AssertionError with the seed at the first damage."""
     chance = random.Random(seed)
     begun = reported = time.monotonic()
@@ -42,7 +44,7 @@ def run(kills: int, seed: int, *, dsn: str | None = None, named: float = 0.3, re
             try:
                 for _ in range(min(KILLS_PER_LAKE, kills - done)):
                     if chance.random() >= named:
-                        lake.kill_at_random()
+                        lake.kill_at_random(most_lines)
                     else:
                         lake.kill_at(f"{chance.choice(STEPS)}:{chance.choice((1, 2, 3, 5, 8))}=kill")
                     done += 1

@@ -75,7 +75,9 @@ class LakeUnderTest:
             time.sleep(0.002)
         with open(log, "rb") as file:
             while count > 0:
-                count -= file.read().count(b"\n")
+                said = file.read()
+                count -= said.count(b"\n")
+                assert b'{"error"' not in said, said.decode()
                 assert time.monotonic() < begun + 60, "the worker stands still"
                 time.sleep(0.001)
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pytest
 
 from indexlake.errors import IndexLakeError
-from indexlake.expr import bound, compile, parse
+from indexlake.expr import compile, compiler, parse
 
 SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string()), ("x", pa.float64())])
 
@@ -49,11 +49,11 @@ def test_equal_schemas_share_the_work() -> None:
 
 
 def test_the_caches_are_bounded() -> None:
-    for number in range(bound.MAX_TEMPLATES + 50):
+    for number in range(compiler.MAX_TEMPLATES + 50):
         compile(f"id = {number}", SCHEMA)
     assert len(parse._parsed) <= parse.MAX_PARSED
-    for cache in (bound._templates, bound._equal, bound._whole):
-        assert len(cache) <= bound.MAX_TEMPLATES
+    for cache in (compiler._templates, compiler._equal, compiler._whole):
+        assert len(cache) <= compiler.MAX_TEMPLATES
 
 
 def test_values_of_another_type_bind_anew() -> None:

@@ -333,6 +333,15 @@ def test_no_rows_give_no_values(text: str) -> None:
     assert none.type == expression.type
 
 
+def test_a_table_without_batches_gives_no_values() -> None:
+    empty = BATCH.schema.empty_table()
+    for text in ("id = 1", "tags", "s || 'a'", "1 = 1"):
+        expression = compile(text, BATCH.schema)
+        assert expression.evaluate(empty).type == expression.type
+        assert len(expression.evaluate(empty)) == 0
+    assert len(compile("id + 1", BATCH.schema).mask(empty)) == 0
+
+
 def test_slices_are_evaluated_from_their_own_offset() -> None:
     part = BATCH.slice(1, 3)
     for text in ("m % 1", "cast(m as double)", "id % 2", "s like '%_'", "case when ok then m else 0 end"):

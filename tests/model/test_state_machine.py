@@ -1,7 +1,7 @@
 """A lake against plain dictionaries: random statements, transactions, dumps, expiries and reopenings.
 
-After each step the whole table, single rows, counts, history and every retained snapshot are compared, through the
-handle that did the work and through a second one whose cache is stale.  `INDEXLAKE_HYPOTHESIS=<examples>` (or
+After each step the whole table, single rows, counts, history and every retained snapshot are compared, through one
+of two handles, so that the cache of either is often stale.  `INDEXLAKE_HYPOTHESIS=<examples>` (or
 `<examples>x<steps>`) runs a longer campaign.
 """
 
@@ -419,7 +419,7 @@ def campaign() -> settings:
     text = os.environ.get("INDEXLAKE_HYPOTHESIS", "")
     examples, _, steps = text.partition("x")
     return settings(
-        max_examples=int(examples or 35),
+        max_examples=int(examples or 25),
         stateful_step_count=int(steps or 40),
         deadline=None,
         suppress_health_check=list(HealthCheck),
@@ -430,6 +430,6 @@ def campaign() -> settings:
     )
 
 
-@pytest.mark.timeout(0 if os.environ.get("INDEXLAKE_HYPOTHESIS") else 300)
+@pytest.mark.timeout(0 if os.environ.get("INDEXLAKE_HYPOTHESIS") else 600)
 def test_the_lake_agrees_with_plain_dictionaries_after_every_step() -> None:
     run_state_machine_as_test(LakeMachine, settings=campaign())

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from indexlake.expr.test import ALWAYS, NEVER, All, Any_, ColumnTest, Test
 
 if TYPE_CHECKING:
-    from indexlake.expr.bound import Bound, compile
+    from indexlake.expr.bound import Bound
+    from indexlake.expr.compiler import compile
 
 __all__ = ["ALWAYS", "NEVER", "All", "Any_", "Bound", "ColumnTest", "Test", "compile"]
 
@@ -18,7 +19,7 @@ def __getattr__(name: str) -> Any:
     """Tests are plain values; the compiler is loaded with the first expression."""
     if name not in ("Bound", "compile"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from indexlake.expr import bound
+    from indexlake.expr import bound, compiler
 
-    globals().update(Bound=bound.Bound, compile=bound.compile)
+    globals().update(Bound=bound.Bound, compile=compiler.compile)
     return globals()[name]

@@ -54,6 +54,8 @@ class NotCovered(Exception):
 
 def plain(value: Any) -> Any:
     """A parameter with its containers as lists; cheap for what is plain already."""
+    if type(value) is list:
+        return value[:]  # the caller may change it
     if type(value) in _PLAIN or isinstance(value, (str, bytes, pa.Scalar)):
         return value
     if isinstance(value, (tuple, set, frozenset, range)):
@@ -88,7 +90,7 @@ def list_types(values: list[Any]) -> list[SqlType]:
 
 
 _UNIFORM = frozenset({str, float, bool, bytes, dt.date})
-_PLAIN = frozenset({int, str, float, bool, bytes, type(None), list, dt.date, dt.datetime, decimal.Decimal})
+_PLAIN = frozenset({int, str, float, bool, bytes, type(None), dt.date, dt.datetime, decimal.Decimal})
 
 
 def integer_type(value: int) -> SqlType:
