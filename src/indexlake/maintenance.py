@@ -14,9 +14,10 @@ import socket
 import threading
 import time
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from indexlake.catalog import activity, inline, layout
+from indexlake.catalog import activity, definitions, inline, layout
 from indexlake.commit.section import now
 from indexlake.pipeline.dump import dump
 from indexlake.pipeline.expire import expire
@@ -30,6 +31,7 @@ log = logging.getLogger("indexlake")
 PIN_AFTER = 30.0
 ALIVE = 6 * BEAT_SECONDS * 1_000_000
 RETRY_SECONDS = 5.0
+EXPIRE_SECONDS = 600.0
 
 
 class Maintenance:
@@ -41,6 +43,7 @@ class Maintenance:
         self._queued: set[int] = set()
         self._due: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._retry: dict[int, float] = {}
+        self._expire_at = time.monotonic() + EXPIRE_SECONDS
         self._jobs: set[Job] = set()
         self._stop = threading.Event()
         self._quit = threading.Event()
@@ -197,6 +200,7 @@ class Maintenance:
                 dump(self._lake, table_id, live=2 * live >= limit, history=2 * dead >= limit, stop=self._stop)
                 live, dead, limit = self._counts(table_id)
             self._estimates[table_id] = live + dead
+            self._expire_all()
         except JobBusy:
             self._estimates.pop(table_id, None)
             self._retry[table_id] = time.monotonic() + RETRY_SECONDS
@@ -204,6 +208,17 @@ class Maintenance:
             if not self._quit.is_set():
                 log.warning("the automatic dump of table %s failed and will be tried again: %s", table_id, error)
                 self._retry[table_id] = time.monotonic() + RETRY_SECONDS
+
+    def _expire_all(self) -> None:
+        """Now and then every table, the dropped ones too: idle tables must not hold the history of busy ones."""
+        if time.monotonic() < self._expire_at:
+            return
+        self._expire_at = time.monotonic() + EXPIRE_SECONDS
+        with self._lake.catalog.read() as r:
+            found = [*definitions.list_tables(r), *definitions.list_dropped_tables(r)]
+        for table in found:
+            with suppress(JobBusy):
+                expire(self._lake, table.table_id, stop=self._stop)
 
     def _counts(self, table_id: int) -> tuple[int, int, int]:
         with self._lake._reading(table_id) as (r, state, _):

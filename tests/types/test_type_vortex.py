@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from indexlake.errors import ConstraintError
 from indexlake.types import codec_for
-from indexlake.types.vortex import from_vortex, to_vortex, vortex_type, vortex_value
+from indexlake.types.convert import convert
+from indexlake.types.vortex import to_vortex, vortex_type, vortex_value
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def through(tmp_path_factory):
         written = to_vortex(array)
         assert written.type.equals(vortex_type(array.type))
         vortex.io.write(pa.table({"f1": written}), path)
-        return from_vortex(vortex.open(path).to_arrow().read_all().column("f1"), array.type)
+        return convert(vortex.open(path).to_arrow().read_all().column("f1"), array.type)
 
     return write_and_read
 
@@ -67,7 +68,7 @@ def test_there_and_back_is_the_identity_without_a_file(array):
     written = to_vortex(array)
     written.validate()
     assert written.type.equals(vortex_type(array.type))
-    assert_same(from_vortex(written, array.type), array)
+    assert_same(convert(written, array.type), array)
 
 
 @settings(max_examples=100, deadline=None)
@@ -80,9 +81,9 @@ def test_chunks_are_converted_one_by_one():
     array = pa.chunked_array([pa.array([b"ab", None], pa.binary(2)), pa.array([b"cd"], pa.binary(2))])
     written = to_vortex(array)
     assert written.type == pa.binary()
-    assert_same(from_vortex(written, array.type), array)
+    assert_same(convert(written, array.type), array)
     empty = pa.chunked_array([], pa.dictionary(pa.int8(), pa.duration("s")))
-    assert_same(from_vortex(to_vortex(empty), empty.type), empty)
+    assert_same(convert(to_vortex(empty), empty.type), empty)
 
 
 @pytest.mark.parametrize("rows", [[None], [None, None], [{"a": 1, "b": "x", "c": {"d": [1, 2]}}, None]])

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from indexlake.types.vortex import from_vortex as convert
+from indexlake.types.convert import convert, mapped_leaves, without_view
 
 
 def take(data: Any, indices: Any) -> Any:
@@ -59,23 +59,4 @@ def _has_views(type: Any) -> bool:
 @lru_cache(1024)
 def _plain(type: Any) -> Any:
     """The same type with plain strings and binaries in the place of views."""
-    t = pa.types
-
-    def field(inner: Any) -> Any:
-        return inner.with_type(_plain(inner.type))
-
-    if t.is_string_view(type):
-        return pa.string()
-    if t.is_binary_view(type):
-        return pa.binary()
-    if t.is_struct(type):
-        return pa.struct([field(type.field(n)) for n in range(type.num_fields)])
-    if t.is_map(type):
-        return pa.map_(field(type.key_field), field(type.item_field), type.keys_sorted)
-    if t.is_fixed_size_list(type):
-        return pa.list_(field(type.value_field), type.list_size)
-    if t.is_large_list(type):
-        return pa.large_list(field(type.value_field))
-    if t.is_list(type):
-        return pa.list_(field(type.value_field))
-    return type
+    return mapped_leaves(type, without_view)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from indexlake.errors import SchemaError
-from indexlake.types.vortex import from_vortex as convert
+from indexlake.types.convert import convert
 
 if TYPE_CHECKING:
     from indexlake.expr import Bound
@@ -21,35 +21,6 @@ BATCH_BYTES = 64 * 1024 * 1024
 def stored_schema(schema: pa.Schema, stored_type: Callable[[Any], Any]) -> pa.Schema:
     """The schema a format writes for a logical schema."""
     return pa.schema([pa.field(field.name, stored_type(field.type), field.nullable) for field in schema])
-
-
-def mapped_leaves(type: Any, leaf: Callable[[Any], Any]) -> Any:
-    """A type with `leaf` applied to every type inside it that is not nested; dictionaries as their values."""
-    t = pa.types
-
-    def field(inner: Any) -> Any:
-        return pa.field(inner.name, mapped_leaves(inner.type, leaf), inner.nullable)
-
-    if t.is_dictionary(type):
-        return mapped_leaves(type.value_type, leaf)
-    if t.is_struct(type):
-        return pa.struct([field(type.field(index)) for index in range(type.num_fields)])
-    if t.is_map(type):
-        return pa.map_(field(type.key_field), field(type.item_field), type.keys_sorted)
-    if t.is_fixed_size_list(type):
-        return pa.list_(field(type.value_field), type.list_size)
-    if t.is_large_list(type):
-        return pa.large_list(field(type.value_field))
-    if t.is_list(type):
-        return pa.list_(field(type.value_field))
-    return leaf(type)
-
-
-def without_view(type: Any) -> Any:
-    """A leaf type that pyarrow can select rows of: it cannot for string and binary views."""
-    if pa.types.is_string_view(type):
-        return pa.string()
-    return pa.binary() if pa.types.is_binary_view(type) else type
 
 
 def encoded(batches: Iterable[pa.RecordBatch], stored: pa.Schema) -> Iterator[pa.RecordBatch]:

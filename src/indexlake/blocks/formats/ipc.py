@@ -17,15 +17,14 @@ from indexlake.blocks.formats.batches import (
     BATCH_BYTES,
     BATCH_ROWS,
     encoded,
-    mapped_leaves,
     rechunked,
     stored_schema,
-    without_view,
 )
 from indexlake.blocks.formats.chunked import ChunkedReader
 from indexlake.errors import CorruptionError
 from indexlake.storage import InputFile, OutputFile
 from indexlake.storage.failure import first_line
+from indexlake.types.convert import mapped_leaves, without_view
 
 if TYPE_CHECKING:
     from indexlake.expr import Bound

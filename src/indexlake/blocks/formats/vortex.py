@@ -20,18 +20,17 @@ from indexlake.blocks.formats.batches import (
     decoded,
     distinct,
     encoded,
-    mapped_leaves,
     matching,
     record_batch,
     selected,
     stored_schema,
     with_columns_of,
-    without_view,
 )
 from indexlake.errors import CorruptionError, IndexLakeError
 from indexlake.storage import InputFile, OutputFile
 from indexlake.storage.failure import failure, first_line
 from indexlake.types import codec_for
+from indexlake.types.convert import mapped_leaves, without_view
 from indexlake.types.vortex import vortex_type
 
 if TYPE_CHECKING:

@@ -1,0 +1,158 @@
+"""One exact conversion between the types in which values are held, and maps over the leaves of nested types.
+
+``convert`` turns an array of one type into another that holds the same values: dictionaries and plain values, views
+and plain strings, moments and the integers that they are, decimals of another width, also inside nested types.
+There and back is the identity, to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexlake import kernels as pc
+from indexlake.errors import ConstraintError
+from indexlake.types import codec_for
+from indexlake.types.buffers import chunks, fixed_array, fixed_values, nested_array, null_mask
+from indexlake.types.dictionaries import DictionaryCodec
+from indexlake.types.nested import list_parts, offsets_of
+
+_Mask = npt.NDArray[np.bool_] | None
+
+
+def mapped_leaves(type: Any, leaf: Callable[[Any], Any]) -> Any:
+    """A type with `leaf` applied to every type inside it that is not nested; dictionaries as their values."""
+    t = pa.types
+
+    def field(inner: Any) -> Any:
+        return pa.field(inner.name, mapped_leaves(inner.type, leaf), inner.nullable)
+
+    if t.is_dictionary(type):
+        return mapped_leaves(type.value_type, leaf)
+    if t.is_struct(type):
+        return pa.struct([field(type.field(index)) for index in range(type.num_fields)])
+    if t.is_map(type):
+        return pa.map_(field(type.key_field), field(type.item_field), type.keys_sorted)
+    if t.is_fixed_size_list(type):
+        return pa.list_(field(type.value_field), type.list_size)
+    if t.is_large_list(type):
+        return pa.large_list(field(type.value_field))
+    if t.is_list(type):
+        return pa.list_(field(type.value_field))
+    return leaf(type)
+
+
+def without_view(type: Any) -> Any:
+    """A leaf type that pyarrow can select rows of: it cannot for string and binary views."""
+    if pa.types.is_string_view(type):
+        return pa.string()
+    return pa.binary() if pa.types.is_binary_view(type) else type
+
+
+def convert(array: Any, type: Any) -> Any:
+    """The array, or chunked array, as exactly this type."""
+    return _convert(array, type)
+
+
+def _has_required(type: Any) -> bool:
+    """Whether a field anywhere inside the type is not nullable."""
+    if not pa.types.is_nested(type):
+        return False
+    fields = [type.field(index) for index in range(type.num_fields)]
+    return any(not field.nullable or _has_required(field.type) for field in fields)
+
+
+def _convert(array: Any, type: Any, hidden: _Mask = None) -> Any:
+    """The array as ``type``.  ``hidden`` marks the rows below a null parent: what they hold means nothing."""
+    if isinstance(array, pa.ChunkedArray):
+        return pa.chunked_array([_convert(chunk, type) for chunk in chunks(array)], type)
+    source, t = array.type, pa.types
+    if source.equals(type, check_metadata=True) and not _has_required(type):
+        return array
+    if t.is_dictionary(source):
+        return _convert(_codec(source).decode_array(array), type)
+    if t.is_dictionary(type):
+        return _codec(type).encode_array(_convert(array, type.value_type))
+    if t.is_nested(type):
+        return _convert_nested(array, type, hidden)
+    if t.is_temporal(source) != t.is_temporal(type):
+        return array.view(type)  # between a moment and the integer that it is
+    if t.is_fixed_size_binary(type):
+        return array.cast(pa.binary()).cast(type)
+    if t.is_decimal(type):
+        return _decimal(array, type)
+    return array.cast(type)
+
+
+def _convert_nested(array: Any, type: Any, hidden: _Mask) -> Any:
+    mask, length, t = null_mask(array), len(array), pa.types
+    below = mask if hidden is None else hidden if mask is None else mask | hidden
+    if t.is_struct(type):
+        fields = [type.field(index) for index in range(type.num_fields)]
+        children = [_child(array.field(index), field, below) for index, field in enumerate(fields)]
+        return nested_array(type, length, mask, children)
+    starts, stops, items = list_parts(array)
+    lengths = stops - starts
+    child = _child(items, type.field(0), None if below is None else np.repeat(below, lengths))
+    offsets = None if t.is_fixed_size_list(type) else offsets_of(lengths, type)
+    return nested_array(type, length, mask, [child], offsets)
+
+
+def _child(array: Any, field: Any, hidden: _Mask) -> Any:
+    """The child converted; if it is required, its nulls in slots hidden by a null parent become values."""
+    child = _convert(array, field.type, hidden)
+    if field.nullable or child.null_count == 0:
+        return child
+    mask = null_mask(child)
+    if hidden is None or (mask is not None and (mask & ~hidden).any()):
+        raise ConstraintError(f"A value of the required field {field.name!r} ({field.type}) is null.")
+    return _without_nulls(child)
+
+
+def _without_nulls(array: Any) -> Any:
+    """The array with some value in place of every null."""
+    type, length, t = array.type, len(array), pa.types
+    if t.is_struct(type):
+        return nested_array(type, length, None, [array.field(index) for index in range(type.num_fields)])
+    if t.is_nested(type):
+        starts, stops, items = list_parts(array)
+        offsets = None if t.is_fixed_size_list(type) else offsets_of(stops - starts, type)
+        return nested_array(type, length, None, [items], offsets)
+    codec = codec_for(type)
+    stored = codec.to_storage(array)
+    return codec.from_storage(pc.fill_null(stored, _anything(stored)))
+
+
+def _anything(stored: Any) -> Any:
+    """Some encoded value: one of the array's own, else zero or nothing."""
+    if stored.null_count < len(stored):
+        return stored.drop_null()[0]
+    if stored.type == pa.int64():
+        return pa.scalar(0)
+    fixed = pa.types.is_fixed_size_binary(stored.type)
+    return pa.scalar(bytes(stored.type.byte_width if fixed else 0), stored.type)
+
+
+def _decimal(array: Any, type: Any) -> Any:
+    """Between widths of the same precision and scale, by sign extension: no value is looked at."""
+    words = max(1, array.type.bit_width // 64)
+    width = np.int32 if array.type.bit_width == 32 else np.int64
+    limbs = fixed_values(array, width, words).reshape(-1, words)
+    if type.bit_width == 32:
+        return fixed_array(limbs[:, 0].astype(np.int32), type, null_mask(array), len(array))
+    wanted = type.bit_width // 64
+    out = np.empty((len(limbs), wanted), np.int64)
+    kept = min(words, wanted)
+    out[:, :kept] = limbs[:, :kept]
+    out[:, kept:] = (limbs[:, kept - 1] >> 63)[:, None]
+    return fixed_array(out, type, null_mask(array), len(array))
+
+
+def _codec(type: Any) -> DictionaryCodec:
+    codec = codec_for(type)
+    assert isinstance(codec, DictionaryCodec)
+    return codec
