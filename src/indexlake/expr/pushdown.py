@@ -2,7 +2,7 @@
 
 A pushdown drops only rows (or row groups) for which the predicate is not true.  It says whether it is exact: then
 what is left needs no recheck.  What a format cannot say is left out.  Vortex orders floats by IEEE's total order
-(negative NaN first, -0.0 before 0.0) and knows times as integers; Arrow's filters never match NaN.
+(negative NaN first, -0.0 before 0.0) and knows times as integers; Parquet's statistics know nothing of NaN.
 """
 
 from __future__ import annotations
@@ -188,15 +188,16 @@ class ArrowDialect:
             return self._float(field, test.op, value, type)
         return Pushed(_compared(test.op, field, pa.scalar(value, type)), True)
 
-    def _float(self, field: Any, op: str, value: float, type: pa.DataType) -> Pushed:
-        nan = field.is_nan()
+    def _float(self, field: Any, op: str, value: float, type: pa.DataType) -> Pushed | None:
+        """Never exact, and nothing that NaN satisfies: statistics leave NaN out.
+
+        Of a row group whose numbers are all the same, Arrow takes every row to be that number.
+        """
+        if op in (">", ">=") or (op == "=" and math.isnan(value)):
+            return None
         if math.isnan(value):
-            made = {"=": nan, ">=": nan, "<": ~nan, "<=": field.is_valid(), ">": nan & ~nan}[op]
-        else:
-            made = _compared(op, field, pa.scalar(value, type))
-            if op in (">", ">="):
-                made = made | nan
-        return Pushed(made, True)
+            return Pushed(field.is_valid(), False)
+        return Pushed(_compared(op, field, pa.scalar(value, type)), False)
 
 
 def _filterable(type: pa.DataType) -> bool:

@@ -54,20 +54,6 @@ def matching(batch: pa.RecordBatch, predicate: Bound, schema: pa.Schema) -> pa.R
     return batch if mask.true_count == len(mask) else batch.filter(mask)
 
 
-def selected(batches: Iterable[pa.RecordBatch], positions: Any, row_count: int) -> Iterator[pa.RecordBatch]:
-    """Of consecutive batches of a file with `row_count` rows, the rows at the positions."""
-    wanted = np.zeros(row_count, np.bool_)
-    wanted[positions] = True
-    mask = pa.array(wanted)
-    start = 0
-    for batch in batches:
-        here = mask.slice(start, batch.num_rows)
-        # Column by column: filtering a whole batch takes a third longer.
-        columns = [column.filter(here) for column in batch.columns]
-        yield pa.RecordBatch.from_arrays(columns, schema=batch.schema)
-        start += batch.num_rows
-
-
 def with_columns_of(columns: Sequence[str], predicate: Bound | None, schema: pa.Schema) -> list[str]:
     """The columns to fetch: those asked for and those the predicate needs, each once."""
     extra = predicate.columns if predicate is not None else frozenset[str]()

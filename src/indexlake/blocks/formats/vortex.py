@@ -22,7 +22,6 @@ from indexlake.blocks.formats.batches import (
     encoded,
     matching,
     record_batch,
-    selected,
     stored_schema,
     with_columns_of,
 )
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
     from indexlake.expr import Bound
 
 _PREPARED_SCANS = 16
-NEARLY_ALL = 0.9
-"""Where so many rows are asked for, Arrow drops the others in half the time that Vortex takes to skip them."""
 
 
 def write(
@@ -108,13 +105,7 @@ class VortexReader:
             fetched = [self.schema.names[0]]
         if positions is not None and len(positions) == 0:
             return
-        nearly_all = positions is not None and expression is None and len(positions) >= NEARLY_ALL * self.row_count
-        rows = (
-            selected(self._batches(fetched, None, None, batch_rows), positions, self.row_count)
-            if nearly_all
-            else self._batches(fetched, positions, expression, batch_rows)
-        )
-        for batch in rows:
+        for batch in self._batches(fetched, positions, expression, batch_rows):
             if recheck is not None:
                 batch = matching(batch, recheck, self.schema)
             if batch.num_rows:
