@@ -20,11 +20,14 @@ from indexlake.errors import (
     SnapshotExpiredError,
     StorageError,
 )
-from indexlake.expression import Expression, expr
+from indexlake.expression import Expression
 from indexlake.lake import Lake, LakeView
 from indexlake.scan.scan import Scan
 from indexlake.table import Snapshot, Table, TableStats
 from indexlake.transaction import Transaction
+
+# Last: the name of a function here, and of the package that was imported on the way.
+from indexlake.expression import expr  # isort: skip
 
 __version__ = "0.1.0"
 

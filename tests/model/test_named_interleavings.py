@@ -57,13 +57,13 @@ def table_id(lake: il.Lake) -> int:
 
 def plan(lake: il.Lake, *, history: bool = False) -> Callable[[], bool]:
     """A dump up to its written file; the call commits it."""
-    task, state = plan_chunk(lake, table_id(lake), history=history)
+    task = plan_chunk(lake, table_id(lake), history=history)
     assert task is not None
-    block = run_task(lake, task, state)
+    block = run_task(lake.storage, task, lambda: None)
 
     def commit() -> bool:
         with Job(lake, "dump", table_id(lake), scope=block.file.path) as job:
-            return commit_chunk(lake, job, task, state, block)
+            return commit_chunk(lake, job, task, block)
 
     return commit
 

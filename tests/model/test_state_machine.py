@@ -298,16 +298,16 @@ class LakeMachine(RuleBasedStateMachine):
     def begin_chunk(self, lake: int, history: bool) -> None:
         """A dump that takes its time."""
         handle = self.lakes[lake]
-        task, state = plan_chunk(handle, self.table_id, history=history)
+        task = plan_chunk(handle, self.table_id, history=history)
         if task is not None:
-            self.chunk = (handle, task, state, run_task(handle, task, state))
+            self.chunk = (handle, task, run_task(handle.storage, task, lambda: None))
 
     def commit_chunk(self, tidy: bool) -> None:
         assert self.chunk is not None
-        handle, task, state, block = self.chunk
+        handle, task, block = self.chunk
         self.chunk = None
         with Job(handle, "dump", self.table_id, scope=uuid.uuid4().hex) as job:
-            commit_chunk(handle, job, task, state, block)
+            commit_chunk(handle, job, task, block)
         if tidy:
             purge(handle, self.table_id)
         self.model.advance(self.lakes[0].snapshot_id)

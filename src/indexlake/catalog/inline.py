@@ -159,26 +159,20 @@ def close_all(tx: Transaction, table_id: int, floor: tuple[int, int], snapshot: 
 
 
 def oldest_live(
-    r: ReadTransaction, table: TableRecord, columns: Sequence[str], limit: int
+    r: ReadTransaction, table_id: int, floor: tuple[int, int], columns: tuple[str, ...], limit: int
 ) -> Iterator[Row]:
     """Live versions above the floor in (_begin, row id) order."""
-    hot = table.hot_floor
-    return r.query(
-        f"{_select(table.table_id, tuple(columns))} where {_ABOVE_HOT} order by _begin, _indexlake_row_id limit {int(limit)}",
-        (hot[0], hot[0], hot[1]),
-    )
+    sql = f"{_select(table_id, columns)} where {_ABOVE_HOT} order by _begin, _indexlake_row_id limit {int(limit)}"
+    return r.query(sql, (floor[0], floor[0], floor[1]))
 
 
 def oldest_dead(
-    r: ReadTransaction, table: TableRecord, columns: Sequence[str], limit: int
+    r: ReadTransaction, table_id: int, floor: tuple[int, int], columns: tuple[str, ...], limit: int
 ) -> Iterator[Row]:
     """Superseded versions above the history floor in (_end, row id) order."""
-    floor = table.history_floor
-    return r.query(
-        f"""{_select(table.table_id, tuple(columns))} where _end is not null and (_end > ? or
-        (_end = ? and _indexlake_row_id > ?)) order by _end, _indexlake_row_id limit {int(limit)}""",
-        (floor[0], floor[0], floor[1]),
-    )
+    sql = f"""{_select(table_id, columns)} where _end is not null and (_end > ? or
+        (_end = ? and _indexlake_row_id > ?)) order by _end, _indexlake_row_id limit {int(limit)}"""
+    return r.query(sql, (floor[0], floor[0], floor[1]))
 
 
 def purge(tx: Transaction, table: TableRecord, limit: int) -> int:

@@ -9,7 +9,7 @@ is invisible at every snapshot, a double dump is harmless, and a killed one leav
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -25,8 +25,9 @@ from indexlake.catalog import activity, commits, definitions, inline, layout
 from indexlake.commit.section import Section, add_block
 from indexlake.errors import StorageError
 from indexlake.pipeline.job import Job
+from indexlake.pipeline.runner import Runner, ThreadRunner
 from indexlake.schema import VERSION, TableSchema
-from indexlake.state import TableState
+from indexlake.storage import Storage
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
@@ -38,10 +39,15 @@ PURGE_ROWS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class DumpTask:
-    """One chunk: the rows, and the floor they lie above."""
+    """One chunk: the rows, the floor they lie above, and all that is needed to write their block."""
 
     table_id: int
     folder: str
+    writer_id: str
+    schema: TableSchema
+    schema_version: int
+    primary_index: int | None
+    format: str
     history: bool
     planned_at: int
     floor: tuple[int, int]
@@ -49,7 +55,6 @@ class DumpTask:
     rows: pa.Table
     versions: tuple[int, int]  # smallest and largest begin
     last_end: int | None
-    format: str
     everything: bool  # nothing lay above these rows when they were read
 
 
@@ -64,51 +69,71 @@ class DumpResult:
 
 
 def dump(
-    lake: Lake, table_id: int, *, live: bool = True, history: bool = True, stop: threading.Event | None = None
+    lake: Lake,
+    table_id: int,
+    *,
+    live: bool = True,
+    history: bool = True,
+    runner: Runner | None = None,
+    stop: threading.Event | None = None,
 ) -> DumpResult:
-    """Move all hot rows of a table to blocks, chunk by chunk."""
-    rows = history_rows = blocks = size = 0
+    """Move all hot rows of a table to blocks, a few chunks at a time; each chunk is a commit of its own."""
+    runner = runner or ThreadRunner(lake.storage)
+    done: list[tuple[DumpTask, NewBlock]] = []
     with Job(lake, "dump", table_id, stop=stop) as job:
         purge(lake, table_id, job)
         for kind in [k for k, wanted in ((False, live), (True, history)) if wanted]:
-            while True:
+            ended = False
+            while not ended:
                 job.check()
-                task, state = plan_chunk(lake, table_id, job, history=kind)
-                if task is None:
-                    break
+                tasks = plan(lake, table_id, job, history=kind, most=runner.width)
                 faults.step("dump.planned")
-                block = run_task(lake, task, state, job)
-                faults.step("dump.written")
-                if not commit_chunk(lake, job, task, state, block):
-                    continue  # something moved the floor or the horizon: plan again
-                faults.step("dump.committed")
-                job.add(rows=block.record_count, size=block.file.size)
-                blocks, size = blocks + 1, size + block.file.size
-                if kind:
-                    history_rows += block.record_count
-                else:
-                    rows += block.record_count
+                # What is committed meanwhile is for the next dump: this one comes to an end.
+                ended = not tasks or tasks[-1].everything
+                for task, block in zip(tasks, runner.map(run_task, tasks, job.check), strict=False):
+                    faults.step("dump.written")
+                    if not commit_chunk(lake, job, task, block):
+                        ended = False  # something moved the floor or the horizon: plan again
+                        break
+                    faults.step("dump.committed")
+                    job.add(rows=block.record_count, size=block.file.size)
+                    done.append((task, block))
                 purge(lake, table_id, job)
                 faults.step("dump.purged")
-                if task.everything:
-                    break  # what was committed meanwhile is for the next dump: this one comes to an end
-    return DumpResult(rows, history_rows, blocks, size)
+    return DumpResult(
+        rows=sum(b.record_count for t, b in done if not t.history),
+        history_rows=sum(b.record_count for t, b in done if t.history),
+        blocks=len(done),
+        bytes=sum(b.file.size for _, b in done),
+    )
+
+
+def plan(lake: Lake, table_id: int, job: Job, *, history: bool, most: int) -> list[DumpTask]:
+    """Up to ``most`` chunks, each above the one before."""
+    tasks: list[DumpTask] = []
+    while len(tasks) < most and not (tasks and tasks[-1].everything):
+        task = plan_chunk(lake, table_id, job, history=history, above=tasks[-1].new_floor if tasks else None)
+        if task is None or (tasks and task.schema_version != tasks[-1].schema_version):
+            break
+        tasks.append(task)
+    return tasks
 
 
 def plan_chunk(
-    lake: Lake, table_id: int, job: Job | None = None, *, history: bool
-) -> tuple[DumpTask | None, TableState]:
+    lake: Lake, table_id: int, job: Job | None = None, *, history: bool, above: tuple[int, int] | None = None
+) -> DumpTask | None:
     """Read the oldest versions above the floor; their snapshot is that of the same read transaction."""
     with lake._reading(table_id) as (r, state, last):
         table, schema = state.table, state.current
         if table.end_snapshot is not None:
-            return None, state
+            return None
+        floor = above or (table.history_floor if history else table.hot_floor)
         size = table.config.block_row_count
         select = inline.oldest_dead if history else inline.oldest_live
         batches: list[pa.RecordBatch] = []
         held = count = 0
         final: tuple[Any, ...] | None = None
-        for chunk in _chunks(select(r, table, schema.columns, size)):
+        for chunk in _chunks(select(r, table_id, floor, schema.columns, size)):
             if job is not None:
                 job.check()
             batches.append(_batch(chunk, schema, history=history))
@@ -119,24 +144,25 @@ def plan_chunk(
                 count = size  # there may be more
                 break
     if final is None:
-        return None, state
+        return None
     rows = pa.Table.from_batches(batches)
     begins = rows.column(VERSION).to_numpy()
-    return (
-        DumpTask(
-            table_id,
-            table.folder,
-            history,
-            last,
-            table.history_floor if history else table.hot_floor,
-            (final[2] if history else final[0], final[1]),
-            rows if history else sorted_by_row_id(rows),
-            (int(begins.min()), int(begins.max())),
-            final[2],
-            table.config.dump_format,
-            count < size,
-        ),
-        state,
+    return DumpTask(
+        table_id=table_id,
+        folder=table.folder,
+        writer_id=lake._writer_id(),
+        schema=schema,
+        schema_version=table.schema_version,
+        primary_index=state.primary_index,
+        format=table.config.dump_format,
+        history=history,
+        planned_at=last,
+        floor=floor,
+        new_floor=(final[2] if history else final[0], final[1]),
+        rows=rows if history else sorted_by_row_id(rows),
+        versions=(int(begins.min()), int(begins.max())),
+        last_end=final[2],
+        everything=count < size,
     )
 
 
@@ -154,30 +180,29 @@ def _batch(chunk: list[tuple[Any, ...]], schema: TableSchema, *, history: bool) 
     return pa.RecordBatch.from_arrays(arrays, schema=schema.history_file if history else schema.file)
 
 
-def run_task(lake: Lake, task: DumpTask, state: TableState, job: Job | None = None) -> NewBlock:
+def run_task(storage: Storage, task: DumpTask, check: Callable[[], None]) -> NewBlock:
     """Write the chunk's file; no catalog here."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in task.rows.to_batches(65_536):
-            if job is not None:
-                job.check()
+            check()
             yield batch
 
     return write_block(
-        lake.storage, task.folder, lake._writer_id(), state.current, state.at, task.format, batches(),
+        storage, task.folder, task.writer_id, task.schema, task.planned_at, task.format, batches(),
         history=task.history,
     )  # fmt: skip
 
 
-def commit_chunk(lake: Lake, job: Job, task: DumpTask, state: TableState, block: NewBlock) -> bool:
+def commit_chunk(lake: Lake, job: Job, task: DumpTask, block: NewBlock) -> bool:
     """One critical section.  False: the chunk's inputs changed and it must be planned again."""
     with lake.catalog.transaction() as tx:
         section = Section(lake.catalog, tx)
         job.fence(tx)
-        if not activity.writer_is_alive(tx, lake._writer_id()):
+        if not activity.writer_is_alive(tx, task.writer_id):
             raise StorageError("This process was taken for dead while it wrote files. Nothing was committed.")
         table = definitions.read_table(tx, task.table_id)
-        if table is None or table.schema_version != state.table.schema_version or table.horizon > task.planned_at:
+        if table is None or table.schema_version != task.schema_version or table.horizon > task.planned_at:
             return False
         s = section.last + 1
         name = "history_floor" if task.history else "hot_floor"
@@ -188,7 +213,7 @@ def commit_chunk(lake: Lake, job: Job, task: DumpTask, state: TableState, block:
                       end=task.last_end, role="history")  # fmt: skip
         else:
             block.dead = _superseded(commits.touched_since(tx, task.table_id, task.planned_at), block)
-            add_block(tx, task.table_id, state.primary_index, block, s, begin=task.versions[0], version=task.versions)
+            add_block(tx, task.table_id, task.primary_index, block, s, begin=task.versions[0], version=task.versions)
         section.next_snapshot("dump", None, None)
         faults.step("dump.commit")
         tx.commit()
