@@ -47,9 +47,7 @@ def main() -> int:
     print(f"largest in the first half {first / 2**20:.1f} MiB, in the second {second / 2**20:.1f} MiB: "
           + ("bounded" if bounded else "GROWS"))  # fmt: skip
     if given.json is not None:
-        given.json.write_text(
-            json.dumps({"bounded": bounded, "samples": samples}, indent=2) + "\n", encoding="utf-8"
-        )
+        given.json.write_text(json.dumps({"bounded": bounded, "samples": samples}, indent=2) + "\n", encoding="utf-8")
     return 0 if bounded else 1
 
 

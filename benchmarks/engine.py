@@ -32,12 +32,8 @@ BENCHMARKS: dict[str, Benchmark] = {
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.engine", description=__doc__)
     parser.add_argument("--json", type=Path, help="write the outcomes there instead of printing them")
-    parser.add_argument(
-        "--only", action="append", choices=sorted(BENCHMARKS), help="run this one; may be repeated"
-    )
-    parser.add_argument(
-        "--rows", type=int, default=5_000_000, help="rows of the full scan (default 5,000,000)"
-    )
+    parser.add_argument("--only", action="append", choices=sorted(BENCHMARKS), help="run this one; may be repeated")
+    parser.add_argument("--rows", type=int, default=5_000_000, help="rows of the full scan (default 5,000,000)")
     parser.add_argument("--folder", type=Path, help="where to put the lakes (default: the temporary folder)")
     given = parser.parse_args()
     outcomes: list[Outcome] = []
@@ -46,9 +42,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="indexlake-bench-", dir=given.folder) as folder:
             for outcome in BENCHMARKS[name](Path(folder), given.rows):
                 mark = {True: "met", False: "MISSED", None: ""}[outcome.met]
-                print(
-                    f"{outcome.name}: {outcome.ours} / {outcome.floor} = {outcome.value:g} {mark}", flush=True
-                )
+                print(f"{outcome.name}: {outcome.ours} / {outcome.floor} = {outcome.value:g} {mark}", flush=True)
                 outcomes.append(outcome)
     facts = {
         "python": platform.python_version(),

@@ -29,9 +29,7 @@ class Outcome:
     detail: str = ""
 
 
-def at_most(
-    name: str, ours: float, floor: float, limit: float, unit: str = "µs", detail: str = ""
-) -> Outcome:
+def at_most(name: str, ours: float, floor: float, limit: float, unit: str = "µs", detail: str = "") -> Outcome:
     """Ours costs at most ``limit`` times the floor."""
     ratio = ours / floor
     return Outcome(
@@ -97,9 +95,7 @@ def report(outcomes: Iterable[Outcome], path: Path | None, facts: Mapping[str, A
         mark = "" if o.met is None else "[green]met[/]" if o.met else "[red]missed[/]"
         table.add_row(o.name, o.ours, o.floor, f"{o.value:g}", o.goal, mark, o.detail)
     Console(width=160).print(table)
-    text = json.dumps(
-        {"facts": dict(facts), "outcomes": [asdict(o) for o in found]}, indent=2, ensure_ascii=False
-    )
+    text = json.dumps({"facts": dict(facts), "outcomes": [asdict(o) for o in found]}, indent=2, ensure_ascii=False)
     if path is None:
         print(text)
     else:

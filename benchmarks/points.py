@@ -113,6 +113,4 @@ def change_by_key(folder: Path, rows: int) -> Iterator[Outcome]:
     lake.close()
     floor = statistics.median(times.pop("bare"))
     for name, found in times.items():
-        yield at_most(
-            f"{name} by key, row in a warm block", statistics.median(found), floor, 3, detail=spread(found)
-        )
+        yield at_most(f"{name} by key, row in a warm block", statistics.median(found), floor, 3, detail=spread(found))

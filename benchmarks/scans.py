@@ -37,9 +37,7 @@ class BareVortex:
         import vortex
 
         indices = None if self._live is None else vortex.array(pa.array(self._live[n]))
-        reader = self._files[n].to_arrow(
-            self._columns, indices=indices, batch_size=65_536, schema=self._stored
-        )
+        reader = self._files[n].to_arrow(self._columns, indices=indices, batch_size=65_536, schema=self._stored)
         return reader.read_all()
 
     def one_by_one(self) -> pa.Table:
@@ -91,9 +89,7 @@ def _compared(name: str, table: il.Table, bare: BareVortex, limit: float, rows: 
         "one by one": lambda _: bare.one_by_one(),
         "in parallel": lambda _: bare.in_parallel(),
     }
-    times = {
-        key: statistics.median(found) / 1000 for key, found in in_turn(contenders, ROUNDS, warm_up=1).items()
-    }
+    times = {key: statistics.median(found) / 1000 for key, found in in_turn(contenders, ROUNDS, warm_up=1).items()}
     floor = min(times["one by one"], times["in parallel"])
     detail = f"bare one by one {times['one by one']:.0f} ms, in parallel {times['in parallel']:.0f} ms"
     return at_most(name, times["ours"], floor, limit, "ms", detail)
@@ -131,9 +127,7 @@ def planning(folder: Path, rows: int) -> Iterator[Outcome]:
 def _plans(table: il.Table) -> dict[str, Callable[[int], Any]]:
     """Predicates that one block satisfies."""
     return {
-        "range": lambda n: table.scan(
-            "total between $a and $b", params={"a": n + 0.2, "b": n + 0.4}
-        ).explain(),
+        "range": lambda n: table.scan("total between $a and $b", params={"a": n + 0.2, "b": n + 0.4}).explain(),
         "string": lambda n: table.scan("customer = $c", params={"c": f"customer-{n:09}"}).explain(),
         "int": lambda n: table.scan("quantity = $q", params={"q": n}).explain(),
     }
@@ -189,9 +183,7 @@ def catalog_bytes(folder: Path, rows: int) -> Iterator[Outcome]:
     path = blocks[0].path
     book = folder / "book.db"
     connection = apsw.Connection(str(book))
-    connection.execute(
-        "create table row_metadata (row_id integer primary key, location text, deleted integer)"
-    )
+    connection.execute("create table row_metadata (row_id integer primary key, location text, deleted integer)")
     sample = min(rows, 1_000_000)
     with connection:
         connection.executemany(

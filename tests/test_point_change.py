@@ -111,9 +111,7 @@ def test_a_row_keeps_its_row_id_when_it_is_changed_by_key(tmp_path: Path) -> Non
         for n in range(10):
             assert table.update({"name": "new"}, "id = $1", params=[n]).updated == 1
         after = table.scan(columns=["id"], with_row_id=True).to_pylist()
-        assert {r["id"]: r["_indexlake_row_id"] for r in before} == {
-            r["id"]: r["_indexlake_row_id"] for r in after
-        }
+        assert {r["id"]: r["_indexlake_row_id"] for r in before} == {r["id"]: r["_indexlake_row_id"] for r in after}
 
 
 def test_a_change_by_key_sees_what_its_own_transaction_wrote(tmp_path: Path) -> None:

@@ -233,9 +233,7 @@ def compare(databases: Mapping[str, Database]) -> None:
             rate, p50, p99, share = (statistics.median(column) for column in zip(*tries, strict=True))
             slowest, fastest = min(t[0] for t in tries), max(t[0] for t in tries)
             spread = f"{slowest:,.0f}–{fastest:,.0f}"
-            rows.append(
-                (threads, title, name, f"{rate:,.0f}", spread, f"{p50:,.0f}", f"{p99:,.0f}", f"{share:.2f}")
-            )
+            rows.append((threads, title, name, f"{rate:,.0f}", spread, f"{p50:,.0f}", f"{p99:,.0f}", f"{share:.2f}"))
     header = [
         "threads",
         "database",

@@ -13,9 +13,7 @@ EXPRESSION = (pc.field("total") > 10.0) & (pc.field("status") == "open")
 
 
 def kernels(batch: pa.RecordBatch) -> pa.BooleanArray:
-    return pc.and_kleene(
-        pc.greater(batch.column(1), pa.scalar(10.0)), pc.equal(batch.column(2), pa.scalar("open"))
-    )
+    return pc.and_kleene(pc.greater(batch.column(1), pa.scalar(10.0)), pc.equal(batch.column(2), pa.scalar("open")))
 
 
 LOW, OPEN = pa.scalar(10.0), pa.scalar("open")

@@ -42,9 +42,7 @@ def bound(text: str, params: dict[str, object]) -> tuple[exp.Expression, list[ob
 
 def import_cost() -> float:
     code = "import time; t = time.perf_counter(); import sqlglot; print(time.perf_counter() - t)"
-    return float(
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    )
+    return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
 
 
 def main() -> None:

@@ -96,9 +96,7 @@ class Server:
 class VerifiedRemote:
     """Ranged reads for Vortex: whole chunks, verified, sliced. `options` say how OpenDAL splits a range."""
 
-    def __init__(
-        self, operator: opendal.Operator, size: int, digests: list[int], options: dict[str, int]
-    ) -> None:
+    def __init__(self, operator: opendal.Operator, size: int, digests: list[int], options: dict[str, int]) -> None:
         self._operator, self._size, self._digests, self._options = operator, size, digests, options
 
     def size(self) -> int:
@@ -137,9 +135,7 @@ def remote(folder: Path, data: bytes) -> None:
         pools = {n: concurrent.futures.ThreadPoolExecutor(n) for n in (1, 4, 8)}
         contenders: dict[str, Callable[[], object]] = {
             "one read": lambda: digest(operator.read("t.vortex")),
-            "opendal concurrent=8, chunk=4 MiB": lambda: digest(
-                operator.read("t.vortex", concurrent=8, chunk=4 << 20)
-            ),
+            "opendal concurrent=8, chunk=4 MiB": lambda: digest(operator.read("t.vortex", concurrent=8, chunk=4 << 20)),
         }
         for n, pool in pools.items():
             for piece in (1 << 20, 4 << 20):
@@ -160,9 +156,7 @@ def remote(folder: Path, data: bytes) -> None:
         path = folder / "bucket" / "t.vortex"
         parallel = {"concurrent": 8, "chunk": 4 << 20}
         scans: dict[str, Callable[[], object]] = {
-            "local map, verified": lambda: (
-                vx.open_readable(MappedReader(path, CHUNK, digests)).to_arrow().read_all()
-            ),
+            "local map, verified": lambda: vx.open_readable(MappedReader(path, CHUNK, digests)).to_arrow().read_all(),
             "ranges as Vortex asks": lambda: verified({}),
             "concurrent=8, chunk=4 MiB": lambda: verified(parallel),
             "concurrent=8, chunk=2 MiB": lambda: verified({"concurrent": 8, "chunk": 2 << 20}),

@@ -97,14 +97,10 @@ def latencies(folder: Path) -> None:
             "",
         )
     )
-    print_table(
-        "One durable insert, one point select (µs)", ["driver", "SQLite", "p50", "p99", "select"], rows
-    )
+    print_table("One durable insert, one point select (µs)", ["driver", "SQLite", "p50", "p99", "select"], rows)
 
 
-def writer(
-    path: str, lock_path: str | None, start: float, results: multiprocessing.Queue[tuple[int, float]]
-) -> None:
+def writer(path: str, lock_path: str | None, start: float, results: multiprocessing.Queue[tuple[int, float]]) -> None:
     run = open_apsw(path)
     lock = None if lock_path is None else os.open(lock_path, os.O_RDWR | os.O_CREAT)
     commits, longest = 0, 0.0

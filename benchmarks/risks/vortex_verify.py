@@ -151,9 +151,7 @@ def full_scans(path: Path, data: bytes) -> None:
             "64 KiB chunks": lambda: digests_of(memoryview(data), 1 << 16),
         }
     )
-    rows = [
-        (n, f"{s * 1e3:.2f}", f"{len(data) / s / 1e9:.1f}", f"{s / base:.1%}") for n, s in hashing.items()
-    ]
+    rows = [(n, f"{s * 1e3:.2f}", f"{len(data) / s / 1e9:.1f}", f"{s / base:.1%}") for n, s in hashing.items()]
     print_table("Hashing alone (xxh3-64)", ["pieces", "ms", "GB/s", "of a scan"], rows)
 
 
@@ -192,9 +190,7 @@ def point_reads(path: Path, data: bytes) -> None:
             lambda f=file: f.to_arrow(columns, indices=position).read_all().to_pylist(), 50
         )
     contenders["open (footer known) + scalar_at, memory_map"] = per_call(
-        lambda: (
-            vx.open(str(path), footer=footer, memory_map=True).to_repeated_scan(columns).scalar_at(5).as_py()
-        ),
+        lambda: vx.open(str(path), footer=footer, memory_map=True).to_repeated_scan(columns).scalar_at(5).as_py(),
         50,
     )
     contenders["open (footer known) + verify + scalar_at, mapped reader"] = per_call(
@@ -237,9 +233,7 @@ def ranges(path: Path, data: bytes) -> None:
         largest = max(length for _, length in exact.calls)
         total = [f"{sum(length for _, length in r.calls) / 1024:,.0f}" for r in (exact, rounded)]
         rows.append((name, len(exact.calls), *total, f"{largest / 1024:,.0f}"))
-    print_table(
-        "Ranges asked for", ["read", "calls", "KiB exact", "KiB in 256 KiB chunks", "largest KiB"], rows
-    )
+    print_table("Ranges asked for", ["read", "calls", "KiB exact", "KiB in 256 KiB chunks", "largest KiB"], rows)
 
 
 def errors(path: Path) -> None:

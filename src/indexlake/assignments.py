@@ -87,9 +87,7 @@ class Assignments:
 
 def _computed(expression: Bound, batch: pa.RecordBatch, f: Field) -> pa.Array:
     array = expression.evaluate(batch)
-    return _assigned(
-        array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array, expression.text, f
-    )
+    return _assigned(array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array, expression.text, f)
 
 
 def _computed_one(expression: Bound, row: Mapping[str, Any], f: Field) -> SqlValue:

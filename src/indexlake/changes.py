@@ -97,9 +97,7 @@ def _chain(head: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.
 def _new_block(lake: Lake, state: TableState, batches: Iterator[pa.RecordBatch]) -> NewBlock:
     table = state.table
     writer = lake._writer_id()
-    return write_block(
-        lake.storage, table.folder, writer, state.current, state.at, table.config.dump_format, batches
-    )
+    return write_block(lake.storage, table.folder, writer, state.current, state.at, table.config.dump_format, batches)
 
 
 def insert(tx: Transaction, state: TableState, prepared: Prepared) -> int:

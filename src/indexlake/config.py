@@ -48,9 +48,7 @@ class TableConfig:
         if self.dump_format not in FORMATS:
             raise SchemaError(f"TableConfig.dump_format is one of {FORMATS}, not {self.dump_format!r}.")
         if not isinstance(self.retention, timedelta) or self.retention < timedelta(0):
-            raise SchemaError(
-                f"TableConfig.retention is a timedelta or seconds, not negative: {self.retention!r}."
-            )
+            raise SchemaError(f"TableConfig.retention is a timedelta or seconds, not negative: {self.retention!r}.")
 
     def to_json(self) -> str:
         return json.dumps(asdict(self) | {"retention": self.retention.total_seconds()}, sort_keys=True)

@@ -53,7 +53,9 @@ def connect(
         raise CatalogError("il.connect takes a folder, a postgresql:// address or ':memory:'.")
     create = create and not read_only
     if address == ":memory:":
-        return _open(_sqlite(":memory:", read_only=False), "memory://", None, None, storage_options, True, False, automatic)
+        return _open(
+            _sqlite(":memory:", read_only=False), "memory://", None, None, storage_options, True, False, automatic
+        )
     if address.startswith(("postgresql://", "postgres://")):
         from indexlake.catalog.postgres import PostgresCatalog
 

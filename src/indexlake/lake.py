@@ -22,7 +22,14 @@ import pyarrow as pa
 
 from indexlake.blocks.open_files import OpenFiles
 from indexlake.catalog import activity, commits, definitions, tables
-from indexlake.catalog.definitions import CreateNamespace, CreateTable, DropNamespace, DropTable, TableRecord, split_name
+from indexlake.catalog.definitions import (
+    CreateNamespace,
+    CreateTable,
+    DropNamespace,
+    DropTable,
+    TableRecord,
+    split_name,
+)
 from indexlake.catalog.driver import Catalog, ReadTransaction
 from indexlake.commit.group import Committer
 from indexlake.commit.key_check import KeyLook

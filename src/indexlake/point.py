@@ -27,7 +27,7 @@ def read_by_key(
     snapshot: int,
     key: list[SqlValue],
     writes: TableWrites | None,
-) -> Row | None | Callable[[], Row | None]:
+) -> Row | Callable[[], Row | None] | None:
     """The row, None, or what is left to do once the read transaction has ended (files are read outside it)."""
     schema = state.current if snapshot == state.at else state.schema.at(snapshot)
     if writes is not None:
@@ -47,9 +47,7 @@ def decoded(schema: TableSchema, values: tuple[SqlValue, ...]) -> Row:
     return {f.name: codec.decode_one(v) for f, codec, v in zip(schema.fields, schema.codecs, values, strict=True)}
 
 
-def _own_row(
-    files: OpenFiles, state: TableState, writes: TableWrites, key: list[SqlValue]
-) -> tuple[Row | None, bool]:
+def _own_row(files: OpenFiles, state: TableState, writes: TableWrites, key: list[SqlValue]) -> tuple[Row | None, bool]:
     """A row that the reading transaction itself has written."""
     schema = state.current
     wanted = encode_key(schema.key_codecs, key)
@@ -122,9 +120,7 @@ def _from_history(
     from indexlake.schema import ROW_ID
 
     test = All(
-        tuple(
-            ColumnTest(f.column, "=", (f.codec.decode_one(v),)) for f, v in zip(schema.key_fields, key, strict=True)
-        )
+        tuple(ColumnTest(f.column, "=", (f.codec.decode_one(v),)) for f, v in zip(schema.key_fields, key, strict=True))
     )
     wanted = encode_key(schema.key_codecs, key)
     for n in state.blocks.candidates(test, schema.column_codecs, snapshot):

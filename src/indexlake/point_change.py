@@ -71,8 +71,7 @@ class _InBlock:
             row = reader.row(self.position, columns)
             if all(value == value for value in row.values()):  # Python may change the bits of a NaN
                 return tuple(
-                    codec.encode_one(row[column]) if column in row else f.default
-                    for f, column, codec in all_columns
+                    codec.encode_one(row[column]) if column in row else f.default for f, column, codec in all_columns
                 )
         table = reader.take(np.array([self.position], np.uint64), columns)
         return tuple(
@@ -120,9 +119,7 @@ def delete(tx: Transaction, table_id: int, predicate_of: PredicateOf) -> int | N
     return 1
 
 
-def update(
-    tx: Transaction, table_id: int, assignments: Mapping[str, Any], predicate_of: PredicateOf
-) -> int | None:
+def update(tx: Transaction, table_id: int, assignments: Mapping[str, Any], predicate_of: PredicateOf) -> int | None:
     """How many rows were changed; None: the general path has to do it."""
     target = _find(tx, table_id, predicate_of)
     if target is None or target.state.table.config.direct_write_row_count < 2:

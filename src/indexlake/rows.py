@@ -60,7 +60,9 @@ class RowEncoder:
         return result
 
 
-def take_rows(rows: Any, schema: TableSchema, encoder: RowEncoder, limit: int) -> list[Values] | Iterator[pa.RecordBatch]:
+def take_rows(
+    rows: Any, schema: TableSchema, encoder: RowEncoder, limit: int
+) -> list[Values] | Iterator[pa.RecordBatch]:
     """Fewer than ``limit`` rows as encoded tuples; otherwise all of them as a stream of exact batches."""
     if isinstance(rows, Mapping):
         return [encoder.encode(rows)]
@@ -222,5 +224,3 @@ def null_error(column: str, *, given: bool) -> ConstraintError:
 
 def _in_column(column: str, error: ConstraintError) -> ConstraintError:
     return ConstraintError(f"Column {column!r}: {error}", column=column)
-
-

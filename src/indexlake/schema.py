@@ -63,11 +63,7 @@ class TableSchema:
         return f"TableSchema({', '.join(f'{f.name} {f.type}' for f in self.fields)})"
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, TableSchema)
-            and self.fields == other.fields
-            and self.primary_key == other.primary_key
-        )
+        return isinstance(other, TableSchema) and self.fields == other.fields and self.primary_key == other.primary_key
 
     def __hash__(self) -> int:
         return hash((tuple(f.field_id for f in self.fields), self.primary_key))
@@ -153,8 +149,7 @@ class TableSchema:
 
     def at(self, snapshot: int) -> TableSchema:
         if all(
-            f.begin_snapshot <= snapshot and (f.end_snapshot is None or f.end_snapshot > snapshot)
-            for f in self.fields
+            f.begin_snapshot <= snapshot and (f.end_snapshot is None or f.end_snapshot > snapshot) for f in self.fields
         ):
             return self
         fields = [
@@ -187,9 +182,7 @@ def check_columns(schema: pa.Schema) -> None:
     seen: dict[str, str] = {}
     for f in schema:
         if not f.name or "\x00" in f.name:
-            raise SchemaError(
-                f"{f.name!r} is not a column name: it is empty or holds a NUL character.", column=f.name
-            )
+            raise SchemaError(f"{f.name!r} is not a column name: it is empty or holds a NUL character.", column=f.name)
         if f.name.lower().startswith(RESERVED_PREFIX):
             raise SchemaError(
                 f"Column {f.name!r}: names that begin with {RESERVED_PREFIX!r} are reserved. Rename the column.",

@@ -186,7 +186,7 @@ class Table:
 
         Examples
         --------
-        >>> t.scan("total > $low", params={"low": 10}, order_by=[("total", "desc")], limit=3).to_pylist()  # doctest: +SKIP
+        >>> t.scan("total > $low", params={"low": 10}, order_by=[("total", "desc")], limit=3)  # doctest: +SKIP
         """
         if for_update and self._tx is None:
             raise OwnershipError("for_update=True belongs in a transaction: with lake.transaction() as tx: …")
@@ -341,8 +341,8 @@ class Table:
         everything = self.scan()
         everything._snapshot = snapshot
         return TableStats(
-            self._name, snapshot, everything.count(), live, dead, len(blocks), sum(b.record_count for b in blocks), deleted,
-            len(history), sum(b.size for b in [*blocks, *history]), by_format,
+            self._name, snapshot, everything.count(), live, dead, len(blocks),
+            sum(b.record_count for b in blocks), deleted, len(history), sum(b.size for b in [*blocks, *history]), by_format,
         )  # fmt: skip
 
     def locate(self, row_id: int) -> str | None:
@@ -376,5 +376,3 @@ def _snapshot(row: tuple[int, int, str, str | None]) -> Snapshot:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-

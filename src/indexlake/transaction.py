@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Transaction:
-    """Made by ``lake.transaction()``.  Use it as a context manager: it commits at the end, or rolls back on an error."""
+    """Made by ``lake.transaction()``.  A context manager: it commits at the end, or rolls back on an error."""
 
     def __init__(self, lake: Lake, token: str | None = None, *, base: int | None = None) -> None:
         if token is not None and (not isinstance(token, str) or not token):

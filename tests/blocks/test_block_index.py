@@ -30,9 +30,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "f1": st.one_of(st.integers(-4, 4), st.sampled_from([-(2**63), 2**63 - 1])),
     "f2": st.sampled_from([math.nan, -math.nan, -0.0, 0.0, 1.5, -math.inf, math.inf]),
     "f3": st.one_of(
-        st.sampled_from(
-            [b"", b"\x00", b"a", b"a\x00", b"\xff" * 40, b"\xff" * 32, b"a" * 40, b"a" * 32 + b"\xff"]
-        ),
+        st.sampled_from([b"", b"\x00", b"a", b"a\x00", b"\xff" * 40, b"\xff" * 32, b"a" * 40, b"a" * 32 + b"\xff"]),
         st.binary(max_size=2),
     ),
     "f4": st.lists(st.integers(0, 3), max_size=2),
@@ -47,9 +45,7 @@ def record(number: int, rows: Sequence[Row] = (), columns: Sequence[str] = (), *
     if columns:
         schema = pa.schema([(name, TYPES[name]) for name in columns])
         builder = StatisticsBuilder(schema)
-        builder.add(
-            pa.table({n: pa.array([row[n] for row in rows], TYPES[n]) for n in columns}, schema=schema)
-        )
+        builder.add(pa.table({n: pa.array([row[n] for row in rows], TYPES[n]) for n in columns}, schema=schema))
         stats = stats_to_bytes(builder.finish())
     fields: dict[str, Any] = {
         "data_file_id": number,
@@ -150,9 +146,7 @@ def test_an_index_changed_step_by_step_equals_one_made_at_once(
     removed: set[int],
 ) -> None:
     old = [record(n, rows_, columns) for n, (rows_, columns) in enumerate(first)]
-    new = [
-        record(n + 4, rows_, columns) for n, (rows_, columns) in enumerate(second)
-    ]  # some ids occur in both
+    new = [record(n + 4, rows_, columns) for n, (rows_, columns) in enumerate(second)]  # some ids occur in both
     index = BlockIndex(old)
     before = index.prune(test, CODECS)
     index.candidates(test, CODECS, 1)

@@ -13,9 +13,7 @@ from indexlake.errors import CorruptionError
 ids = st.one_of(st.integers(0, 300), st.integers(0, 2**63 - 1), st.integers(2**40, 2**40 + 100_000))
 id_sets = st.one_of(
     st.lists(ids, unique=True, max_size=60).map(sorted),
-    st.builds(
-        lambda start, count: list(range(start, start + count)), st.integers(0, 2**62), st.integers(0, 80)
-    ),
+    st.builds(lambda start, count: list(range(start, start + count)), st.integers(0, 2**62), st.integers(0, 80)),
 )
 
 

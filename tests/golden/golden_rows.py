@@ -31,7 +31,9 @@ def golden_table() -> pa.Table:
         "f1": pa.array(numbers * 7 - 1000),
         "f2": pa.array([None if n % 11 == 0 else f"word-{n % 40}-é" for n in range(ROWS)], pa.string()),
         "f3": pa.array([float("nan") if n % 50 == 0 else n / 3 for n in range(ROWS)], pa.float64()),
-        "f4": pa.array([datetime(2024, 1, 1, tzinfo=UTC).replace(microsecond=n) for n in range(ROWS)], pa.timestamp("us", "UTC")),
+        "f4": pa.array(
+            [datetime(2024, 1, 1, tzinfo=UTC).replace(microsecond=n) for n in range(ROWS)], pa.timestamp("us", "UTC")
+        ),
         "f5": pa.array([Decimal(n) / 100 for n in range(ROWS)], pa.decimal128(12, 2)),
         "f6": pa.array([date(2020, 1, 1 + n % 28) for n in range(ROWS)], pa.date32()),
         "f7": pa.array([[n, None] if n % 3 else None for n in range(ROWS)], pa.list_(pa.int32())),

@@ -59,9 +59,7 @@ def build(storage: Storage, keys: KeyColumn, positions: object = None) -> tuple[
 
 
 @pytest.mark.parametrize("kind", ["int", "fixed", "variable"])
-def test_a_few_hundred_keys_in_a_large_segment_are_found_behind_its_filter(
-    storage: Storage, kind: str
-) -> None:
+def test_a_few_hundred_keys_in_a_large_segment_are_found_behind_its_filter(storage: Storage, kind: str) -> None:
     count = 20_000
     every = some_keys(kind, 2 * count)
     _, segment = build(storage, every.slice(0, count))
@@ -173,9 +171,7 @@ def test_every_flipped_byte_of_a_segment_is_noticed(tmp_path: Path, kind: str, p
     assert open_segment(storage, path, written.size, written.checksums).find(keys[3]) == [3]
 
 
-def test_random_damage_to_a_large_segment_never_gives_a_wrong_answer(
-    storage: Storage, tmp_path: Path
-) -> None:
+def test_random_damage_to_a_large_segment_never_gives_a_wrong_answer(storage: Storage, tmp_path: Path) -> None:
     count = 60_000
     keys = some_keys("variable", count)
     written = write_segment(storage, "x.keys", keys, np.arange(count))
@@ -298,9 +294,7 @@ def test_the_file_format_has_not_changed(storage: Storage, tmp_path: Path) -> No
     golden = {
         "int": KeyColumn(ints=np.arange(0, 900, 3, dtype=np.uint64)),
         "fixed": KeyColumn.from_keys([b"%016d" % n for n in range(300)], ints=False),
-        "variable": KeyColumn(
-            binary=pa.array([b"k" * (n % 19) + b"%d" % n for n in range(300)], pa.large_binary())
-        ),
+        "variable": KeyColumn(binary=pa.array([b"k" * (n % 19) + b"%d" % n for n in range(300)], pa.large_binary())),
     }
     for name, keys in golden.items():
         written = write_segment(storage, name, keys, np.arange(300))

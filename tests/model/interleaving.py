@@ -155,9 +155,7 @@ class World:
             for n in rng.sample(range(KEYS), 2):
                 key = self.kind.key_of(self.kind.row(n))
                 if (found := self.table(lake, snapshot).get(key)) != state_then.get(key):
-                    raise Violation(
-                        f"1 read: get({key}) at {snapshot} is {found}, oracle {state_then.get(key)}"
-                    )
+                    raise Violation(f"1 read: get({key}) at {snapshot} is {found}, oracle {state_then.get(key)}")
         if model.horizon > model.created_in:
             try:
                 newest.at(model.horizon - 1)
@@ -186,9 +184,7 @@ class World:
             for number, row in wanted.items():
                 row_id = by_key[self.kind.key_of(row)]
                 if self.row_ids.setdefault(number, row_id) != row_id:
-                    raise Violation(
-                        f"1 read{who}: {row} had row id {self.row_ids[number]}, has {row_id} at {snapshot}"
-                    )
+                    raise Violation(f"1 read{who}: {row} had row id {self.row_ids[number]}, has {row_id} at {snapshot}")
 
     def check_cache(self, lake: il.Lake) -> None:
         with lake._reading(self.table_id) as (r, cached, last):
@@ -274,16 +270,12 @@ def _statement(w: World, table: Table, expected: ModelTransaction, rng: random.R
     n, m, v = rng.randrange(KEYS), rng.randrange(KEYS), rng.randint(-60, 60)
     known = predicates(n, m, v, w.kind)
     where = rng.choice(known[:3] * 2 + known)
-    kind = rng.choice(
-        ("insert", "insert", "insert", "update", "update", "rekey", "delete", "reinsert", "lock")
-    )
+    kind = rng.choice(("insert", "insert", "insert", "update", "update", "rekey", "delete", "reinsert", "lock"))
     held = {w.kind.key_of(row) for row in expected.view.values()} if w.kind.key else set()
     if kind == "insert":
         numbers = rng.sample(range(KEYS), rng.choice((1, 1, 2, 4)))
         if rng.random() < 0.8:  # mostly keys that are free
-            numbers = (
-                [x for x in numbers if w.kind.key_of(w.kind.row(x)) not in held] if w.kind.key else numbers
-            )
+            numbers = [x for x in numbers if w.kind.key_of(w.kind.row(x)) not in held] if w.kind.key else numbers
         rows = [w.kind.row(x, v, "a") for x in numbers]
         expected.insert(rows)
         if rows:
@@ -323,9 +315,7 @@ def _submit(w: World, lake: il.Lake, members: list[tuple[il.Transaction, ModelTr
             continue
         try:
             keys = {
-                i: wanted
-                for i, x in ws.tables.items()
-                if (wanted := wanted_keys(x)) is not None and not x.truncate
+                i: wanted for i, x in ws.tables.items() if (wanted := wanted_keys(x)) is not None and not x.truncate
             }
         except il.DuplicateKeyError:
             w.judge(expected, "duplicate")
@@ -388,9 +378,7 @@ def transaction(w: World, lake: il.Lake, rng: random.Random) -> Steps:
             if expected.base < w.model.horizon:
                 members.pop()
                 if w.pins.get(w.current, expected.base + 1) <= expected.base:
-                    raise Violation(
-                        f"5 expire: the horizon {w.model.horizon} passed a pin at {expected.base}"
-                    )
+                    raise Violation(f"5 expire: the horizon {w.model.horizon} passed a pin at {expected.base}")
                 break
             text = _statement(w, tx.table("t"), expected, rng)
             rows = tx.table("t").scan().to_pylist()
@@ -421,9 +409,7 @@ def statement(w: World, lake: il.Lake, rng: random.Random) -> Steps:
     both = Both()
     where = rng.choice(predicates(n, rng.randrange(KEYS), v, w.kind))
     change = rng.choice(assignments(n, rng.randrange(KEYS), v)[:3])
-    what = rng.choice(
-        ("insert", "insert", "update", "delete", "truncate" if rng.random() < 0.2 else "insert")
-    )
+    what = rng.choice(("insert", "insert", "update", "delete", "truncate" if rng.random() < 0.2 else "insert"))
     try:
         if what == "insert":
             expected.insert([w.kind.row(n, v, "b")])
@@ -512,11 +498,7 @@ def _expire(w: World, lake: il.Lake, to: int) -> str:
     lowest = min(w.pins.values(), default=horizon)
     if horizon > max(lowest, w.model.horizon):
         raise Violation(f"5 expire: the horizon {horizon} passed a pin at {lowest}")
-    if (
-        not w.pins
-        and horizon != max(w.model.horizon, *(s for s, at in rows if at <= moment))
-        and not _readers(w)
-    ):
+    if not w.pins and horizon != max(w.model.horizon, *(s for s, at in rows if at <= moment)) and not _readers(w):
         raise Violation(f"5 expire: the horizon is {horizon}, asked for {to}")
     w.model.horizon = horizon
     w.job_committed()
@@ -543,9 +525,7 @@ def reader(w: World, lake: il.Lake, rng: random.Random) -> Steps:
                 w.counts["stale"] += 1
                 continue
             lake._states.offer(found)
-            plan = plan_scan(
-                r, found, snapshot, lake._files, predicate=None, columns=found.current.fields, newest=True
-            )
+            plan = plan_scan(r, found, snapshot, lake._files, predicate=None, columns=found.current.fields, newest=True)
         finally:
             r.close()
         yield f"planned at {snapshot}"

@@ -42,9 +42,7 @@ class Kind:
 
 
 INTEGER = Kind("integer", pa.schema([pa.field("id", pa.int64()), *VALUES]), ("id",))
-COMPOSITE = Kind(
-    "composite", pa.schema([pa.field("a", pa.string()), pa.field("id", pa.int64()), *VALUES]), ("a", "id")
-)
+COMPOSITE = Kind("composite", pa.schema([pa.field("a", pa.string()), pa.field("id", pa.int64()), *VALUES]), ("a", "id"))
 KEYLESS = Kind("keyless", pa.schema([pa.field("id", pa.int64()), *VALUES]), ())
 KINDS = {k.name: k for k in (INTEGER, COMPOSITE, KEYLESS)}
 

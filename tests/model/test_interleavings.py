@@ -57,9 +57,7 @@ def run_seeds(seconds: float, postgres: str | None = None) -> tuple[int, Counter
             fewer = ops if postgres else shrink(seed, ops, violation)
             again, _, shrunk = play(seed, 0, fewer, postgres)
             log = "\n".join((shrunk if again else world).log)
-            pytest.fail(
-                f"seed {seed}, {len(fewer)} operations of {len(ops)}: {violation}\n{log}", pytrace=False
-            )
+            pytest.fail(f"seed {seed}, {len(fewer)} operations of {len(ops)}: {violation}\n{log}", pytrace=False)
         seed += 1
     print(f"{seed - FIRST} seeds: {dict(sorted(counts.items()))}")
     return seed - FIRST, counts
@@ -93,9 +91,7 @@ def _no_floor(name: str) -> Callable[..., Any]:
     return change
 
 
-def _set_horizon_without_purge_number(
-    original: Any, tx: Any, table_id: int, horizon: int, snapshot: int
-) -> None:
+def _set_horizon_without_purge_number(original: Any, tx: Any, table_id: int, horizon: int, snapshot: int) -> None:
     tx.execute(
         "update indexlake_table set horizon = ?, changed_in = ? where table_id = ?",
         (horizon, snapshot, table_id),
@@ -123,9 +119,7 @@ def _task_of_any_version(original: Any, *args: Any) -> Any:
     return changed(task, versions_up_to=None) if task.kind == "block" else task
 
 
-def _begin_at_commit(
-    original: Any, tx: Any, table_id: int, index: Any, block: Any, s: int, **kwargs: Any
-) -> Any:
+def _begin_at_commit(original: Any, tx: Any, table_id: int, index: Any, block: Any, s: int, **kwargs: Any) -> Any:
     if kwargs.get("role") != "history":
         kwargs["begin"] = s
     return original(tx, table_id, index, block, s, **kwargs)
@@ -178,9 +172,7 @@ MUTANTS: dict[str, Patch] = {
         lambda original, tx, t, s, rows: None if rows is None else original(tx, t, s, rows),
     ),
     "locked_recorded": _around(commits, "add_locked", lambda *_: None),
-    "tx_horizon": _around(
-        layout, "read_head", lambda original, *a: (h := original(*a)) and changed(h, horizon=0)
-    ),
+    "tx_horizon": _around(layout, "read_head", lambda original, *a: (h := original(*a)) and changed(h, horizon=0)),
     "group_order": _validated_before_all,
     "look": _around(layout, "has_new_live_blocks", lambda *_: False),
     "final_state": _around(key_check, "_check_hot", _nothing_closed),
@@ -206,17 +198,13 @@ MUTANTS: dict[str, Patch] = {
     "pins": _around(activity, "oldest_pin", lambda *_: None),
     "fold_at": _around(layout, "fold_deletes", lambda original, tx, t, h, s: original(tx, t, h + 1, s)),
     "touched_at": _around(commits, "drop_touched_up_to", lambda original, tx, t, h: original(tx, t, h + 1)),
-    "expire_end": _around(
-        layout, "drop_ended_blocks", lambda original, tx, t, h, now: original(tx, t, h + 1, now)
-    ),
+    "expire_end": _around(layout, "drop_ended_blocks", lambda original, tx, t, h, now: original(tx, t, h + 1, now)),
 }
 QUICK = ("hot_floor", "changed_in", "purge_number", "touched", "look", "zero_carry")
 
 
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize(
-    "rule", [r if r in QUICK else pytest.param(r, marks=pytest.mark.long) for r in MUTANTS]
-)
+@pytest.mark.parametrize("rule", [r if r in QUICK else pytest.param(r, marks=pytest.mark.long) for r in MUTANTS])
 def test_a_rule_switched_off_is_caught(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[rule](monkeypatch)
     for seed in range(MOST_SEEDS_OF_A_MUTANT if rule in QUICK else 400):

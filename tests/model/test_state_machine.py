@@ -273,9 +273,7 @@ class LakeMachine(RuleBasedStateMachine):
         else:
             refused = None
         if refused is not None:
-            assert refused in {REFUSALS[way] for way in refusals}, (
-                f"{refused}; expected {refusals or 'success'}"
-            )
+            assert refused in {REFUSALS[way] for way in refusals}, f"{refused}; expected {refusals or 'success'}"
             assert self.lakes[0].snapshot_id == snapshot, "a refused commit changes nothing"
             return
         assert not refusals, f"committed in {result.snapshot_id}; expected {refusals}"
@@ -392,10 +390,7 @@ class LakeMachine(RuleBasedStateMachine):
             by_key = dict(zip(map(self.kind.key_of, rows), ids, strict=True))
             assert len(by_key) == len(rows)
             for number, row in model.now.items():
-                assert (
-                    self.row_ids.setdefault(number, by_key[self.kind.key_of(row)])
-                    == by_key[self.kind.key_of(row)]
-                )
+                assert self.row_ids.setdefault(number, by_key[self.kind.key_of(row)]) == by_key[self.kind.key_of(row)]
         found = {s.snapshot_id: s.summary.get(str(self.table_id)) for s in table.history()}
         first = max(model.horizon, model.created_in)
         wanted = {s: list(counts) for s, counts in model.commits.items() if s >= first}

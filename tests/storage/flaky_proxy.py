@@ -60,22 +60,14 @@ def flaky_proxy(target: str) -> Iterator[FlakyProxy]:
             connection.endheaders(body or None)
             response = connection.getresponse()
             data = response.read()
-            headers = {
-                n: v for n, v in response.getheaders() if n.lower() not in ("connection", "date", "server")
-            }
+            headers = {n: v for n, v in response.getheaders() if n.lower() not in ("connection", "date", "server")}
             connection.close()
             return response.status, headers, data
 
-        def answer(
-            self, status: int, headers: dict[str, str], data: bytes, sent: bytes | None = None
-        ) -> None:
+        def answer(self, status: int, headers: dict[str, str], data: bytes, sent: bytes | None = None) -> None:
             self.send_response(status)
             if self.command != "HEAD":
-                headers = {
-                    n: v
-                    for n, v in headers.items()
-                    if n.lower() not in ("content-length", "transfer-encoding")
-                }
+                headers = {n: v for n, v in headers.items() if n.lower() not in ("content-length", "transfer-encoding")}
                 headers["content-length"] = str(len(data))
             for name, value in headers.items():
                 self.send_header(name, value)

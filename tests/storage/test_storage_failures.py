@@ -50,9 +50,7 @@ def run_python(code: str, *arguments: str, **environment: str) -> subprocess.Com
 
 
 @pytest.mark.parametrize("failure", ["503", "500", "429", "reset", "cut"])
-def test_a_passing_failure_of_the_store_is_retried(
-    behind_proxy: Storage, proxy: FlakyProxy, failure: str
-) -> None:
+def test_a_passing_failure_of_the_store_is_retried(behind_proxy: Storage, proxy: FlakyProxy, failure: str) -> None:
     data = os.urandom(2 * MIB)
     proxy.plan = lambda method, path, number: failure if number % 3 != 0 else None
     checksums = put(behind_proxy, "file", data)
@@ -64,9 +62,7 @@ def test_a_passing_failure_of_the_store_is_retried(
     assert not behind_proxy.exists("file")
 
 
-def test_a_passing_failure_during_an_upload_in_parts_is_retried(
-    behind_proxy: Storage, proxy: FlakyProxy
-) -> None:
+def test_a_passing_failure_during_an_upload_in_parts_is_retried(behind_proxy: Storage, proxy: FlakyProxy) -> None:
     data = os.urandom(20 * MIB)
     proxy.plan = lambda method, path, number: "503" if number % 2 else None
     checksums = put(behind_proxy, "file", data)
@@ -80,9 +76,7 @@ def test_an_upload_whose_answer_is_lost_succeeds(behind_proxy: Storage, proxy: F
     assert behind_proxy.open_file("file", checksums).read() == b"data"
 
 
-def test_an_object_of_another_writer_in_the_way_is_not_taken_for_ours(
-    behind_proxy: Storage, proxy: FlakyProxy
-) -> None:
+def test_an_object_of_another_writer_in_the_way_is_not_taken_for_ours(behind_proxy: Storage, proxy: FlakyProxy) -> None:
     put(behind_proxy, "file", b"theirs")
     proxy.plan = lambda method, path, number: "412" if method == "PUT" else None
     with pytest.raises(AlreadyExistsError, match="'file': the file is there already"):
@@ -90,9 +84,7 @@ def test_an_object_of_another_writer_in_the_way_is_not_taken_for_ours(
     assert behind_proxy.open_file("file").read() == b"theirs"
 
 
-def test_a_lasting_failure_of_the_store_is_a_retryable_storage_error(
-    behind_proxy: Storage, proxy: FlakyProxy
-) -> None:
+def test_a_lasting_failure_of_the_store_is_a_retryable_storage_error(behind_proxy: Storage, proxy: FlakyProxy) -> None:
     proxy.plan = lambda method, path, number: "503"
     with pytest.raises(StorageError, match="cannot look for 'file'") as caught:
         behind_proxy.exists("file")
@@ -184,9 +176,7 @@ def test_a_full_disk_is_a_storage_error_and_leaves_no_temporary_file(tmp_path: P
 def test_a_really_full_disk_is_a_storage_error(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(small)], capture_output=True
-    )
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(small)], capture_output=True)
     if mounted.returncode:
         pytest.skip("mounting a small file system needs root")
     try:
@@ -288,9 +278,7 @@ def test_a_read_error_is_a_storage_error_and_the_next_read_works(tmp_path: Path)
     file = storage.open_file("file", put(storage, "file", b"data"))
     previous = faults.install(faults.from_text("storage.read:1=error"))
     try:
-        with pytest.raises(
-            StorageError, match="cannot read 'file': the device reported an input/output error"
-        ):
+        with pytest.raises(StorageError, match="cannot read 'file': the device reported an input/output error"):
             file.read()
         assert file.read() == b"data"
     finally:

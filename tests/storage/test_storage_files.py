@@ -24,9 +24,7 @@ def put(storage: Storage, path: str, data: bytes) -> Checksums:
     return out.checksums
 
 
-@pytest.mark.parametrize(
-    "size", [0, 1, CHUNK_SIZE - 1, CHUNK_SIZE, CHUNK_SIZE + 1, 3 * MIB + 7, 20 * MIB + 1]
-)
+@pytest.mark.parametrize("size", [0, 1, CHUNK_SIZE - 1, CHUNK_SIZE, CHUNK_SIZE + 1, 3 * MIB + 7, 20 * MIB + 1])
 def test_a_file_comes_back_as_it_was_written(storage: Storage, size: int) -> None:
     data = os.urandom(size)
     checksums = put(storage, "a/b/file", data)
@@ -154,9 +152,7 @@ def test_an_abandoned_file_leaves_nothing_and_warns(storage: Storage) -> None:
     assert list(storage.list()) == []
 
 
-def test_a_name_is_used_once_unless_overwriting_is_asked_for(
-    storage: Storage, request: pytest.FixtureRequest
-) -> None:
+def test_a_name_is_used_once_unless_overwriting_is_asked_for(storage: Storage, request: pytest.FixtureRequest) -> None:
     put(storage, "file", b"first")
     if "s3" not in request.node.callspec.id:  # the test server ignores If-None-Match; AWS and MinIO do not
         with pytest.raises(AlreadyExistsError, match="'file': the file is there already"):
@@ -239,9 +235,7 @@ def test_a_missing_file_is_not_found_and_with_checksums_it_is_corruption(storage
 def test_a_file_of_another_size_is_corruption(storage: Storage, change: int) -> None:
     data = os.urandom(2 * MIB)
     put(storage, "file", data + b"x" if change > 0 else data[:-1])
-    with pytest.raises(
-        CorruptionError, match=f"'file' is {2 * MIB + change} bytes long and should be {2 * MIB}"
-    ):
+    with pytest.raises(CorruptionError, match=f"'file' is {2 * MIB + change} bytes long and should be {2 * MIB}"):
         storage.open_file("file", Checksums.of(data))
 
 
@@ -252,9 +246,7 @@ def test_a_changed_byte_is_found_when_its_chunk_is_read_and_only_then(storage: S
     put(storage, "file", bytes(data))
     file = storage.open_file("file", checksums)
     assert file.read_at(0, 5 * CHUNK_SIZE) == data[: 5 * CHUNK_SIZE]
-    with pytest.raises(
-        CorruptionError, match=f"'file' is damaged: bytes {5 * CHUNK_SIZE} to {6 * CHUNK_SIZE}"
-    ):
+    with pytest.raises(CorruptionError, match=f"'file' is damaged: bytes {5 * CHUNK_SIZE} to {6 * CHUNK_SIZE}"):
         file.read_at(5 * CHUNK_SIZE, 1)
     with pytest.raises(CorruptionError):
         file.verify()

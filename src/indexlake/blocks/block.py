@@ -45,9 +45,7 @@ class BlockRecord:
 
     def visible_at(self, snapshot_id: int) -> bool:
         """Whether a reader at `snapshot_id` reads this block."""
-        return self.begin_snapshot <= snapshot_id and (
-            self.end_snapshot is None or self.end_snapshot > snapshot_id
-        )
+        return self.begin_snapshot <= snapshot_id and (self.end_snapshot is None or self.end_snapshot > snapshot_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +66,4 @@ class SegmentRecord:
 
     def visible_at(self, snapshot_id: int) -> bool:
         """Whether a reader at `snapshot_id` may use this segment."""
-        return self.begin_snapshot <= snapshot_id and (
-            self.end_snapshot is None or self.end_snapshot > snapshot_id
-        )
+        return self.begin_snapshot <= snapshot_id and (self.end_snapshot is None or self.end_snapshot > snapshot_id)

@@ -300,6 +300,4 @@ def _read_bounds(stats: Sequence[bytes], column: str, kind: str) -> _Bounds:
                         bounds[index] = stats[index][start:end]
     if kind == "int":
         return _IntBounds(counts, int_min, int_max)
-    return _BytesBounds(
-        counts, pa.array(bytes_min, pa.large_binary()), pa.array(bytes_max, pa.large_binary())
-    )
+    return _BytesBounds(counts, pa.array(bytes_min, pa.large_binary()), pa.array(bytes_max, pa.large_binary()))

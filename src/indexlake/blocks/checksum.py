@@ -62,9 +62,7 @@ class Checksums:
         except (struct.error, ValueError) as error:
             raise CorruptionError(f"checksums in the catalog cannot be read: {error}") from error
         if version != _VERSION:
-            raise CorruptionError(
-                f"checksums in the catalog are of version {version}, this release reads {_VERSION}"
-            )
+            raise CorruptionError(f"checksums in the catalog are of version {version}, this release reads {_VERSION}")
         if sys.byteorder == "big":
             digests.byteswap()
         return Checksums(size, tuple(digests), chunk_size)

@@ -81,5 +81,3 @@ class _Recent(Generic[T]):
     def clear(self) -> None:
         with self._lock:
             self._items.clear()
-
-

@@ -173,6 +173,4 @@ class RowIds:
 
 
 def _damaged() -> CorruptionError:
-    return CorruptionError(
-        "the row ids of a block cannot be read: the catalog record is damaged; restore the catalog"
-    )
+    return CorruptionError("the row ids of a block cannot be read: the catalog record is damaged; restore the catalog")

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from indexlake import faults
 from indexlake.blocks.formats import write_file
+from indexlake.blocks.new_block import NewBlock, NewFile, NewSegment
 from indexlake.blocks.row_ids import RowIds
 from indexlake.blocks.statistics import StatisticsBuilder, stats_to_bytes
-from indexlake.blocks.new_block import NewBlock, NewFile, NewSegment
 from indexlake.keys.encoding import KeyColumn
 from indexlake.keys.writer import write_segment
 from indexlake.schema import ROW_ID, TableSchema
@@ -99,5 +99,3 @@ def sorted_by_row_id(table: pa.Table) -> pa.Table:
     if len(ids) < 2 or bool((ids[1:] > ids[:-1]).all()):
         return table
     return take(table, pa.array(np.argsort(ids, kind="stable")))
-
-

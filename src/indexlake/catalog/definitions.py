@@ -17,7 +17,7 @@ from indexlake.catalog.tables import next_values
 from indexlake.config import TableConfig
 from indexlake.errors import AlreadyExistsError, ConflictError, NotFoundError
 from indexlake.schema import Field, TableSchema, default_from_text, default_to_text
-from indexlake.types import SqlValue, type_from_text, type_to_text
+from indexlake.types import type_from_text, type_to_text
 
 PRIMARY = "primary"
 
@@ -89,7 +89,9 @@ def read_table(r: ReadTransaction | Transaction, table_id: int) -> TableRecord |
     return _table_record(rows[0]) if rows else None
 
 
-def find_table(r: ReadTransaction | Transaction, namespace: str, name: str, at: int | None = None) -> TableRecord | None:
+def find_table(
+    r: ReadTransaction | Transaction, namespace: str, name: str, at: int | None = None
+) -> TableRecord | None:
     """The table of that name, now or as of a snapshot."""
     visible, params = _visible("t", at)
     rows = r.rows(
@@ -196,9 +198,7 @@ class DropNamespace:
             )
         for table in tables:
             _end_table(tx, table.table_id, snapshot)
-        tx.execute(
-            "update indexlake_namespace set end_snapshot = ? where namespace_id = ?", (snapshot, namespace_id)
-        )
+        tx.execute("update indexlake_namespace set end_snapshot = ? where namespace_id = ?", (snapshot, namespace_id))
         return True
 
 

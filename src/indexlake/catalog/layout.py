@@ -138,10 +138,7 @@ def read_segments(r: ReadTransaction | Transaction, table_id: int, since: int = 
     files: dict[int, tuple[Any, list[int]]] = {}
     for *record, block_id in rows:
         files.setdefault(record[0], (record, []))[1].append(block_id)
-    return [
-        SegmentRecord(r[0], r[1], tuple(blocks), *r[2:10])
-        for r, blocks in files.values()
-    ]
+    return [SegmentRecord(r[0], r[1], tuple(blocks), *r[2:10]) for r, blocks in files.values()]
 
 
 # ---------------------------------------------------------------- writing, inside the critical section
@@ -234,9 +231,7 @@ def fold_deletes(tx: Transaction, table_id: int, horizon: int, snapshot: int) ->
         positions = positions_from_bytes(data)
         folded[file_id] = folded[file_id] | positions if file_id in folded else positions
     for file_id, positions in folded.items():
-        tx.execute(
-            "delete from indexlake_delete where data_file_id = ? and snapshot_id <= ?", (file_id, horizon)
-        )
+        tx.execute("delete from indexlake_delete where data_file_id = ? and snapshot_id <= ?", (file_id, horizon))
         add_delete(tx, table_id, file_id, 0, positions, snapshot)
     return len(rows) - len(folded)
 

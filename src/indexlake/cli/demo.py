@@ -85,7 +85,9 @@ def _change(console: Console, lake: il.Lake, orders: il.Table) -> None:
     seconds, result = _timed(
         lambda: orders.update({"total": il.expr("total * 0.9"), "note": "late"}, where="id = $id", params={"id": 1_234})
     )
-    console.print(f"update by key: {result.updated} row, {seconds * 1e3:,.1f} ms → {orders.get(1_234)}", highlight=False)
+    console.print(
+        f"update by key: {result.updated} row, {seconds * 1e3:,.1f} ms → {orders.get(1_234)}", highlight=False
+    )
     with lake.transaction() as tx:
         t = tx.table("sales.orders")
         t.delete("id between 2000 and 2099")

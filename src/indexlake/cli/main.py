@@ -25,7 +25,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.command()
 def demo(
-    folder: Annotated[Path | None, typer.Argument(help="Where to make the demo lake; a temporary folder if left out.")] = None,
+    folder: Annotated[
+        Path | None, typer.Argument(help="Where to make the demo lake; a temporary folder if left out.")
+    ] = None,
     rows: Annotated[int, typer.Option(help="Rows to load in bulk.", min=1)] = 200_000,
 ) -> None:
     """Rows go in, are found, updated, moved to columnar files, and queried as of any moment."""

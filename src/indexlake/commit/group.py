@@ -103,9 +103,7 @@ class Committer:
         return look(writes.state, writes, keys, self._files, None)
 
     def _look_again(self, writes: TableWrites, keys: KeyColumn) -> KeyLook:
-        return self._read_state(
-            writes.state.table.table_id, lambda r, state: look(state, writes, keys, self._files, r)
-        )
+        return self._read_state(writes.state.table.table_id, lambda r, state: look(state, writes, keys, self._files, r))
 
     # ------------------------------------------------------------ the group
 
@@ -199,8 +197,7 @@ class Committer:
             if not ticket.inside:
                 raise
             looks = {
-                i: self._look_inside(section, ticket.ws.tables[i], found.keys)
-                for i, found in ticket.looks.items()
+                i: self._look_inside(section, ticket.ws.tables[i], found.keys) for i, found in ticket.looks.items()
             }
             result = section.commit(ticket.ws, looks, ticket.token)
         ticket.committed_at = section.committed_at
@@ -244,10 +241,13 @@ class Committer:
                 expired = any(head is None or ticket.ws.base < head.horizon for head in heads)
                 tx.commit()
         except IndexLakeError as later:
-            ticket.error, ticket.result = CatalogError(
-                "The connection was lost during a commit and its outcome is not known: "
-                f"{later} Check the data, or repeat the write with the same token= to be sure."
-            ), None
+            ticket.error, ticket.result = (
+                CatalogError(
+                    "The connection was lost during a commit and its outcome is not known: "
+                    f"{later} Check the data, or repeat the write with the same token= to be sure."
+                ),
+                None,
+            )
             return
         if found is None:
             # The old transaction has ended, for this one holds its lock: it did not happen.  Commit it again, unless

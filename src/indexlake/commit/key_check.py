@@ -77,7 +77,9 @@ def wanted_keys(writes: TableWrites) -> KeyColumn | None:
             needed.append(
                 parts[0]
                 if not writes.unkeyed
-                else KeyColumn.from_keys([k for k, r in zip(keys, rows, strict=True) if r not in writes.unkeyed], ints=ints)
+                else KeyColumn.from_keys(
+                    [k for k, r in zip(keys, rows, strict=True) if r not in writes.unkeyed], ints=ints
+                )
             )
     for block in blocks:
         assert block.keys is not None
@@ -233,4 +235,3 @@ def _decode_key(state: TableState, key: Key) -> list[Any]:
             values.append(rest[:end].replace(b"\x00\xff", b"\x00"))
             rest = rest[end + 2 :]
     return values
-

@@ -215,7 +215,8 @@ def add_block(
     record = BlockRecord(
         data_file_id=0, table_id=table_id, path=block.file.path, format=block.format, role=role,  # type: ignore[arg-type]
         row_order="row_id", size=block.file.size, record_count=block.record_count,
-        row_ids=block.row_ids.to_bytes() if role != "history" else b"", min_row_id=block.bounds[0], max_row_id=block.bounds[1],
+        row_ids=block.row_ids.to_bytes() if role != "history" else b"",
+        min_row_id=block.bounds[0], max_row_id=block.bounds[1],
         min_snapshot=version[0], max_snapshot=version[1], column_stats=block.column_stats,
         checksum=block.file.checksum, partition_id=None, schema_snapshot=block.schema_snapshot,
         begin_snapshot=begin, end_snapshot=end, changed_in=s,
@@ -227,9 +228,18 @@ def add_block(
             tx,
             table_id,
             SegmentRecord(
-                0, primary_index, (file_id,), file.path, file.size, file.checksum,
-                block.segment.min_key, block.segment.max_key, begin, end, s,
-            ),  # fmt: skip
+                0,
+                primary_index,
+                (file_id,),
+                file.path,
+                file.size,
+                file.checksum,
+                block.segment.min_key,
+                block.segment.max_key,
+                begin,
+                end,
+                s,
+            ),
         )
     if block.dead:
         layout.add_delete(tx, table_id, file_id, 0, block.dead, s)
@@ -239,4 +249,3 @@ def add_block(
 def now() -> int:
     """Microseconds since 1970, UTC."""
     return time.time_ns() // 1000
-

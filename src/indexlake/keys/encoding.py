@@ -59,9 +59,7 @@ class KeyColumn:
 
     __slots__ = ("binary", "ints")
 
-    def __init__(
-        self, ints: npt.NDArray[np.uint64] | None = None, binary: pa.LargeBinaryArray | None = None
-    ) -> None:
+    def __init__(self, ints: npt.NDArray[np.uint64] | None = None, binary: pa.LargeBinaryArray | None = None) -> None:
         if (ints is None) == (binary is None):
             raise ValueError("a key column holds either integers or byte strings")
         self.ints = ints

@@ -106,9 +106,7 @@ class KeyFinder:
     def _build(self) -> tuple[Any, ...]:
         forever = np.iinfo(np.int64).max
         begin = np.array([b.begin_snapshot for b, _ in self._pairs], np.int64)
-        end = np.array(
-            [forever if b.end_snapshot is None else b.end_snapshot for b, _ in self._pairs], np.int64
-        )
+        end = np.array([forever if b.end_snapshot is None else b.end_snapshot for b, _ in self._pairs], np.int64)
         low = [s.min_key for _, s in self._pairs]
         high = [s.max_key for _, s in self._pairs]
         if self._ints:  # eight bytes in key order compare like the integers they spell

@@ -166,9 +166,7 @@ class Segment:
             return self._answer(indices, low, low + 1)
         return self._answer(indices, low, _bisect(stored, _only(sought, there), low, high, pc.less_equal))
 
-    def _rows_of(
-        self, prefixes: npt.NDArray[np.uint64]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _rows_of(self, prefixes: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The rows [low, high) of each prefix."""
         run = self._array(self._layout.prefixes, "<u8")
         if not len(run):
@@ -238,9 +236,7 @@ class Segment:
         )
 
 
-def _bisect(
-    stored: Any, sought: Any, low: npt.NDArray[Any], high: npt.NDArray[Any], before: Any
-) -> npt.NDArray[Any]:
+def _bisect(stored: Any, sought: Any, low: npt.NDArray[Any], high: npt.NDArray[Any], before: Any) -> npt.NDArray[Any]:
     """Binary search of many keys at once, each in its own range of sorted keys.
 
     A range of one key is left alone by `pc.less`: its key is compared afterwards anyway.

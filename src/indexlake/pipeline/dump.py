@@ -246,5 +246,3 @@ def purge(lake: Lake, table_id: int, job: Job | None = None) -> int:
         total += gone
         if not gone:
             return total
-
-

@@ -23,7 +23,10 @@ class Runner(Protocol):
     """How many tasks it works on at a time."""
 
     def map(
-        self, run: Callable[[Storage, Task, Callable[[], None]], Result], tasks: Sequence[Task], check: Callable[[], None]
+        self,
+        run: Callable[[Storage, Task, Callable[[], None]], Result],
+        tasks: Sequence[Task],
+        check: Callable[[], None],
     ) -> Iterator[Result]:
         """Run every task; results come in the order of the tasks.  ``check`` raises when the job has to stop."""
         ...
@@ -41,7 +44,10 @@ class ThreadRunner:
         self._storage = storage
 
     def map(
-        self, run: Callable[[Storage, Task, Callable[[], None]], Result], tasks: Sequence[Task], check: Callable[[], None]
+        self,
+        run: Callable[[Storage, Task, Callable[[], None]], Result],
+        tasks: Sequence[Task],
+        check: Callable[[], None],
     ) -> Iterator[Result]:
         if len(tasks) == 1:
             yield run(self._storage, tasks[0], check)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import Full, Queue, SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -186,9 +187,7 @@ def hot_pieces(plan: ScanPlan, fields: Sequence[Field], *, row_id: bool) -> Iter
         yield Piece("own" if own else "hot", 0, result, begins)
 
 
-def pieces(
-    plan: ScanPlan, files: OpenFiles, workers: int, fields: Sequence[Field], *, row_id: bool
-) -> Iterator[Piece]:
+def pieces(plan: ScanPlan, files: OpenFiles, workers: int, fields: Sequence[Field], *, row_id: bool) -> Iterator[Piece]:
     """All rows of the plan: blocks in plan order, then hot rows."""
 
     def read(task: BlockTask) -> Iterator[pa.RecordBatch]:
@@ -267,10 +266,8 @@ class _Prefetch:
         except _Stopped:
             pass
         except BaseException as error:
-            try:
+            with suppress(_Stopped):
                 self._put(queue, error)
-            except _Stopped:
-                pass
 
     def _put(self, queue: Queue[Any], item: Any) -> None:
         while not self._stop.is_set():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -104,5 +104,3 @@ class HotRows:
     def __del__(self) -> None:
         if self._spill is not None:
             self._spill.close()
-
-

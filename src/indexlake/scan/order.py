@@ -68,7 +68,9 @@ def sort_indices(table: pa.Table, order: OrderBy) -> pa.Array:
     return pc.sort_indices(pa.table(columns), [*keys, ("place", "ascending")])
 
 
-def ordered(batches: Iterable[pa.RecordBatch], schema: pa.Schema, order: OrderBy, most: int | None) -> Iterator[pa.RecordBatch]:
+def ordered(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, order: OrderBy, most: int | None
+) -> Iterator[pa.RecordBatch]:
     """The batches as one sorted stream, at most ``most`` rows of it."""
     held: list[pa.RecordBatch] = []
     count = 0

@@ -162,9 +162,7 @@ def _tasks_for_keys(
     return tasks
 
 
-def _task(
-    state: TableState, block: BlockRecord, snapshot: int, only: npt.NDArray[np.uint64] | None
-) -> BlockTask:
+def _task(state: TableState, block: BlockRecord, snapshot: int, only: npt.NDArray[np.uint64] | None) -> BlockTask:
     log = state.deletes.get(block.data_file_id)
     deleted: bytes | None = None
     if log is not None:
@@ -211,7 +209,9 @@ def keys_in(test: Test, schema: TableSchema) -> KeyColumn | None:
     parts = conjuncts(test)
     for key_field in schema.key_fields:
         named = [
-            p.values for p in parts if isinstance(p, ColumnTest) and p.column == key_field.column and p.op in ("=", "in")
+            p.values
+            for p in parts
+            if isinstance(p, ColumnTest) and p.column == key_field.column and p.op in ("=", "in")
         ]
         if not named:
             return None

@@ -211,9 +211,7 @@ class Scan:
         try:
             import duckdb
         except ImportError as error:
-            raise MissingExtraError(
-                "to_duckdb needs DuckDB: pip install 'indexlake[sql]'", extra="sql"
-            ) from error
+            raise MissingExtraError("to_duckdb needs DuckDB: pip install 'indexlake[sql]'", extra="sql") from error
         return (connection or duckdb.connect()).from_arrow(self.to_arrow())
 
     def count(self) -> int:
@@ -277,7 +275,7 @@ def bind_predicate(where: str, schema: TableSchema, params: Mapping[str, Any] | 
     from indexlake.expr import compile
 
     if not isinstance(where, str):
-        raise ExpressionError(f"A predicate is SQL text, not {type(where).__name__}. Write for example \"id = $id\".")
+        raise ExpressionError(f'A predicate is SQL text, not {type(where).__name__}. Write for example "id = $id".')
     bound = compile(where, schema.arrow_with_row_id, params)
     if not pa.types.is_boolean(bound.type) and not pa.types.is_null(bound.type):
         raise ExpressionError(f"{where!r} is of type {bound.type}; a predicate is true or false.", text=where)

@@ -73,9 +73,7 @@ class InputFile(io.RawIOBase):
         """Several (offset, length) at once, in parallel where that helps; each must lie inside the file."""
         for offset, length in ranges:
             if offset < 0 or length < 0 or offset + length > self._source.size:
-                raise ValueError(
-                    f"read of {length} bytes at {offset} of {self.path!r}, {self.size()} bytes long"
-                )
+                raise ValueError(f"read of {length} bytes at {offset} of {self.path!r}, {self.size()} bytes long")
         return self._source.read_ranges(ranges)
 
     def verify(self) -> None:

@@ -98,9 +98,7 @@ class _LocalSink:
         self._overwrite = overwrite
         directory, name = os.path.split(target)
         self._temporary = os.path.join(directory, f".{name}.{uuid.uuid4().hex[:12]}{TEMPORARY_SUFFIX}")
-        self._descriptor = os.open(
-            self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666
-        )
+        self._descriptor = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
     def write(self, data: Any) -> None:
         view = memoryview(data)

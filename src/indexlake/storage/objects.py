@@ -267,9 +267,7 @@ class _RangedSource:
 
     def _remember(self, index: int, chunk: memoryview) -> None:
         with self._lock:
-            self._cache[index] = memoryview(
-                bytes(chunk)
-            )  # a copy, so that it does not keep the range it is from
+            self._cache[index] = memoryview(bytes(chunk))  # a copy, so that it does not keep the range it is from
             self._cache.move_to_end(index)
             while len(self._cache) > _CACHED_CHUNKS:
                 self._cache.popitem(last=False)

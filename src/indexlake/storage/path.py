@@ -39,7 +39,5 @@ def check_path(path: str) -> str:
     elif path != path.strip():
         wrong = "begins or ends with white space"
     if wrong:
-        raise StorageError(
-            f"storage path {path!r} {wrong}; give a path relative to the storage root", path=str(path)
-        )
+        raise StorageError(f"storage path {path!r} {wrong}; give a path relative to the storage root", path=str(path))
     return path

@@ -78,9 +78,7 @@ class Storage:
             return Storage(os.path.abspath(root), LocalBackend(root), {})
         url = urlsplit(root)
         if url.query or url.fragment or "@" in url.netloc:
-            raise StorageError(
-                f"storage root of scheme {scheme!r}: put keys and settings into storage_options"
-            )
+            raise StorageError(f"storage root of scheme {scheme!r}: put keys and settings into storage_options")
         if scheme == "file":
             path = unquote(url.path)
             return Storage(os.path.abspath(path), LocalBackend(path), {})
@@ -159,9 +157,7 @@ class Storage:
         return f"Storage({self.root!r})"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "a Storage holds secrets and connections and is not pickled; send storage.spec() instead"
-        )
+        raise TypeError("a Storage holds secrets and connections and is not pickled; send storage.spec() instead")
 
 
 _memories: weakref.WeakValueDictionary[str, Storage] = weakref.WeakValueDictionary()

@@ -74,20 +74,14 @@ def test_a_row_equals_what_arrow_gives(shared: Storage, format: str) -> None:
                 continue  # a time that Python has no value for
             row = reader.row(position, ["f1", "f2"])
             assert repr(row) == repr(expected), name
-            assert [type(value) for value in row.values()] == [type(value) for value in expected.values()], (
-                name
-            )
+            assert [type(value) for value in row.values()] == [type(value) for value in expected.values()], name
 
 
 def test_not_null_and_sliced_columns_come_back(shared: Storage, table: pa.Table) -> None:
     schema = pa.schema([pa.field("f1", pa.int64(), nullable=False), pa.field("f2", pa.list_(pa.string()))])
-    whole = pa.record_batch(
-        [pa.array(range(100)), pa.array([[str(i)] * (i % 3) for i in range(100)])], schema=schema
-    )
+    whole = pa.record_batch([pa.array(range(100)), pa.array([[str(i)] * (i % 3) for i in range(100)])], schema=schema)
     for format in FORMATS:
-        written = write_file(
-            shared, f"sliced.{format}", format, schema, [whole.slice(10, 30), whole.slice(70, 5)], {}
-        )
+        written = write_file(shared, f"sliced.{format}", format, schema, [whole.slice(10, 30), whole.slice(70, 5)], {})
         rows = everything(reopen(shared, written, format, schema), ["f2", "f1"])
         assert rows.schema == pa.schema([schema.field("f2"), schema.field("f1")])
         assert rows["f1"].to_pylist() == [*range(10, 40), *range(70, 75)]
@@ -120,9 +114,7 @@ def test_positions_select_rows(reader, table: pa.Table, kind: str) -> None:  # t
         positions = np.sort(random.choice(ROWS, counts[kind], replace=False)).astype(np.uint64)
     else:
         positions = (
-            np.arange(ROWS - 1, ROWS, dtype=np.uint64)
-            if kind == "last"
-            else np.arange(7, 99_000, dtype=np.uint64)
+            np.arange(ROWS - 1, ROWS, dtype=np.uint64) if kind == "last" else np.arange(7, 99_000, dtype=np.uint64)
         )
     expected = table.take(pa.array(positions))
     assert everything(reader, table.column_names, positions=positions).equals(expected)
@@ -293,9 +285,7 @@ def test_one_reader_serves_many_threads(reader, table: pa.Table) -> None:  # typ
             return bool(everything(reader, ["f1", "f3"]).equals(table.select(["f1", "f3"])))
         if seed % 3 == 1:
             return bool(
-                reader.take(positions, ["f3", "f4"]).equals(
-                    table.select(["f3", "f4"]).take(pa.array(positions))
-                )
+                reader.take(positions, ["f3", "f4"]).equals(table.select(["f3", "f4"]).take(pa.array(positions)))
             )
         at = int(positions[0])
         return bool(reader.row(at, ["f1", "f3"]) == table.select(["f1", "f3"]).slice(at, 1).to_pylist()[0])
@@ -322,14 +312,10 @@ def test_an_error_in_the_source_of_rows_leaves_no_file(shared: Storage, table: p
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_full_disk_while_writing_a_block_is_a_storage_error(
-    tmp_path: Path, table: pa.Table, format: str
-) -> None:
+def test_a_full_disk_while_writing_a_block_is_a_storage_error(tmp_path: Path, table: pa.Table, format: str) -> None:
     small = tmp_path / "small"
     small.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(small)], capture_output=True
-    )
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(small)], capture_output=True)
     if mounted.returncode:
         pytest.skip("mounting a small file system needs root")
     try:

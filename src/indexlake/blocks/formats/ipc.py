@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 _BATCH_ROWS = "indexlake.batch_rows"
 
 
-def write(
-    out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch], metadata: Mapping[str, str]
-) -> int:
+def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch], metadata: Mapping[str, str]) -> int:
     """Write all batches and return how many rows they hold."""
     stored = stored_schema(schema, ipc_type)
     batch_rows, rows = _batch_rows(encoded(batches, stored))

@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from indexlake.expr import Bound
 
 
-def write(
-    out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch], metadata: Mapping[str, str]
-) -> int:
+def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch], metadata: Mapping[str, str]) -> int:
     """Write all batches and return how many rows they hold."""
     import pyarrow.parquet as pq
 

@@ -39,9 +39,7 @@ if TYPE_CHECKING:
 _PREPARED_SCANS = 16
 
 
-def write(
-    out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch], metadata: Mapping[str, str]
-) -> int:
+def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch], metadata: Mapping[str, str]) -> int:
     """Write all batches and return how many rows they hold."""
     import vortex
 
@@ -203,9 +201,7 @@ class _PointScan:
         self._times = [
             (field.name, codec_for(field.type).decode_one)
             for field in self._logical
-            if pa.types.is_temporal(
-                field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-            )
+            if pa.types.is_temporal(field.type.value_type if pa.types.is_dictionary(field.type) else field.type)
         ]
         self._scan = reader._file.to_repeated_scan(list(columns))
 
