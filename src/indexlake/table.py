@@ -342,7 +342,8 @@ class Table:
         everything._snapshot = snapshot
         return TableStats(
             self._name, snapshot, everything.count(), live, dead, len(blocks),
-            sum(b.record_count for b in blocks), deleted, len(history), sum(b.size for b in [*blocks, *history]), by_format,
+            sum(b.record_count for b in blocks), deleted, len(history),
+            sum(b.size for b in [*blocks, *history]), by_format,
         )  # fmt: skip
 
     def locate(self, row_id: int) -> str | None:
