@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -10,11 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import indexlake as il
 from servers import PostgresServer, S3Server, postgres_server, s3_server
+
+# The default suite tries the same examples each time, so that it fails for a change and not by chance.  Campaigns
+# (INDEXLAKE_HYPOTHESIS=…) look for new ones.
+settings.register_profile("indexlake", derandomize=not os.environ.get("INDEXLAKE_HYPOTHESIS"), deadline=None)
+settings.load_profile("indexlake")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
