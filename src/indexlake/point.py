@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from indexlake.blocks.block import BlockRecord
@@ -92,7 +92,9 @@ def read_row(
     in_file = state.schema.at(block.schema_snapshot)
     reader = files.reader(block, in_file.file)
     check = block.max_snapshot > snapshot
-    columns = [f.column for f in schema.fields if f.field_id in in_file.by_id]
+    columns: Sequence[str] = schema.columns
+    if in_file is not schema:
+        columns = [f.column for f in schema.fields if f.field_id in in_file.by_id]
     row = reader.row(position, [*columns, VERSION] if check else columns)
     if check:
         version = row[VERSION]
@@ -102,6 +104,10 @@ def read_row(
 
 
 def _named(schema: TableSchema, row: Row) -> Row:
+    try:
+        return dict(zip(schema.names, [row[c] for c in schema.columns], strict=True))
+    except KeyError:  # columns younger than the file take their default
+        pass
     return {f.name: row[f.column] if f.column in row else f.codec.decode_one(f.default) for f in schema.fields}
 
 

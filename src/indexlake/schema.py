@@ -147,10 +147,15 @@ class TableSchema:
             raise unknown_column(name, self.names)
         return found
 
+    @cached_property
+    def _whole_from(self) -> int | None:
+        """The snapshot from which on all fields exist together; None when one of them has ended."""
+        if any(f.end_snapshot is not None for f in self.fields):
+            return None
+        return max((f.begin_snapshot for f in self.fields), default=0)
+
     def at(self, snapshot: int) -> TableSchema:
-        if all(
-            f.begin_snapshot <= snapshot and (f.end_snapshot is None or f.end_snapshot > snapshot) for f in self.fields
-        ):
+        if self._whole_from is not None and snapshot >= self._whole_from:
             return self
         fields = [
             f

@@ -26,7 +26,7 @@ def last_snapshot(r: ReadTransaction | Transaction) -> tuple[int, int]:
 def add_snapshot(
     tx: Transaction, snapshot: int, committed_at: int, operation: str, summary: str | None, token: str | None
 ) -> None:
-    tx.execute(_ADD, (snapshot, committed_at, operation, summary, token))
+    tx.send(_ADD, (snapshot, committed_at, operation, summary, token))
 
 
 def snapshot_of_token(tx: Transaction, token: str) -> int | None:
@@ -86,7 +86,7 @@ def token_result(tx: ReadTransaction | Transaction, token: str) -> dict[str, Any
 
 
 def add_token(tx: Transaction, token: str, snapshot: int, result: dict[str, Any], now: int) -> None:
-    tx.execute("insert into indexlake_token values (?, ?, ?, ?)", (token, snapshot, json.dumps(result), now))
+    tx.send("insert into indexlake_token values (?, ?, ?, ?)", (token, snapshot, json.dumps(result), now))
 
 
 def drop_tokens_before(tx: Transaction, time: int) -> int:
@@ -99,11 +99,11 @@ def drop_tokens_before(tx: Transaction, time: int) -> int:
 def add_touched(tx: Transaction, table_id: int, snapshot: int, row_ids: BitMap64 | None) -> None:
     """None: the commit may have touched any row (truncate)."""
     data = None if row_ids is None else row_ids.serialize()
-    tx.execute("insert into indexlake_touched values (?, ?, ?)", (table_id, snapshot, data))
+    tx.send("insert into indexlake_touched values (?, ?, ?)", (table_id, snapshot, data))
 
 
 def add_locked(tx: Transaction, table_id: int, snapshot: int, row_ids: BitMap64) -> None:
-    tx.execute("insert into indexlake_locked values (?, ?, ?)", (table_id, snapshot, row_ids.serialize()))
+    tx.send("insert into indexlake_locked values (?, ?, ?)", (table_id, snapshot, row_ids.serialize()))
 
 
 def touched_since(tx: Transaction, table_id: int, since: int) -> list[tuple[int, BitMap64 | None]]:

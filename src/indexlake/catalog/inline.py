@@ -136,7 +136,7 @@ def _insert_sql(table_id: int, columns: tuple[str, ...]) -> str:
 def insert_row(
     tx: Transaction, table_id: int, columns: tuple[str, ...], begin: int, row_id: int, values: Sequence[SqlValue]
 ) -> None:
-    tx.execute(_insert_sql(table_id, columns), (begin, row_id, *values))
+    tx.send(_insert_sql(table_id, columns), (begin, row_id, *values))
 
 
 def close_rows(tx: Transaction, table_id: int, rows: Sequence[tuple[int, int]], snapshot: int) -> int:

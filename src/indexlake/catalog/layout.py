@@ -171,7 +171,7 @@ def add_segment(tx: Transaction, table_id: int, segment: SegmentRecord) -> int:
 
 
 def add_delete(tx: Transaction, table_id: int, file_id: int, snapshot: int, positions: Any, changed_in: int) -> None:
-    tx.execute(
+    tx.send(
         """insert into indexlake_delete (data_file_id, snapshot_id, table_id, positions, changed_in)
         values (?, ?, ?, ?, ?)""",
         (file_id, snapshot, table_id, positions_to_bytes(positions), changed_in),

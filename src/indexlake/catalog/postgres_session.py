@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from indexlake.catalog.dialect import quote
@@ -68,9 +69,17 @@ class PostgresSession:
             settings.append(f"set search_path = {quote(self._schema)}")
         return "; ".join(settings)
 
-    def control(self, sql: str) -> str:
-        """Run statements without parameters or rows in one round trip; what the server calls the last one."""
-        return self._plain.execute(sql, prepare=False).statusmessage or ""
+    def control(self, sql: str, before: Callable[[], None] | None = None) -> str:
+        """Run statements without parameters or rows in one round trip; what the server calls the last one.
+
+        With ``before``, a single statement after those that it executes, all in one round trip.
+        """
+        if before is None:
+            return self._plain.execute(sql, prepare=False).statusmessage or ""
+        with self.connection.pipeline():
+            before()
+            self._plain.execute(sql, prepare=False)
+        return self._plain.statusmessage or ""
 
     def lost(self) -> bool:
         """Whether the connection is gone."""

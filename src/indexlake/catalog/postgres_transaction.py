@@ -131,10 +131,15 @@ class PostgresRead(_Statements):
 
 
 class PostgresTransaction(_Statements):
-    """The critical section: BEGIN, then the advisory lock, and one way out for each ending."""
+    """The critical section: BEGIN, then the advisory lock, and one way out for each ending.
+
+    Statements that were only sent travel with the next statement or with COMMIT, in one round trip: every round trip
+    is time under the lock.
+    """
 
     def __init__(self, catalog: PostgresCatalog) -> None:
         self._session = _OVER
+        self._sent: list[tuple[str, Params]] = []
         self._catalog = catalog
         self._errors = (import_psycopg().Error, OSError)
         catalog.refuse_writes()
@@ -149,9 +154,39 @@ class PostgresTransaction(_Statements):
             faults.step("sql.execute")
         except OSError as error:
             raise self._failed(error, sql) from error
+        self._deliver()
         return super().rows(sql, params)
 
+    def query(self, sql: str, params: Params = ()) -> Iterator[Row]:
+        self._deliver()
+        return super().query(sql, params)
+
+    def send(self, sql: str, params: Params = ()) -> None:
+        try:
+            faults.step("sql.execute")
+        except OSError as error:
+            raise self._failed(error, sql) from error
+        self._session.lost()  # refuses a transaction that is over
+        self._sent.append((sql, params))
+
+    def _deliver(self) -> None:
+        """Run what was sent."""
+        if not self._sent:
+            return
+        text = self._sent[0][0]
+        try:
+            with self._session.connection.pipeline():
+                self._queue()
+        except self._errors as error:
+            raise self._failed(error, text) from error
+
+    def _queue(self) -> None:
+        sent, self._sent = self._sent, []
+        for sql, params in sent:
+            self._session.cursor.execute(numbered(sql), params)
+
     def execute(self, sql: str, params: Params = ()) -> int:
+        self._deliver()
         try:
             faults.step("sql.execute")
             cursor = self._session.cursor.execute(numbered(sql), params)
@@ -160,6 +195,7 @@ class PostgresTransaction(_Statements):
             raise self._failed(error, sql) from error
 
     def execute_many(self, sql: str, rows: Iterable[Params]) -> int:
+        self._deliver()
         cursor = self._session.cursor
         try:
             faults.step("sql.execute")
@@ -178,6 +214,7 @@ class PostgresTransaction(_Statements):
         if len(few) < _COPY_FROM:
             return self.execute_many(insert_sql(table, tuple(columns)), few) if few else 0
         sql = f"copy {quote(table)} ({', '.join(map(quote, columns))}) from stdin (format binary)"
+        self._deliver()
         cursor = self._session.cursor
         try:
             faults.step("sql.execute")
@@ -190,6 +227,7 @@ class PostgresTransaction(_Statements):
             raise self._failed(error, sql) from error
 
     def _control(self, sql: str) -> None:
+        self._deliver()
         try:
             faults.step("sql.execute")
             self._session.control(sql)
@@ -203,7 +241,10 @@ class PostgresTransaction(_Statements):
         session, catalog = self._session, self._catalog
         try:
             faults.step("sql.commit.before")
-            status = session.control("commit")
+            if self._sent:
+                status = session.control("commit", self._queue)
+            else:
+                status = session.control("commit")
         except self._errors as error:
             failure = translate(error, catalog.location, "commit", lost=session.lost(), commit=True)
             self.rollback()

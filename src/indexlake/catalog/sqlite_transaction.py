@@ -140,6 +140,9 @@ class SqliteTransaction(_Statements):
         except (apsw.Error, OSError) as error:
             raise self._failed(error, sql) from error
 
+    def send(self, sql: str, params: Params = ()) -> None:
+        self.execute(sql, params)
+
     def execute_many(self, sql: str, rows: Iterable[Params]) -> int:
         session = self._session
         try:
