@@ -21,7 +21,8 @@ _BLOCK_COLUMNS = """data_file_id, table_id, relative_path, format, role, row_ord
     schema_snapshot, begin_snapshot, end_snapshot, changed_in"""
 
 # The newest snapshot as a scalar: joined as a table it costs SQLite five times as much.
-_HEAD = """select (select max(snapshot_id) from indexlake_snapshot), t.schema_version, t.hot_floor,
+_HEAD = """select (select max(snapshot_id) from indexlake_snapshot), (select committed_at from indexlake_snapshot
+    where snapshot_id = (select max(snapshot_id) from indexlake_snapshot)), t.schema_version, t.hot_floor,
     t.hot_floor_row_id, t.history_floor, t.history_floor_row_id, t.horizon, t.purge_number, t.end_snapshot,
     t.changed_in, (select max(changed_in) from indexlake_data_file where table_id = t.table_id),
     (select max(changed_in) from indexlake_delete where table_id = t.table_id)
@@ -32,6 +33,7 @@ class Head(NamedTuple):
     """The newest snapshot, a table's floors, and when its record, blocks and deletes were last written."""
 
     last: int
+    committed_at: int
     schema_version: int
     hot_floor: tuple[int, int]
     history_floor: tuple[int, int]
@@ -48,9 +50,9 @@ def read_head(r: ReadTransaction | Transaction, table_id: int) -> Head | None:
     rows = r.rows(_HEAD, (table_id,))
     if not rows:
         return None
-    (last, version, hot, hot_row, hist, hist_row, horizon, purge, end, changed, blocks, deletes) = rows[0]
+    (last, at, version, hot, hot_row, hist, hist_row, horizon, purge, end, changed, blocks, deletes) = rows[0]
     return Head(
-        last, version, (hot, hot_row), (hist, hist_row), horizon, purge, end, changed,
+        last, at, version, (hot, hot_row), (hist, hist_row), horizon, purge, end, changed,
         -1 if blocks is None else blocks, -1 if deletes is None else deletes,
     )  # fmt: skip
 

@@ -211,21 +211,21 @@ class Committer:
     def _one_of_many(self, section: Section, ticket: _Ticket) -> None:
         """A member that fails leaves nothing behind: rows are validated by reading alone, before the first of them
         is written; definitions are checked as they are written and need a savepoint."""
-        before = section.last, section.committed_at
+        before = section.newest
         alone = section.tx.savepoint() if ticket.ws.definitions else nullcontext()
         try:
             with alone:
                 ticket.result = self._one(section, ticket)
         except LookNeeded:
             ticket.look = True
-            section.last, section.committed_at = before
+            section.newest = before
         except CatalogError:
             raise
         except IndexLakeError as error:
             if section.writing and not ticket.ws.definitions:
                 raise
             ticket.error = error
-            section.last, section.committed_at = before
+            section.newest = before
 
     def _settle(self, ticket: _Ticket, error: CommitUnknown) -> None:
         """Nobody knows whether the commit happened: look it up, inside the critical section."""

@@ -37,16 +37,31 @@ class Section:
     def __init__(self, catalog: Catalog, tx: Transaction) -> None:
         self.catalog = catalog
         self.tx = tx
-        self.last, self.committed_at = commits.last_snapshot(tx)
+        self.newest: tuple[int, int] | None = None  # its number and commit time, once they are known
         self.writing = False  # whether the write-set in progress has passed its validation
         self._heads: dict[int, Head] = {}  # as far as the members of a group leave them as they are
 
+    @property
+    def last(self) -> int:
+        """The newest snapshot."""
+        return self._newest()[0]
+
+    @property
+    def committed_at(self) -> int:
+        """When it was committed."""
+        return self._newest()[1]
+
+    def _newest(self) -> tuple[int, int]:
+        if self.newest is None:
+            self.newest = commits.last_snapshot(self.tx)
+        return self.newest
+
     def next_snapshot(self, operation: str, summary: str | None, token: str | None) -> int:
         """Record the snapshot that the caller's changes carry."""
-        self.committed_at = max(now(), self.committed_at)
-        self.last += 1
-        commits.add_snapshot(self.tx, self.last, self.committed_at, operation, summary, token)
-        return self.last
+        last, committed_at = self._newest()
+        self.newest = snapshot, at = last + 1, max(now(), committed_at)
+        commits.add_snapshot(self.tx, snapshot, at, operation, summary, token)
+        return snapshot
 
     def commit(self, ws: WriteSet, looks: dict[int, KeyLook], commit_token: str | None) -> WriteResult:
         """Validate and apply.  Raises ``LookNeeded`` when new blocks must be looked at first.
@@ -101,6 +116,8 @@ class Section:
         if head is None or head.end_snapshot is not None:
             raise NotFoundError(f"Table {name!r} was dropped by another commit.", name=name)
         self._heads[table_id] = head
+        if self.newest is None:
+            self.newest = head.last, head.committed_at
         rows = writes.closed | writes.locked if writes.locked else writes.closed
         if ws.base < head.horizon and (rows or not writes.truncate):
             raise SnapshotExpiredError(
