@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -22,6 +23,10 @@ from servers import PostgresServer, S3Server, postgres_server, s3_server
 # (INDEXLAKE_HYPOTHESIS=…) look for new ones.
 settings.register_profile("indexlake", derandomize=not os.environ.get("INDEXLAKE_HYPOTHESIS"), deadline=None)
 settings.load_profile("indexlake")
+
+
+# A shell that starts the tests in the background has them, and what they start, ignore SIGINT; some tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
