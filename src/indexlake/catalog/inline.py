@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from indexlake.catalog import dialect
@@ -62,6 +63,21 @@ def rows_by_key(
 ) -> list[Row]:
     """Every inline version with that key, whatever its visibility.  ``where`` comes from ``key_condition``."""
     return r.rows(f"{_select(table_id, tuple(columns))} where {where}", values)
+
+
+def rows_with_keys(
+    r: ReadTransaction | Transaction, table_id: int, columns: tuple[str, ...], keys: Iterable[Sequence[SqlValue]]
+) -> Iterator[Row]:
+    """(begin, row id, end) of every inline version with one of the encoded keys, which hold no floats."""
+    remaining = iter(keys)
+    while some := list(islice(remaining, _IN_LIMIT)):
+        names = ", ".join(quote(c) for c in columns)
+        if len(columns) == 1:
+            condition = f"{names} in ({', '.join('?' * len(some))})"
+        else:
+            one = f"({', '.join('?' * len(columns))})"
+            condition = f"({names}) in (values {', '.join([one] * len(some))})"
+        yield from r.rows(f"{_select(table_id, ())} where {condition}", [v for key in some for v in key])
 
 
 def rows_by_id(r: ReadTransaction | Transaction, table_id: int, row_id: int, columns: Sequence[str]) -> list[Row]:

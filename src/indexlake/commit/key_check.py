@@ -20,12 +20,17 @@ from indexlake.commit.write_set import TableWrites
 from indexlake.errors import DuplicateKeyError
 from indexlake.keys.encoding import Key, KeyColumn, encode_key
 from indexlake.state import TableState
+from indexlake.types.floats import is_float
 
 if TYPE_CHECKING:
     from indexlake.blocks.open_files import OpenFiles
 
 FEW = 64
 """Up to so many keys are looked up one by one in the hot store; more are compared with all of it."""
+
+
+HOT_PER_KEY = 4
+"""A hot row costs about a quarter of a look-up."""
 
 
 class LookNeeded(Exception):
@@ -168,15 +173,39 @@ def _hot_holders(
     writes: TableWrites,
     keys: KeyColumn,
 ) -> list[tuple[int, int]]:
-    """(begin, row id) of live hot rows committed after ``since`` that hold one of the keys."""
+    """(begin, row id) of live hot rows committed after ``since`` that hold one of the keys.
+
+    The smaller side drives: hot rows are compared with the keys while they are few; once they prove to be many, the
+    keys are looked up among them.
+    """
     schema = state.current
-    columns = schema.key_columns
-    wanted = _KeySet(keys)
+    codecs, table_id = schema.key_codecs, state.table.table_id
+    wanted: _KeySet | None = None
     found: list[tuple[int, int]] = []
-    for row in inline.live_keys_since(r, state.table.table_id, floor, since, columns):
-        if row[1] not in writes.closed and encode_key(schema.key_codecs, row[3:]) in wanted:
+    rows = inline.live_keys_since(r, table_id, floor, since, schema.key_columns)
+    for seen, row in enumerate(rows):
+        if seen > HOT_PER_KEY * len(keys) and not any(is_float(codec) for codec in codecs):
+            return _holders_by_index(r, state, floor, since, writes, keys)
+        wanted = wanted or _KeySet(keys)
+        if row[1] not in writes.closed and encode_key(codecs, row[3:]) in wanted:
             found.append((row[0], row[1]))
     return found
+
+
+def _holders_by_index(
+    r: ReadTransaction | Transaction,
+    state: TableState,
+    floor: tuple[int, int],
+    since: int,
+    writes: TableWrites,
+    keys: KeyColumn,
+) -> list[tuple[int, int]]:
+    encoded = (_decode_key(state, key) for key in keys)
+    return [
+        (begin, row_id)
+        for begin, row_id, end in inline.rows_with_keys(r, state.table.table_id, state.current.key_columns, encoded)
+        if end is None and begin > since and (begin, row_id) > floor and row_id not in writes.closed
+    ]
 
 
 class _KeySet:
