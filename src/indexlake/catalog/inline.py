@@ -48,14 +48,26 @@ def visible_rows(
 
     ``newest`` promises that the snapshot is the last one: superseded versions need no look then.
     """
-    hot, history = table.hot_floor, table.history_floor
+    visible, params = _visible(table, snapshot, newest=newest)
     condition, values = test_sql(test, codecs or {})
-    visible, params = f"({_ABOVE_HOT})", [hot[0], hot[0], hot[1]]
-    if not newest:
-        visible = f"_begin <= ? and (({_ABOVE_HOT}) or ({_ABOVE_HISTORY}))"
-        params = [snapshot, *params, snapshot, history[0], history[0], history[1]]
     sql = f"{_select(table.table_id, tuple(columns))} where {visible} and {condition}"
     return r.query(sql, [*params, *values])
+
+
+def count_visible(r: ReadTransaction | Transaction, table: TableRecord, snapshot: int, *, newest: bool) -> int:
+    """How many rows ``visible_rows`` would give."""
+    visible, params = _visible(table, snapshot, newest=newest)
+    return int(r.rows(f"select count(*) from {quote(inline_table(table.table_id))} where {visible}", params)[0][0])
+
+
+def _visible(table: TableRecord, snapshot: int, *, newest: bool) -> tuple[str, list[int]]:
+    hot, history = table.hot_floor, table.history_floor
+    if newest:
+        return f"({_ABOVE_HOT})", [hot[0], hot[0], hot[1]]
+    return (
+        f"_begin <= ? and (({_ABOVE_HOT}) or ({_ABOVE_HISTORY}))",
+        [snapshot, hot[0], hot[0], hot[1], snapshot, history[0], history[0], history[1]],
+    )
 
 
 def rows_by_key(

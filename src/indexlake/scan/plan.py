@@ -79,8 +79,12 @@ def plan_scan(
     columns: Sequence[Field],
     newest: bool,
     writes: TableWrites | None = None,
+    counting: bool = False,
 ) -> ScanPlan:
-    """Plan inside a read transaction; ``columns`` are the fields that hot rows must carry."""
+    """Plan inside a read transaction; ``columns`` are the fields that hot rows must carry.
+
+    ``counting``: only the number of hot rows is asked for, and no predicate chooses among them.
+    """
     schema = state.current if newest else state.schema.at(snapshot)
     test = file_test(predicate, schema)
     notes: dict[str, Any] = {"blocks": len(state.blocks)}
@@ -91,11 +95,11 @@ def plan_scan(
         hot, tasks = HotRows(columns), []
     else:
         hot = HotRows(columns)
-        hot.read(
-            inline.visible_rows(
-                r, state.table, snapshot, [f.column for f in columns], test, schema.column_codecs, newest=newest
-            ),
-        )
+        if counting and predicate is None and writes is None:
+            hot.count = inline.count_visible(r, state.table, snapshot, newest=newest)
+        else:
+            names = [f.column for f in columns]
+            hot.read(inline.visible_rows(r, state.table, snapshot, names, test, schema.column_codecs, newest=newest))
         tasks = _block_tasks(state, snapshot, files, schema, test, notes)
     if writes is not None:
         tasks += own_tasks(state, writes)

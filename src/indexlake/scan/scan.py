@@ -120,7 +120,7 @@ class Scan:
             return None
         return bind_predicate(self._where, schema, self._params)
 
-    def _plan(self) -> tuple[ScanPlan, list[Field], pa.Schema, bool, list[tuple[str, str]]]:
+    def _plan(self, *, counting: bool = False) -> tuple[ScanPlan, list[Field], pa.Schema, bool, list[tuple[str, str]]]:
         """One read transaction: snapshot, layout and hot rows together."""
         table = self._table
         table._lake._check()
@@ -130,13 +130,13 @@ class Scan:
             fields, shown, row_id = self._output(schema)
             predicate = self._bind(schema)
             order = check_order(self._order_by, schema)
-            needed = {f.name: f for f in fields}
-            for name in [*(predicate.columns if predicate else ()), *(c for c, _ in order)]:
+            needed = {} if counting else {f.name: f for f in fields}
+            for name in [*(predicate.columns if predicate else ()), *(c for c, _ in order if not counting)]:
                 if name != ROW_ID:
                     needed.setdefault(name, schema.field(name))
             plan = plan_scan(
                 r, state, snapshot, table._lake._files, predicate=predicate, columns=tuple(needed.values()),
-                newest=newest, writes=table._own_writes(),
+                newest=newest, writes=table._own_writes(), counting=counting,
             )  # fmt: skip
         self._snapshot = snapshot
         return plan, fields, shown, row_id, order
@@ -218,7 +218,7 @@ class Scan:
         """How many rows the scan gives; blocks that are wholly visible are counted by their records."""
         if self._for_update:
             return sum(batch.num_rows for batch in self.to_batches())  # rows are locked as they are given
-        plan, _, _, _, _ = self._plan()
+        plan, *_ = self._plan(counting=True)
         lake = self._table._lake
         total = 0
         for task in plan.tasks:
@@ -238,7 +238,7 @@ class Scan:
 
     def explain(self) -> Explanation:
         """Which blocks are read and why; runs the planning, reads no block."""
-        plan, *_ = self._plan()
+        plan, *_ = self._plan(counting=True)
         tasks = []
         rows = 0
         for task in plan.tasks:
