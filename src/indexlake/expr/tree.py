@@ -6,6 +6,7 @@ need no type rules.  Constants are numbered: their values belong to one `Bound`,
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -14,12 +15,13 @@ from indexlake.expr.sqltype import BOOL, VARCHAR, SqlType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Node:
+class Node(ABC):
     """Base of all nodes; compared by identity."""
 
     @property
+    @abstractmethod
     def type(self) -> SqlType:
-        raise NotImplementedError
+        """Of the value that the node gives."""
 
     def children(self) -> Iterator[Node]:
         for name in _field_names(self.__class__):

@@ -62,10 +62,19 @@ class DumpTask:
 class DumpResult:
     """What a dump did."""
 
-    rows: int
-    history_rows: int
-    blocks: int
-    bytes: int
+    rows: int = 0
+    history_rows: int = 0
+    blocks: int = 0
+    bytes: int = 0
+
+    def with_block(self, block: NewBlock, *, history: bool) -> DumpResult:
+        moved = block.record_count
+        return DumpResult(
+            self.rows + (0 if history else moved),
+            self.history_rows + (moved if history else 0),
+            self.blocks + 1,
+            self.bytes + block.file.size,
+        )
 
 
 def dump(
@@ -79,7 +88,7 @@ def dump(
 ) -> DumpResult:
     """Move all hot rows of a table to blocks, a few chunks at a time; each chunk is a commit of its own."""
     runner = runner or ThreadRunner(lake.storage)
-    done: list[tuple[DumpTask, NewBlock]] = []
+    result = DumpResult()
     with Job(lake, "dump", table_id, stop=stop) as job:
         purge(lake, table_id, job)
         for kind in [k for k, wanted in ((False, live), (True, history)) if wanted]:
@@ -97,15 +106,10 @@ def dump(
                         break
                     faults.step("dump.committed")
                     job.add(rows=block.record_count, size=block.file.size)
-                    done.append((task, block))
+                    result = result.with_block(block, history=kind)
                 purge(lake, table_id, job)
                 faults.step("dump.purged")
-    return DumpResult(
-        rows=sum(b.record_count for t, b in done if not t.history),
-        history_rows=sum(b.record_count for t, b in done if t.history),
-        blocks=len(done),
-        bytes=sum(b.file.size for _, b in done),
-    )
+    return result
 
 
 def plan(lake: Lake, table_id: int, job: Job, *, history: bool, most: int) -> list[DumpTask]:
