@@ -7,7 +7,6 @@ threads.
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import random
 import threading
@@ -21,7 +20,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from indexlake.blocks.open_files import OpenFiles
-from indexlake.catalog import activity, commits, definitions, tables
+from indexlake.catalog import activity, commits, definitions
 from indexlake.catalog.definitions import (
     CreateNamespace,
     CreateTable,
@@ -38,7 +37,6 @@ from indexlake.commit.write_set import WriteResult, WriteSet
 from indexlake.config import TableConfig
 from indexlake.errors import (
     ConflictError,
-    ConstraintError,
     IndexLakeError,
     NotFoundError,
     OwnershipError,
@@ -463,15 +461,3 @@ def _close_all() -> None:
     for lake in list(_open_lakes):
         with suppress(IndexLakeError):
             lake.close(wait=False)
-
-
-def read_marker(storage: Storage) -> dict[str, Any] | None:
-    """``indexlake.json`` at the storage root: which lake the files belong to."""
-    try:
-        with storage.open_file("indexlake.json") as file:
-            return dict(json.loads(bytes(file.read())))
-    except NotFoundError:
-        return None
-
-
-__all__ = ["ConstraintError", "Lake", "LakeView", "read_marker", "tables"]

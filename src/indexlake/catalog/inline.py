@@ -137,7 +137,7 @@ def live_keys_since(
     )
 
 
-def count_rows(r: ReadTransaction | Transaction, table: TableRecord, limit: int | None = None) -> tuple[int, int]:
+def count_rows(r: ReadTransaction | Transaction, table: TableRecord) -> tuple[int, int]:
     """(live, superseded) versions that have not been moved to blocks."""
     name = quote(inline_table(table.table_id))
     hot, history = table.hot_floor, table.history_floor
