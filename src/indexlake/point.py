@@ -122,7 +122,7 @@ def _from_history(
     """A version that was superseded after the snapshot and moved to a history block since."""
     from indexlake.expr.test import All, ColumnTest
     from indexlake.scan.execute import read_task
-    from indexlake.scan.plan import _task
+    from indexlake.scan.plan import block_task
     from indexlake.schema import ROW_ID
 
     test = All(
@@ -133,7 +133,7 @@ def _from_history(
         block = state.blocks.records[n]
         if block.role != "history":
             continue
-        task = _task(state, block, snapshot, None)
+        task = block_task(state, block, snapshot)
         for batch in read_task(task, files, schema.fields, None, row_id=True):
             found: list[Row] = batch.to_pylist()
             for row in found:

@@ -45,6 +45,8 @@ from indexlake.commit import group, key_check
 from indexlake.commit.group import ROUNDS_OUTSIDE, _Ticket
 from indexlake.commit.key_check import KeyLook, wanted_keys
 from indexlake.pipeline import dump as dump_job
+from indexlake.pipeline import rewrite as rewrite_job
+from indexlake.pipeline.compact import live_blocks
 from indexlake.pipeline.expire import expire as expire_table
 from indexlake.pipeline.job import Job
 from indexlake.scan.execute import pieces
@@ -472,6 +474,33 @@ def dump_history(w: World, lake: il.Lake, rng: random.Random) -> Steps:
     return dump(w, lake, rng, history=True)
 
 
+def rewrite(w: World, lake: il.Lake, rng: random.Random) -> Steps:
+    """Any live blocks become others, in any format: what compact, freeze and thaw do, as slowly as may be."""
+    job = Job(lake, "compact", w.table_id, scope=uuid.uuid4().hex)
+    job.__enter__()
+    formats = rng.sample(("ipc", "parquet", "vortex"), 2)
+
+    def choose(found: state.TableState, snapshot: int) -> list[rewrite_job.Choice]:
+        blocks = live_blocks(found, snapshot)
+        rng.shuffle(blocks)
+        cut = rng.randint(0, len(blocks))
+        groups = [blocks[:cut], blocks[cut : cut + rng.randint(0, 3)]]
+        return [(group, formats[n]) for n, group in enumerate(groups) if group]
+
+    tasks = rewrite_job.plan(lake, w.table_id, choose)
+    yield f"planned {[[t.file_id for t in task.inputs] for task in tasks]}"
+    if tasks:
+        done = [(task, rewrite_job.run_task(lake.storage, task, lambda: None)) for task in tasks]
+        for _ in range(rng.choice((1, 1, 8))):
+            yield "wrote its files"
+        kept = rewrite_job.commit(lake, job, "compact", done)
+        w.job_committed()
+        w.counts["rewrite committed"] += len(kept)
+        w.counts["rewrite dropped"] += len(done) - len(kept)
+        yield f"committed {len(kept)} of {len(done)}"
+    job.__exit__(None, None, None)
+
+
 def purge(w: World, lake: il.Lake, rng: random.Random) -> Steps:
     gone = 1
     while gone:
@@ -557,6 +586,7 @@ ACTIVITIES: dict[str, tuple[Activity, float]] = {
         (bulk, 3.0),
         (dump, 4.0),
         (dump_history, 2.0),
+        (rewrite, 2.5),
         (purge, 0.5),
         (expire, 2.5),
         (reader, 2.0),

@@ -21,7 +21,7 @@ from pyroaring import BitMap, BitMap64
 from indexlake import state
 from indexlake.catalog import activity, commits, definitions, inline, layout
 from indexlake.commit import key_check, section
-from indexlake.pipeline import dump
+from indexlake.pipeline import dump, rewrite
 from indexlake.scan import plan
 
 FIRST = int(os.environ.get("INDEXLAKE_FIRST_SEED", "0"))
@@ -135,6 +135,13 @@ def _commit_above_any_horizon(original: Any, *args: Any) -> Any:
         return original(*args)
 
 
+def _swap_whatever_became_of_the_inputs(original: Any, *args: Any) -> Any:
+    known = {name: getattr(layout, name) for name in ("end_blocks", "add_delete")}
+    with pytest.MonkeyPatch.context() as m:
+        m.setattr(rewrite, "layout", SimpleNamespace(live_block_ids=lambda tx, ids: set(ids), **known))
+        return original(*args)
+
+
 def _nothing_closed(original: Any, tx: Any, head: Any, writes: Any, *args: Any) -> Any:
     return original(tx, head, SimpleNamespace(state=writes.state, closed=BitMap64()), *args)
 
@@ -160,7 +167,7 @@ MUTANTS: dict[str, Patch] = {
     # reading
     "hot_floor": _around(inline, "visible_rows", _no_floor("hot_floor")),
     "history_floor": _around(inline, "visible_rows", _no_floor("history_floor")),
-    "row_version": _around(plan, "_task", _task_of_any_version),
+    "row_version": _around(plan, "block_task", _task_of_any_version),
     "changed_in": _around(layout, "read_blocks", _blocks_by_begin),
     "purge_number": _around(layout, "set_horizon", _set_horizon_without_purge_number),
     "cache_not_newer": _around(state, "refresh", _refresh_with_a_newer_cache),
@@ -194,6 +201,8 @@ MUTANTS: dict[str, Patch] = {
     "dump_begin": _around(dump, "add_block", _begin_at_commit),
     "job_horizon": _around(dump, "commit_chunk", _commit_above_any_horizon),
     "purge": _around(inline, "purge", lambda *_: 0),
+    "inputs_live": _around(rewrite, "commit", _swap_whatever_became_of_the_inputs),
+    "carry_over": _around(rewrite, "_carried_over", lambda *_: iter(())),
     # expire
     "pins": _around(activity, "oldest_pin", lambda *_: None),
     "fold_at": _around(layout, "fold_deletes", lambda original, tx, t, h, s: original(tx, t, h + 1, s)),

@@ -70,7 +70,7 @@ STATEMENTS = [
 STEPS = [
     *STATEMENTS, *(f"in transaction: {kind}" for kind in STATEMENTS), "in transaction: read for update",
     "begin", "begin", "commit", "commit", "commit", "commit", "roll back",
-    "dump", "dump history", "dump slowly", "dump slowly", "dump slowly", "expire", "reopen", "scan", "get many",
+    "dump", "dump history", "dump slowly", "dump slowly", "dump slowly", "rewrite", "rewrite", "expire", "reopen", "scan", "get many",
 ]  # fmt: skip
 
 
@@ -152,6 +152,8 @@ class LakeMachine(RuleBasedStateMachine):
             self.begin_chunk(lake, history=choice > 3)
         elif kind == "dump slowly":
             self.commit_chunk(tidy=choice > 2)
+        elif kind == "rewrite":
+            self.rewrite(lake, choice)
         elif kind == "expire":
             self.expire(lake, back, pin=choice > 2)
         elif kind == "reopen" and choice < 3:
@@ -292,6 +294,14 @@ class LakeMachine(RuleBasedStateMachine):
     def dump(self, lake: int, live: bool = True, history: bool = True) -> None:
         dump(self.lakes[lake], self.table_id, live=live, history=history)
         self.model.advance(self.lakes[0].snapshot_id)
+
+    def rewrite(self, lake: int, choice: int) -> None:
+        pipeline = self.lakes[lake].pipeline()
+        job = (pipeline.compact, pipeline.compact, pipeline.freeze, pipeline.thaw)[choice % 4]
+        job("t")
+        self.model.advance(self.lakes[0].snapshot_id)
+        for each in self.lakes:
+            each._readers.clear()  # what the job held, it holds no more
 
     def begin_chunk(self, lake: int, history: bool) -> None:
         """A dump that takes its time."""

@@ -180,19 +180,25 @@ def add_delete(tx: Transaction, table_id: int, file_id: int, snapshot: int, posi
     )
 
 
-def end_live_blocks(tx: Transaction, table_id: int, snapshot: int) -> int:
-    """Truncate: every live data block ends here.  Returns how many rows their files hold."""
-    ended = tx.rows(
-        """update indexlake_data_file set end_snapshot = ?, changed_in = ? where table_id = ? and end_snapshot is null
-        and role <> 'history' returning data_file_id""",
-        (snapshot, snapshot, table_id),
+def end_live_blocks(tx: Transaction, table_id: int, snapshot: int) -> None:
+    """Truncate: every live data block ends here."""
+    live = tx.rows(
+        """select data_file_id from indexlake_data_file where table_id = ? and end_snapshot is null
+        and role <> 'history'""",
+        (table_id,),
     )
+    end_blocks(tx, [file_id for (file_id,) in live], snapshot)
+
+
+def end_blocks(tx: Transaction, file_ids: Sequence[int], snapshot: int) -> None:
+    """The blocks and their segments are read by no snapshot from this one on."""
+    rows = [(snapshot, snapshot, file_id) for file_id in file_ids]
+    tx.execute_many("update indexlake_data_file set end_snapshot = ?, changed_in = ? where data_file_id = ?", rows)
     tx.execute_many(
         """update indexlake_index_file set end_snapshot = ?, changed_in = ? where index_file_id in
         (select index_file_id from indexlake_index_file_block where data_file_id = ?)""",
-        [(snapshot, snapshot, file_id) for (file_id,) in ended],
+        rows,
     )
-    return len(ended)
 
 
 def set_floor(

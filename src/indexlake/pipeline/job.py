@@ -79,7 +79,7 @@ def job_info(record: JobRecord, names: dict[int, str]) -> JobInfo:
 
     started = moment(record.started_at)
     assert started is not None
-    table = names.get(record.table_id, f"#{record.table_id}") if record.table_id is not None else None
+    table = names.get(record.table_id, f"#{record.table_id}") if record.table_id else None  # 0: the whole lake
     return JobInfo(
         record.job_id, record.kind, table, record.state, record.owner, started, moment(record.finished_at),
         Progress(**json.loads(record.progress)), record.error,
@@ -143,6 +143,10 @@ class Job:
             log.warning("the end of %s could not be recorded: %s", self.kind, later)
         finally:
             _in_this_process.discard(self.job_id)
+
+    def expect(self, *, tasks: int) -> None:
+        """So many tasks more are to be done."""
+        self.progress = replace(self.progress, tasks=self.progress.tasks + tasks)
 
     def add(self, *, rows: int = 0, size: int = 0, tasks: int = 1) -> None:
         done = self.progress.tasks_done + tasks

@@ -50,9 +50,13 @@ def read_task(
     predicate: Bound | None,
     *,
     row_id: bool,
+    version: bool = False,
     hidden: npt.NDArray[np.int64] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The visible rows of a block that satisfy the predicate, with exactly the columns asked for."""
+    """The visible rows of a block that satisfy the predicate, with exactly the columns asked for.
+
+    ``version`` adds, last, the snapshot in which each row version was committed.
+    """
     live = _live_mask(task) if predicate is None else None
     positions = _positions(task) if live is None else None
     if positions is not None and not len(positions):
@@ -72,7 +76,7 @@ def read_task(
     hidden_columns = []
     if row_id or hidden is not None or (pushed is None and predicate is not None and ROW_ID in predicate.columns):
         hidden_columns.append(ROW_ID)
-    if has_versions:
+    if has_versions or version:
         hidden_columns.append(VERSION)
     if history:
         hidden_columns.append(END)
@@ -95,6 +99,9 @@ def read_task(
         if not batch.num_rows:
             continue
         rows = _dressed(batch, fields, task, row_id=row_id)
+        if version:
+            begun = pc.fill_null(batch.column(VERSION), task.begin_snapshot)
+            rows = rows.append_column(pa.field(VERSION, pa.int64(), False), begun)
         if predicate is not None and pushed is None:
             dressed = _dressed(batch, _fields_of(predicate, fields, task), task, row_id=True)
             rows = selection.keep(rows, predicate.mask(dressed))

@@ -132,7 +132,7 @@ def _block_tasks(
     if keys is not None:
         notes["found by"] = "primary key"
         return _tasks_for_keys(state, snapshot, files, chosen, keys)
-    return [_task(state, block, snapshot, None) for block in chosen]
+    return [block_task(state, block, snapshot) for block in chosen]
 
 
 def _tasks_for_row_ids(
@@ -144,29 +144,32 @@ def _tasks_for_row_ids(
         if not len(within):
             continue
         if block.role == "history":
-            tasks.append(_task(state, block, snapshot, None))
+            tasks.append(block_task(state, block, snapshot))
             continue
         positions = state.row_ids(block).positions_of(within)
         positions = positions[positions >= 0]
         if len(positions):
-            tasks.append(_task(state, block, snapshot, positions.astype(np.uint64)))
+            tasks.append(block_task(state, block, snapshot, positions.astype(np.uint64)))
     return tasks
 
 
 def _tasks_for_keys(
     state: TableState, snapshot: int, files: OpenFiles, chosen: Sequence[BlockRecord], keys: KeyColumn
 ) -> list[BlockTask]:
-    tasks = [_task(state, block, snapshot, None) for block in chosen if block.role == "history"]
+    tasks = [block_task(state, block, snapshot) for block in chosen if block.role == "history"]
     if len(keys) == 1:
         for block, position in state.finder.find(keys[0], state, snapshot, files):
-            tasks.append(_task(state, block, snapshot, np.array([position], np.uint64)))
+            tasks.append(block_task(state, block, snapshot, np.array([position], np.uint64)))
         return tasks
     for block, _, positions in state.finder.find_many(keys, state, snapshot, files):
-        tasks.append(_task(state, block, snapshot, np.unique(positions).astype(np.uint64)))
+        tasks.append(block_task(state, block, snapshot, np.unique(positions).astype(np.uint64)))
     return tasks
 
 
-def _task(state: TableState, block: BlockRecord, snapshot: int, only: npt.NDArray[np.uint64] | None) -> BlockTask:
+def block_task(
+    state: TableState, block: BlockRecord, snapshot: int, only: npt.NDArray[np.uint64] | None = None
+) -> BlockTask:
+    """The rows of a block that are visible at the snapshot, or those of them at some positions."""
     log = state.deletes.get(block.data_file_id)
     deleted: bytes | None = None
     if log is not None:

@@ -1,0 +1,76 @@
+"""Compact: small and delete-heavy blocks become full ones.
+
+Blocks are taken in row-id order, so that what they become covers row ids that hardly overlap.  The last group is
+compacted even when it does not fill a block; a lone small block with nothing deleted is left as it is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from indexlake.pipeline.rewrite import Choice, RewriteResult, rewrite
+from indexlake.pipeline.runner import Runner
+
+if TYPE_CHECKING:
+    from indexlake.blocks.block import BlockRecord
+    from indexlake.lake import Lake
+    from indexlake.state import TableState
+
+SMALL = 0.5
+"""A block with fewer live rows than this part of a full one is small."""
+
+DELETE_HEAVY = 0.2
+"""A block with at least this part of its rows deleted is worth writing anew."""
+
+
+def compact(lake: Lake, table_id: int, runner: Runner, *, stop: threading.Event | None = None) -> RewriteResult:
+    """Rewrite what is small or full of deleted rows."""
+    return rewrite(lake, table_id, "compact", choices, runner, stop=stop)
+
+
+def choices(state: TableState, snapshot: int) -> list[Choice]:
+    """The groups of blocks that are worth writing anew as one."""
+    by_format: dict[str, list[tuple[BlockRecord, int]]] = {}
+    full = state.table.config.block_row_count
+    for block in live_blocks(state, snapshot):
+        dead = deleted_rows(state, block, snapshot)
+        if block.record_count - dead < SMALL * full or dead >= DELETE_HEAVY * block.record_count:
+            by_format.setdefault(block.format, []).append((block, dead))
+    return [
+        ([block for block, _ in group], format)
+        for format, blocks in by_format.items()
+        for group in _groups(blocks, full)
+        if len(group) > 1 or group[0][1]
+    ]
+
+
+def live_blocks(state: TableState, snapshot: int) -> list[BlockRecord]:
+    """The data blocks of now."""
+    visible = state.blocks.visible_at(snapshot)
+    return [
+        b
+        for b, seen in zip(state.blocks.records, visible, strict=True)
+        if seen and b.end_snapshot is None and b.role == "data"
+    ]
+
+
+def deleted_rows(state: TableState, block: BlockRecord, snapshot: int) -> int:
+    log = state.deletes.get(block.data_file_id)
+    return log.count_at(snapshot) if log is not None else 0
+
+
+def _groups(blocks: Sequence[tuple[BlockRecord, int]], full: int) -> Iterator[list[tuple[BlockRecord, int]]]:
+    """Neighbours in row-id order, as many as fill a block."""
+    group: list[tuple[BlockRecord, int]] = []
+    rows = 0
+    for block, dead in sorted(blocks, key=lambda pair: pair[0].min_row_id):
+        live = block.record_count - dead
+        if group and rows + live > full:
+            yield group
+            group, rows = [], 0
+        group.append((block, dead))
+        rows += live
+    if group:
+        yield group

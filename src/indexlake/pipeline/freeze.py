@@ -1,0 +1,51 @@
+"""Freeze and thaw: warm blocks become cold Parquet, which every engine reads, and back.
+
+One block in, one block out, deleted rows left behind.  Frozen tables answer the same; point reads are slower.
+"""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from indexlake.catalog import commits
+from indexlake.pipeline.compact import live_blocks
+from indexlake.pipeline.rewrite import Choice, RewriteResult, rewrite
+from indexlake.pipeline.runner import Runner
+
+if TYPE_CHECKING:
+    from indexlake.lake import Lake
+    from indexlake.state import TableState
+
+COLD = "parquet"
+WARM = "vortex"
+
+
+def freeze(
+    lake: Lake,
+    table_id: int,
+    runner: Runner,
+    *,
+    older_than: timedelta = timedelta(0),
+    stop: threading.Event | None = None,
+) -> RewriteResult:
+    """Rewrite warm blocks as Parquet whose rows were all written longer ago than ``older_than``."""
+    with lake.catalog.read() as r:
+        newest = commits.snapshot_at_time(r, lake._clock() - int(older_than.total_seconds() * 1e6))
+    if newest is None:
+        return RewriteResult()
+
+    def choose(state: TableState, snapshot: int) -> list[Choice]:
+        return [([b], COLD) for b in live_blocks(state, snapshot) if b.format != COLD and b.max_snapshot <= newest]
+
+    return rewrite(lake, table_id, "freeze", choose, runner, stop=stop)
+
+
+def thaw(lake: Lake, table_id: int, runner: Runner, *, stop: threading.Event | None = None) -> RewriteResult:
+    """Rewrite Parquet blocks as warm ones."""
+
+    def choose(state: TableState, snapshot: int) -> list[Choice]:
+        return [([b], WARM) for b in live_blocks(state, snapshot) if b.format != WARM]
+
+    return rewrite(lake, table_id, "thaw", choose, runner, stop=stop)

@@ -1,0 +1,335 @@
+"""Rewrites: live rows of some blocks become new blocks; compact, freeze and thaw differ only in what they choose.
+
+A task reads its inputs as of one snapshot and writes them in row-id order, a batch of each input in memory.  The
+commit swaps inputs for outputs: readers at earlier snapshots keep the inputs until the horizon.  A task whose inputs
+are no longer live at the commit is dropped and planned again; rows that were changed or deleted meanwhile become
+delete entries of the outputs, found from the row ids in the results without reading a file.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap, BitMap64
+
+from indexlake import faults
+from indexlake.blocks.new_block import NewBlock
+from indexlake.blocks.open_files import OpenFiles
+from indexlake.blocks.writer import write_block
+from indexlake.catalog import activity, commits, definitions, layout
+from indexlake.commit.section import Section, add_block
+from indexlake.errors import StorageError
+from indexlake.pipeline.job import Job
+from indexlake.pipeline.runner import Runner
+from indexlake.scan.execute import read_task
+from indexlake.scan.plan import BlockTask, block_task
+from indexlake.schema import ROW_ID, VERSION, TableSchema
+from indexlake.state import TableState
+from indexlake.storage import Storage
+from indexlake.types.selection import take
+
+if TYPE_CHECKING:
+    from indexlake.blocks.block import BlockRecord
+    from indexlake.lake import Lake
+
+BATCH_ROWS = 65_536
+TASKS_PER_COMMIT = 32
+MOST_ROUNDS = 8
+"""Tasks whose inputs changed are planned again so often; what then remains is for the next run."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteTask:
+    """The live rows of some blocks, and all that is needed to write them anew."""
+
+    table_id: int
+    folder: str
+    writer_id: str
+    schema: TableSchema
+    primary_index: int | None
+    format: str
+    block_rows: int
+    planned_at: int
+    inputs: tuple[BlockTask, ...]  # by smallest row id
+    bounds: tuple[tuple[int, int], ...]  # smallest and largest row id of each input
+
+    @property
+    def rows(self) -> int:
+        return sum(t.record_count for t in self.inputs)
+
+    @property
+    def size(self) -> int:
+        return sum(t.size for t in self.inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """The blocks that a task has written, with the smallest and largest version in each."""
+
+    blocks: tuple[tuple[NewBlock, tuple[int, int]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteResult:
+    """What a rewrite did."""
+
+    blocks_before: int = 0
+    blocks_after: int = 0
+    rows: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+
+    def with_task(self, task: RewriteTask, done: Rewritten) -> RewriteResult:
+        return RewriteResult(
+            self.blocks_before + len(task.inputs),
+            self.blocks_after + len(done.blocks),
+            self.rows + sum(b.record_count for b, _ in done.blocks),
+            self.bytes_before + task.size,
+            self.bytes_after + sum(b.file.size for b, _ in done.blocks),
+        )
+
+
+class Held:
+    """A snapshot that a job works from: pinned like any other long reader."""
+
+    def __init__(self, snapshot: int) -> None:
+        self.snapshot_id = snapshot
+        self.started = time.monotonic()
+
+
+Choice = tuple[Sequence["BlockRecord"], str]
+"""Blocks to be rewritten together, and the format of what they become."""
+
+
+def rewrite(
+    lake: Lake,
+    table_id: int,
+    kind: str,
+    choose: Callable[[TableState, int], Sequence[Choice]],
+    runner: Runner,
+    *,
+    stop: threading.Event | None = None,
+) -> RewriteResult:
+    """Plan, run and commit until nothing that was chosen remains."""
+    result = RewriteResult()
+    with Job(lake, kind, table_id, stop=stop) as job:
+        for _ in range(MOST_ROUNDS):
+            job.check()
+            tasks = plan(lake, table_id, choose)
+            faults.step("rewrite.planned")
+            if not tasks:
+                break
+            job.expect(tasks=len(tasks))
+            held = Held(tasks[0].planned_at)
+            lake._readers.add(held)
+            lake._maintenance.reader_began()
+            lost = False
+            for group in _groups(tasks, runner.map(run_task, tasks, job.check)):
+                faults.step("rewrite.written")
+                for task, done in commit(lake, job, kind, group):
+                    result = result.with_task(task, done)
+                    job.add(rows=sum(b.record_count for b, _ in done.blocks), size=task.size)
+                    group.remove((task, done))
+                lost = lost or bool(group)
+                faults.step("rewrite.committed")
+            lake._readers.discard(held)
+            if not lost:
+                break
+    return result
+
+
+def _groups(
+    tasks: Sequence[RewriteTask], results: Iterator[Rewritten]
+) -> Iterator[list[tuple[RewriteTask, Rewritten]]]:
+    """A few tasks share a commit: it stays short, and a job that is killed has kept most of its work."""
+    group: list[tuple[RewriteTask, Rewritten]] = []
+    for pair in zip(tasks, results, strict=True):
+        group.append(pair)
+        if len(group) == TASKS_PER_COMMIT:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def plan(lake: Lake, table_id: int, choose: Callable[[TableState, int], Sequence[Choice]]) -> list[RewriteTask]:
+    """The tasks, as of the read transaction that read their inputs."""
+    with lake._reading(table_id) as (_, state, last):
+        pass
+    table = state.table
+    if table.end_snapshot is not None:
+        return []
+    tasks = []
+    for blocks, format in choose(state, last):
+        ordered = sorted(blocks, key=lambda b: (b.min_row_id, b.data_file_id))
+        tasks.append(
+            RewriteTask(
+                table_id=table_id,
+                folder=table.folder,
+                writer_id=lake._writer_id(),
+                schema=state.current,
+                primary_index=state.primary_index,
+                format=format,
+                block_rows=table.config.block_row_count,
+                planned_at=last,
+                inputs=tuple(block_task(state, b, last) for b in ordered),
+                bounds=tuple((b.min_row_id, b.max_row_id) for b in ordered),
+            )
+        )
+    return tasks
+
+
+# ---------------------------------------------------------------- the task: files only, no catalog
+
+
+def run_task(storage: Storage, task: RewriteTask, check: Callable[[], None]) -> Rewritten:
+    """Read the inputs' live rows and write them as full blocks, in row-id order."""
+    files = OpenFiles(storage)
+    rows = _Cut(_in_order(task, files), check)
+    written: list[tuple[NewBlock, tuple[int, int]]] = []
+    try:
+        while rows.more():
+            stream = rows.take(task.block_rows)
+            block = write_block(storage, task.folder, task.writer_id, task.schema, task.planned_at, task.format, stream)
+            block.keys = None  # the rows keep their keys: nobody has to look for them
+            written.append((block, rows.versions))
+    finally:
+        files.clear()
+    return Rewritten(tuple(written))
+
+
+class _Cut:
+    """Cuts a stream of batches into runs of so many rows, and notes the versions in each."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], check: Callable[[], None]) -> None:
+        self._batches = batches
+        self._check = check
+        self._rest: pa.RecordBatch | None = None
+        self.versions = (0, 0)
+
+    def more(self) -> bool:
+        while self._rest is None or not self._rest.num_rows:
+            self._rest = next(self._batches, None)
+            if self._rest is None:
+                return False
+        return True
+
+    def take(self, rows: int) -> Iterator[pa.RecordBatch]:
+        low, high = np.iinfo(np.int64).max, 0
+        while rows and self.more():
+            self._check()
+            assert self._rest is not None
+            part = self._rest.slice(0, rows)
+            self._rest = self._rest.slice(part.num_rows)
+            rows -= part.num_rows
+            versions = part.column(VERSION).to_numpy()
+            low, high = min(low, int(versions.min())), max(high, int(versions.max()))
+            self.versions = (low, high)
+            yield part
+
+
+def _in_order(task: RewriteTask, files: OpenFiles) -> Iterator[pa.RecordBatch]:
+    """The live rows of all inputs by row id.  An input is opened when the others have come to its first row."""
+    waiting = list(zip(task.inputs, task.bounds, strict=True))[::-1]
+    heads: list[tuple[pa.RecordBatch, Iterator[pa.RecordBatch]]] = []
+
+    def advance(stream: Iterator[pa.RecordBatch]) -> None:
+        head = next(stream, None)
+        if head is not None:
+            heads.append((head, stream))
+
+    while heads or waiting:
+        limit = min((_last_id(head) for head, _ in heads), default=None)
+        while waiting and (limit is None or waiting[-1][1][0] <= limit):
+            advance(_rows(waiting.pop()[0], files, task.schema))
+            limit = min((_last_id(head) for head, _ in heads), default=None)
+        if limit is None:
+            continue
+        parts, open_heads = [], heads
+        heads = []
+        for head, stream in open_heads:
+            ids = head.column(ROW_ID).to_numpy()
+            count = int(np.searchsorted(ids, limit, "right"))
+            if count:
+                parts.append(head.slice(0, count))
+            if count < len(ids):
+                heads.append((head.slice(count), stream))
+            else:
+                advance(stream)
+        yield _sorted(parts)
+
+
+def _last_id(batch: pa.RecordBatch) -> int:
+    return int(batch.column(ROW_ID)[-1].as_py())
+
+
+def _sorted(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(parts) == 1:
+        return parts[0]
+    together = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+    order = np.argsort(together.column(ROW_ID).to_numpy(), kind="stable")
+    return take(together, pa.array(order))
+
+
+def _rows(block: BlockTask, files: OpenFiles, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+    """The live rows of one input with the columns of now, as a file holds them."""
+    for batch in read_task(block, files, schema.fields, None, row_id=True, version=True):
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=schema.file)
+
+
+# ---------------------------------------------------------------- the commit
+
+
+def commit(
+    lake: Lake, job: Job, kind: str, group: Sequence[tuple[RewriteTask, Rewritten]]
+) -> list[tuple[RewriteTask, Rewritten]]:
+    """Swap inputs for outputs in one critical section; returns the tasks whose inputs were still live."""
+    first = group[0][0]
+    done: list[tuple[RewriteTask, Rewritten]] = []
+    with lake.catalog.transaction() as tx:
+        section = Section(lake.catalog, tx)
+        job.fence(tx)
+        if not activity.writer_is_alive(tx, first.writer_id):
+            raise StorageError("This process was taken for dead while it wrote files. Nothing was committed.")
+        table = definitions.read_table(tx, first.table_id)
+        if table is None or table.end_snapshot is not None or table.horizon > first.planned_at:
+            return []
+        s = section.last + 1
+        touched = commits.touched_since(tx, first.table_id, first.planned_at)
+        for task, rewritten in group:
+            inputs = [t.file_id for t in task.inputs]
+            if len(layout.live_block_ids(tx, inputs)) < len(inputs):
+                continue
+            layout.end_blocks(tx, inputs, s)
+            for block, versions in rewritten.blocks:
+                file_id = add_block(tx, task.table_id, task.primary_index, block, s, begin=s, version=versions)
+                for snapshot, positions in _carried_over(touched, block):
+                    layout.add_delete(tx, task.table_id, file_id, snapshot, positions, s)
+            done.append((task, rewritten))
+        if done:
+            section.next_snapshot(kind, None, None)
+            faults.step("rewrite.commit")
+            tx.commit()
+    return done
+
+
+def _carried_over(touched: list[tuple[int, BitMap64 | None]], block: NewBlock) -> Iterator[tuple[int, Any]]:
+    """What commits after the plan did to rows of the block, as delete entries with their own snapshots."""
+    for snapshot, row_ids in touched:
+        assert row_ids is not None, "a truncate ends the inputs, so their task was dropped"
+        positions = _positions(block, np.frombuffer(row_ids.to_array(), np.uint64).astype(np.int64))
+        if len(positions):
+            yield snapshot, BitMap(positions.tolist())
+
+
+def _positions(block: NewBlock, row_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    within = row_ids[(row_ids >= block.bounds[0]) & (row_ids <= block.bounds[1])]
+    positions = block.row_ids.positions_of(within)
+    return positions[positions >= 0]
