@@ -29,6 +29,25 @@ def values(text: str, batch: pa.RecordBatch, params: dict[str, Any]) -> list[Any
         raise Refused(str(error)) from error
 
 
+def column(text: str, batch: pa.RecordBatch, params: dict[str, Any]) -> pa.Array:
+    """The values of an expression as Arrow has them."""
+    used = {name: value for name, value in params.items() if f"${name}" in text}
+    try:
+        _connection.register("rows", pa.Table.from_batches([batch]))
+        found = _connection.execute(f"SELECT ({text}) AS r FROM rows", used or None).to_arrow_table().column(0)
+    except duckdb.Error as error:
+        raise Refused(str(error)) from error
+    return pa.concat_arrays(found.chunks) if found.num_chunks else pa.array([], found.type)
+
+
+def columns(texts: list[str], batch: pa.RecordBatch) -> tuple[list[pa.Array], list[str]]:
+    """The values of several expressions, and the names of their types."""
+    _connection.register("rows", pa.Table.from_batches([batch]))
+    found = _connection.execute(f"SELECT {', '.join(f'({text})' for text in texts)} FROM rows").to_arrow_table()
+    types = _connection.execute(f"SELECT {', '.join(f'typeof({text})' for text in texts)} FROM rows LIMIT 1").fetchall()
+    return [pa.concat_arrays(each.chunks) for each in found.columns], list(types[0])
+
+
 class Typed:
     """DuckDB's types of expressions over the columns of a batch."""
 

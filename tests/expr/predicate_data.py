@@ -6,6 +6,7 @@ import datetime as dt
 import decimal
 import math
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -119,6 +120,14 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "tzp": (pa.timestamp("us", "Europe/Paris"), [moment.replace(tzinfo=UTC) for moment in MOMENTS]),
     "t": (pa.time64("us"), TIMES),
     "bin": (pa.binary(), BYTES),
+    "du": (pa.duration("us"), [dt.timedelta(0), dt.timedelta(days=1, hours=2), -dt.timedelta(seconds=5)]),
+    "li": (pa.list_(pa.int64()), [[1, 2, 3], [], [None], [7, None, 7], [2**40]]),
+    "lt": (pa.list_(pa.string()), [["a", "b"], [], [None, "é"], ["abc", "", "ß"]]),
+    "st": (
+        pa.struct([("a", pa.int64()), ("b", pa.string())]),
+        [{"a": 1, "b": "x"}, {"a": None, "b": ""}, {"a": -7, "b": None}, {"a": 2**40, "b": "é"}],
+    ),
+    "mp": (pa.map_(pa.string(), pa.int64()), [[("a", 1), ("b", None)], [], [("é", 7)], [("a", -1)]]),
 }
 SCHEMA = pa.schema([(name, type) for name, (type, _) in COLUMNS.items()])
 
@@ -142,6 +151,73 @@ INTS = ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
 NUMBERS = [*INTS, "f32", "f64", "m9", "m18", "m38"]
 STRINGS = ["s", "ls", "sv", "sd"]
 MOMENT_COLUMNS = ["d", "ts", "tss", "tsm", "tsn", "tz", "tzp"]
+
+
+# Calls by the family of their result.  {n} a number, {x} a double, {i} an integer, {k} a small integer constant,
+# {s} text, {m} a date or timestamp, {l} a list, {t} a truth, {u} a unit of time.
+def calls(text: str) -> list[str]:
+    return [call.strip() for call in text.split(";") if call.strip()]
+
+
+CALLS: dict[str, list[str]] = {
+    "number": calls(
+        """
+        length({s}) ; strlen({s}) ; strpos({s}, {s}) ; ascii({s}) ; unicode({s}) ; abs({n}) ; round({n}) ;
+        round({x}, {k}) ; round(m18, {k}) ; floor({n}) ; ceil({n}) ; trunc({n}) ; sqrt({n}) ;
+        sqrt(abs({x})) ; power({n}, {k}) ; ln({x}) ; ln(abs({n}) + 1) ; log(abs({i})) ; log2({u8}) ;
+        exp({n}) ; sign({n}) ; greatest({n}, {n}) ; least({n}, {n}, {n}) ; mod({n}, {n}) ; ({i} & {k}) ;
+        ({i} | {i}) ; xor({i}, {k}) ; (~{i}) ; ({i} >> {k}) ; ({u8} << {k}) ; bit_count(i32) ; year({m}) ;
+        month({m}) ; day({m}) ; hour({m}) ; minute({m}) ; second({m}) ; quarter({m}) ; week({m}) ;
+        dayofweek({m}) ; isodow({m}) ; dayofyear({m}) ; date_diff('{u}', {m}, {m}) ;
+        date_sub('{u}', {m}, {m}) ; epoch({m}) ; extract({u} from {m}) ; yearweek({m}) ; epoch_ms({m}) ;
+        extract({u} from ({m} - {m})) ; extract(hour from du) ; hour(t) ; len({l}) ; li[{k}] ; st.a ;
+        mp['a'] ; mp[{s}] ; list_position(li, {i}) ; if({t}, {n}, {n}) ; nullif({n}, {n}) ;
+        ifnull({n}, {n}) ; cardinality(mp) ; (li || [{k}])[1] ; microsecond({m}) ; cbrt({x}) ;
+        atan2({x}, {x}) ; st['a'] + {k} ;
+        """
+    ),
+    "string": calls(
+        """
+        trim({s}) ; ltrim({s}, {s}) ; rtrim({s}, 'ac') ; trim({s}, 'a') ; substr({s}, {k}) ;
+        substr({s}, {k}, {k}) ; left({s}, {k}) ; right({s}, {k}) ; replace({s}, {s}, {s}) ;
+        replace({s}, 'a', 'é') ; concat({s}, {i}, {s}) ; concat_ws({s}, {s}, {s}) ; lpad({s}, {k}, 'xy') ;
+        rpad({s}, 4, {s}) ; reverse({s}) ; repeat({s}, {k}) ; split_part({s}, {s}, {k}) ;
+        split_part({s}, 'b', -1) ; regexp_replace({s}, '[a-c]', 'é', 'g') ; md5({s}) ;
+        regexp_extract({s}, '(.)b', 1) ; translate({s}, 'ab', 'é') ; chr({u8}) ;
+        strftime({m}, '%Y-%m %d') ; lt[{k}] ; st.b ; ({s})[{k}:{k}] ; array_to_string(lt, '-') ;
+        greatest({s}, {s}) ; least({s}, {s}) ; monthname({m}) ; dayname({m}) ; if({t}, {s}, {s}) ;
+        lcase({s}) ; (lt || ['z'])[{k}] ; cast(du as varchar) ;
+        """
+    ),
+    "moment": calls(
+        """
+        date_trunc('{u}', {m}) ; ({m} + interval {p} {u}) ; ({m} - interval '{p} {u}') ;
+        ({m} + to_months({k})) ; ({m} + du) ; last_day({m}) ; greatest({m}, {m}) ; least({m}, {m}) ;
+        coalesce({m}, {m}) ; (d + {k}) ; make_date(2020, 2, {p}) ; time_bucket(interval '2 weeks', {m}) ;
+        ({m} + ({m} - {m})) ; epoch_ms({i}) ; strptime(strftime({m}, '%Y-%m-%d'), '%Y-%m-%d') ;
+        ({m} - interval (i8) day) ;
+        """
+    ),
+    "truth": calls(
+        """
+        starts_with({s}, {s}) ; ends_with({s}, 'b') ; contains({s}, {s}) ; regexp_matches({s}, 'a.?b') ;
+        ({s} ~ 'a.*') ; regexp_matches({s}, 'A', 'i') ; list_contains(li, {i}) ; ({i} in li) ;
+        ({s} in lt) ; (li = [1, 2, 3]) ; (li < [2]) ; (li is distinct from [7, null, 7]) ;
+        (st = {{'a': 1, 'b': 'x'}}) ; (mp['a'] is null) ; (mp = mp) ; isnan({x}) ;
+        (({m} - {m}) > interval '{p} {u}') ; (du > interval '1 hour') ; (st.a is null) ; (st is not null) ;
+        (age({m}, {m}) > interval '1 year') ; (interval '{p} {u}' = interval {p} {u}) ; ('a' in mp) ;
+        (lt = ['a', 'b']) ; contains(lt, {s}) ; (lower({s}) = lower('AB')) ;
+        ({m} >= date '2020-03-31' - interval {p} {u}) ; isfinite({x}) ;
+        """
+    ),
+    "list": calls(
+        """
+        li ; lt ; li[{k}:{k}] ; lt[{k}:] ; [{i}, {k}] ; string_split({s}, 'b') ; (li || li) ;
+        map_keys(mp) ;
+        """
+    ),
+}
+UNITS = ["year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "decade", "century"]
 
 
 @dataclass
@@ -220,12 +296,35 @@ class Generator:
             return self.param(moment)
         return self.param(moment.date()) if kind == "date param" else self.param(moment.replace(tzinfo=UTC))
 
+    # -- calls ---------------------------------------------------------------------------------------------
+
+    def call(self, family: str, depth: int) -> str:
+        """A call whose columns are all there."""
+        usable = [text for text in CALLS[family] if self._usable(text)]
+        text = self.pick(usable) if usable else "null"
+        made = {
+            "n": lambda: self.number(depth),
+            "s": lambda: self.string(depth),
+            "m": lambda: self.moment(depth),
+            "t": lambda: self.truth(0),
+            "x": lambda: self.pick([*self.known(["f64"]), "1.5e0", "'nan'::double"]),
+            "i": lambda: self.pick([*self.known(["i8", "i32", "i64"]), "7", "-1"]),
+            "p": lambda: self.pick("0123 29"),
+            "k": lambda: self.pick(["0", "1", "2", "3", "-1", "-2", "5"]),
+            "u": lambda: self.pick(UNITS),
+            "u8": lambda: self.pick([*self.known(["u8"]), "3"]),
+            "l": lambda: self.call("list", 0),
+        }
+        while found := re.search(r"(?<!\{)\{(\w+)\}(?!\})", text):
+            text = text[: found.start()] + str(made[found.group(1)]()).strip() + text[found.end() :]
+        return text.replace("{{", "{").replace("}}", "}")
+
     # -- values --------------------------------------------------------------------------------------------
 
     def number(self, depth: int) -> str:
         columns = self.known(NUMBERS)
         options = ["column", "column", "column", "constant"] + (
-            ["arithmetic", "arithmetic", "negate", "case", "coalesce", "abs", "length"] if depth > 0 else []
+            ["arithmetic", "arithmetic", "negate", "case", "coalesce", *["call"] * 6] if depth > 0 else []
         )
         if depth > 0 and self.casts:
             options.append("cast")
@@ -250,22 +349,22 @@ class Generator:
             return f"case when {self.truth(depth - 1)} then {self.number(depth - 1)} else {self.number(depth - 1)} end"
         if kind == "coalesce":
             return f"coalesce({self.number(depth - 1)}, {self.number(depth - 1)})"
-        if kind == "abs":
-            return f"abs({self.number(depth - 1)})"
-        if kind == "length" and self.known(STRINGS):
-            return f"length({self.string(depth - 1)})"
+        if kind == "call":
+            return self.call("number", depth - 1)
         return self.number_constant()
 
     def string(self, depth: int) -> str:
         columns = self.known(STRINGS)
         options = ["column", "column", "column", "constant"] + (
-            ["concat", "lower", "upper", "case", "coalesce", "nullif"] if depth > 0 else []
+            ["concat", "lower", "upper", "case", "coalesce", "nullif", *["call"] * 6] if depth > 0 else []
         )
         if depth > 0 and self.casts:
             options.append("cast")
         kind = self.pick(options)
         if kind == "column" and columns:
             return self.pick(columns)
+        if kind == "call":
+            return self.call("string", depth - 1)
         if kind == "concat":
             return f"({self.string(depth - 1)} || {self.string(depth - 1)})"
         if kind in ("lower", "upper"):
@@ -283,9 +382,14 @@ class Generator:
 
     def moment(self, depth: int) -> str:
         columns = self.known(MOMENT_COLUMNS)
-        kind = self.pick(["column", "column", "column", "constant"] + (["cast", "shift", "case"] if depth > 0 else []))
+        kind = self.pick(
+            ["column", "column", "column", "constant"]
+            + (["cast", "shift", "case", "call", "call"] if depth > 0 else [])
+        )
         if kind == "column" and columns:
             return self.pick(columns)
+        if kind == "call":
+            return self.call("moment", depth - 1)
         if kind == "cast" and self.casts:
             type = self.pick(["date", "timestamp", "timestamptz", "timestamp_ns", "timestamp_s", "timestamp_ms"])
             return f"cast({self.moment(depth - 1)} as {type})"
@@ -304,8 +408,10 @@ class Generator:
         kind = self.pick(
             ["compare"] * 6
             + ["in", "in", "between", "like", "null", "distinct", "column", "list", "mixed"]
-            + (["and", "or", "not", "truth", "case"] * 2 if depth > 0 else [])
+            + (["and", "or", "not", "truth", "case", "call", "call"] * 2 if depth > 0 else [])
         )
+        if kind == "call":
+            return self.call("truth", depth - 1)
         if kind == "and" or kind == "or":
             return f"({self.truth(depth - 1)} {kind} {self.truth(depth - 1)})"
         if kind == "not":
@@ -408,4 +514,14 @@ class Generator:
 def predicates(draw: Any, columns: list[str] | None = None, depth: int = 2, casts: bool = True) -> Predicate:
     generator = Generator(draw, columns, casts)
     text = generator.truth(depth)
+    return Predicate(text, generator.params)
+
+
+@st.composite
+def values(draw: Any, depth: int = 2) -> Predicate:
+    """A call of some family, with nothing that an engine may leave unevaluated."""
+    generator = Generator(draw)
+    text = generator.call(
+        generator.pick(["number", "number", "string", "string", "moment", "truth", "list"]), depth - 1
+    )
     return Predicate(text, generator.params)

@@ -20,7 +20,20 @@ SCHEMA = pa.schema(
         ("day", pa.date32()),
         ("tags", pa.list_(pa.string())),
         ("raw", pa.binary()),
+        ("st", pa.struct([("a", pa.int32()), ("my f", pa.string())])),
     ]
+)
+
+ONE = pa.record_batch(
+    [
+        pa.array([1]).cast(pa.int32()).cast(type)
+        if type == pa.date32()
+        else pa.array(["a"], type)
+        if type == pa.string()
+        else pa.nulls(1, type)
+        for type in SCHEMA.types
+    ],
+    schema=SCHEMA,
 )
 
 CASES: list[tuple[str, Any, str]] = [
@@ -28,9 +41,9 @@ CASES: list[tuple[str, Any, str]] = [
     (
         "totl = 1",
         None,
-        'there is no column "totl"; did you mean "Total"? The columns are: id, Total, name, day, tags, raw',
+        'there is no column "totl"; did you mean "Total"? The columns are: id, Total, name, day, tags, raw, st',
     ),
-    ("zzz = 1", None, 'there is no column "zzz" The columns are: id, Total, name, day, tags, raw (in `zzz = 1`)'),
+    ("zzz = 1", None, 'there is no column "zzz" The columns are: id, Total, name, day, tags, raw, st (in `zzz = 1`)'),
     ("id = = 1", None, "cannot parse `id = = 1`: "),
     ("id = 1; id = 2", None, "`id = 1; id = 2` holds several expressions; give one"),
     ("select 1", None, "cannot parse `select 1`: "),
@@ -43,17 +56,46 @@ CASES: list[tuple[str, Any, str]] = [
     ("id = $x", {"x": "abc"}, "'abc' cannot be read as BIGINT, the type of column \"id\" (BIGINT)"),
     ("name < 5", None, 'cannot compare column "name" (VARCHAR) with 5 (INTEGER); add a cast (in `name < 5`)'),
     ("day = 5", None, 'cannot compare column "day" (DATE) with 5 (INTEGER); add a cast'),
-    ("tags = 'a'", None, "cannot compare column \"tags\" (nested) with 'a' (VARCHAR); add a cast"),
+    ("tags = 'a'", None, "'a' cannot be read as VARCHAR[], the type of column \"tags\" (VARCHAR[])"),
+    ("tags = id", None, 'cannot compare column "tags" (VARCHAR[]) with column "id" (BIGINT); add a cast'),
+    ("tags and true", None, 'column "tags" (VARCHAR[]) is neither true nor false; compare it with something'),
+    (
+        "st.colour = 'a'",
+        None,
+        'column "st" (STRUCT(a INTEGER, "my f" VARCHAR)) has no field "colour" The fields are: a',
+    ),
+    ("st.aa = 1", None, 'column "st" (STRUCT(a INTEGER, "my f" VARCHAR)) has no field "aa"; did you mean "a"?'),
+    ("id.a = 1", None, 'column "id" (BIGINT) is no struct and has no field "a"'),
+    ("st[1] = 1", None, "the field of a struct is written as text: s['field']"),
+    ("tags['x'] = 'a'", None, "'x' cannot be read as BIGINT"),
+    ("id[1] = 1", None, "list_extract(BIGINT, integer literal) is not defined; list_extract takes list or text, place"),
     ("name + 1 > 0", None, '`+` is not defined for column "name" (VARCHAR) and 1 (INTEGER); add a cast'),
     ("-name = 1", None, "`-` is not defined for VARCHAR; add a cast"),
     ("id like '1%'", None, "`like` needs text, not BIGINT; add a cast: `cast(… as varchar)`"),
     ("name like 'a' escape 'xy'", None, "the escape of `like` is one character or empty, not 'xy'"),
     ("frobnicate(id)", None, "there is no function frobnicate() (in `frobnicate(id)`)"),
     ("lowr(name) = 'a'", None, "there is no function lowr(); did you mean lower()?"),
-    ("ltrim(name) = 'a'", None, "an expression does not support `LTRIM(name)`"),
-    ("lower(id) = 'a'", None, "lower(BIGINT) is not defined; lower takes text"),
+    ("ltrim() = 'a'", None, "ltrim() takes text[, characters]; 0 arguments are given (in `ltrim() = 'a'`)"),
+    ("length(name, 1, 2) = 1", None, "length() takes text or a list; 3 arguments are given"),
+    ("lower(id) = 'a'", None, 'lower(BIGINT) is not defined: argument 1 is column "id" (BIGINT); lower takes text'),
+    (
+        "substr(name, Total) = 'a'",
+        None,
+        'substr(VARCHAR, DOUBLE) is not defined: argument 2 is column "Total" (DOUBLE); substr takes text, first',
+    ),
     ("day + '1 day' > day", None, "`+` is not defined for column \"day\" (DATE) and '1 day' (VARCHAR); add a cast"),
-    ("day > INTERVAL 1 DAY", None, "an expression does not support INTERVAL literals; bind a timedelta as a parameter"),
+    ("day > INTERVAL 1 DAY", None, "cannot compare column \"day\" (DATE) with '1 day' (INTERVAL); add a cast"),
+    ("day > now() - interval 3 fortnights", None, "there is no interval unit fortnights; some are year, month, week"),
+    ("interval '3 moons' is null", None, "'3 moons' cannot be read as INTERVAL"),
+    ("date_part('moon', day) = 1", None, "there is no part 'moon' of a date; some are year, month, day, hour, dow"),
+    ("date_part(name, day) = 1", None, "the part of date_part() is written as text: date_part('year', …)"),
+    ("greatest(id, day) = 1", None, "greatest(BIGINT, DATE) is not defined; greatest takes values"),
+    ("regexp_matches(name, '(')", None, "regexp_matches(): missing ): ( (in `regexp_matches(name, '(')`)"),
+    ("round(1.5, id) = 1", None, "round(DECIMAL(2,1), BIGINT) is not defined; round takes number[, digits]"),
+    ("id between symmetric 2 and 1", None, "an expression does not support `between symmetric`"),
+    ("count(*) > 1", None, "an expression does not support `COUNT(*)`"),
+    ("[1, 'a'][1] = 1", None, "'a' cannot be read as INTEGER"),
+    ("{'a': 1, 'A': 2} is null", None, "a struct has two fields of one name"),
     ("cast(id as json)", None, "a cast to JSON is not supported"),
     ("cast(id as date)", None, 'there is no cast from column "id" (BIGINT) to DATE'),
     (
@@ -70,16 +112,17 @@ CASES: list[tuple[str, Any, str]] = [
     ("id = ?", [1, 2], "2 parameters are given, but the text uses 1"),
     ("id = ?", "1", "params is a mapping of names or a sequence of values, not text"),
     ("id = $x", {"x": object}, "a parameter of type type (<class 'object'>) is not supported"),
-    ("id = $x", {"x": [1]}, "parameter $x is a list; a list is only allowed after `in`"),
-    ("id in $x", {"x": 1}, "after `in` stands a list: `in (1, 2)` or a list parameter `in $ids`"),
-    ("id in name", None, "after `in` stands a list: `in (1, 2)` or a list parameter `in $ids`"),
+    ("id = $x", {"x": [1]}, 'cannot compare column "id" (BIGINT) with parameter $x (INTEGER[]); add a cast'),
+    ("tags = $x", {"x": [1, "a"]}, "the elements of [1, 'a'] have no common type"),
+    ("id in $x", {"x": 1}, "after `in` stands a list: `in (1, 2)`, a list column or a list parameter `in $ids`"),
+    ("id in name", None, "after `in` stands a list: `in (1, 2)`, a list column or a list parameter `in $ids`"),
 ]
 
 
 @pytest.mark.parametrize(("text", "params", "message"), CASES)
 def test_error_says_what_is_wrong(text: str, params: Any, message: str) -> None:
     with pytest.raises(ExpressionError) as caught:
-        compile(text, SCHEMA, params).mask(SCHEMA.empty_table())
+        compile(text, SCHEMA, params).mask(ONE)
     assert str(caught.value).startswith(message)
 
 

@@ -168,7 +168,7 @@ CASES: list[tuple[str, list[Any]]] = [
     ("id + null", [N, N, N, N]),
     ("day + 1", [dt.date(2020, 1, 2), dt.date(1970, 1, 1), N, dt.date(2020, 1, 3)]),
     ("day - DATE '2020-01-01'", [0, -18263, N, 1]),
-    ("at - at", [dt.timedelta(0), dt.timedelta(0), N, N]),
+    ("at - at", [pa.MonthDayNano([0, 0, 0]), pa.MonthDayNano([0, 0, 0]), N, N]),
     ("abs(id - 3)", [2, 1, N, 1]),
     ("abs(m)", [D("1.50"), D("1.50"), N, D("99.99")]),
     # case, coalesce and friends

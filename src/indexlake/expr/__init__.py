@@ -6,13 +6,14 @@ the necessary conditions for statistics and keys, and the pushdowns into file fo
 
 from typing import TYPE_CHECKING, Any
 
+from indexlake.expr.moment import statement
 from indexlake.expr.test import ALWAYS, NEVER, All, Any_, ColumnTest, Test
 
 if TYPE_CHECKING:
     from indexlake.expr.bound import Bound
     from indexlake.expr.compiler import compile
 
-__all__ = ["ALWAYS", "NEVER", "All", "Any_", "Bound", "ColumnTest", "Test", "compile"]
+__all__ = ["ALWAYS", "NEVER", "All", "Any_", "Bound", "ColumnTest", "Test", "compile", "statement"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,171 +1,133 @@
 """Syntax tree + schema + parameter types -> typed tree.
 
-Names match columns without regard to case.  Every wrong name, type or construct is refused here, with an error
-that names it.  Casts that DuckDB adds silently are added explicitly, so evaluators need no type rules.
+Reads sqlglot's tree and says it with the nodes that `Builder` makes.  Every name and construct that is not known is
+refused here, with an error that names it.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from indexlake.errors import ExpressionError
-from indexlake.expr import constants, functions, overloads, tree
+from indexlake.expr import constants, functions, tree
+from indexlake.expr.build import Builder, Leaf
+from indexlake.expr.coercion import castable
+from indexlake.expr.functions.times import MAKER_OF
+from indexlake.expr.intervals import UNITS
+from indexlake.expr.names import Names
 from indexlake.expr.parse import Parsed, placeholder_key
 from indexlake.expr.sqltype import (
-    BLOB,
     BOOL,
     DOUBLE,
-    FLOATS,
+    INTEGERS,
+    INTERVAL,
     NULL,
     STRING_LITERAL,
     VARCHAR,
     SqlType,
-    castable,
-    combine,
-    comparison_type,
     from_arrow,
     int_literal,
+    list_of,
     normal,
 )
-
-Casts = tuple[tuple[SqlType, bool], ...]  # to which types, and whether leniently
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """How one constant comes about: a literal value or a parameter, of type `source`, and its casts."""
-
-    value: Any
-    parameter: int | str | None
-    source: SqlType
-    casts: Casts
-    beside: str = ""  # what it is compared with, for errors
-
-    @property
-    def target(self) -> SqlType:
-        return self.casts[-1][0]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Leaf(tree.Node):
-    """A literal or parameter that no operator has given its final type yet; binder only."""
-
-    value: Any
-    parameter: int | str | None
-    source: SqlType
-    casts: Casts = ()
-
-    @property
-    def type(self) -> SqlType:
-        return self.casts[-1][0] if self.casts else self.source
-
+from indexlake.expr.type_names import type_of
 
 _COMPARISONS = {"eq": "=", "neq": "<>", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 _ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "div": "/", "intdiv": "//", "mod": "%"}
-
-_TYPES = {
-    "boolean": "bool",
-    "tinyint": "int8",
-    "smallint": "int16",
-    "int": "int32",
-    "bigint": "int64",
-    "utinyint": "uint8",
-    "usmallint": "uint16",
-    "uint": "uint32",
-    "ubigint": "uint64",
-    "int128": "hugeint",
-    "float": "float",
-    "double": "double",
-    "varchar": "varchar",
-    "text": "varchar",
-    "char": "varchar",
-    "varbinary": "blob",
-    "blob": "blob",
-    "binary": "blob",
-    "date": "date",
-    "time": "time",
-    "timestamp": "timestamp",
-    "timestampntz": "timestamp",
-    "datetime": "timestamp",
-    "timestamp_s": "timestamp_s",
-    "timestamp_ms": "timestamp_ms",
-    "timestamp_ns": "timestamp_ns",
-    "timestamptz": "timestamptz",
-    "bpchar": "varchar",
-    "nvarchar": "varchar",
-    "time_ns": "time_ns",
+_CALLS = {  # operators and special forms that are functions of their parts, in this order
+    "bitwiseand": ("&", ("this", "expression")),
+    "bitwiseor": ("|", ("this", "expression")),
+    "bitwiseleftshift": ("<<", ("this", "expression")),
+    "bitwiserightshift": (">>", ("this", "expression")),
+    "bitwisenot": ("~", ("this",)),
+    "pow": ("power", ("this", "expression")),
+    "abs": ("abs", ("this",)),
+    "startswith": ("starts_with", ("this", "expression")),
+    "regexplike": ("regexp_full_match", ("this", "expression")),
+    "similarto": ("regexp_full_match", ("this", "expression")),
+    "strposition": ("strpos", ("this", "substr")),
+    "substring": ("substring", ("this", "start", "length")),
+    "attimezone": ("timezone", ("zone", "this")),
+    "currentdate": ("current_date", ()),
+    "currenttimestamp": ("now", ()),
+    "localtimestamp": ("localtimestamp", ()),
 }
+_TRIMS = {None: "trim", "": "trim", "BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
 
 
 class Binder:
     """Binds one parsed text to one schema for one set of parameter types."""
 
-    def __init__(self, parsed: Parsed, schema: pa.Schema, parameters: dict[int | str, SqlType | list[SqlType]]):
-        self.text = parsed.text
+    def __init__(
+        self,
+        parsed: Parsed,
+        schema: pa.Schema,
+        parameters: dict[int | str, SqlType | list[SqlType]],
+        qualifiers: tuple[str, ...] = (),
+    ) -> None:
         self.question_marks = parsed.question_marks
         self.schema = schema
         self.parameters = parameters
-        self.slots: list[Slot] = []
-        self.columns = {name: name for name in schema.names}
-        self.folded = {name.lower(): name for name in reversed(schema.names)}
+        self.names = Names(schema, qualifiers)
+        self.build = Builder(parsed.text, functions.FUNCTIONS)
 
     def fail(self, problem: str) -> NoReturn:
-        raise ExpressionError(f"{problem} (in `{self.text}`)", text=self.text)
+        self.build.fail(problem)
 
-    def root(self, syntax: Any) -> tree.Node:
+    def root(self, syntax: Any, target: pa.DataType | None = None) -> tree.Node:
+        """The whole expression; as a value that a column of the type `target` can take, if one is given."""
         node = self.bind(syntax)
-        return self.coerce(node, normal(node.type))
-
-    # -- constants -----------------------------------------------------------------------------------------
-
-    def coerce(
-        self, node: tree.Node, target: SqlType, lenient: bool = False, beside: tree.Node | None = None
-    ) -> tree.Node:
-        """The node as a value of another type: a constant converts at once, anything else gets a cast."""
-        if not castable(node.type, target):
-            self.fail(f"there is no cast from {_described(node)} to {target}")
-        if isinstance(node, Leaf):
-            other = "" if beside is None else _described(beside)
-            casts = (*node.casts, (target, lenient))
-            self.slots.append(Slot(node.value, node.parameter, node.source, casts, other))
-            return tree.Constant(len(self.slots) - 1, target)
-        if node.type == target:
-            return node
-        return tree.Cast(node, target, lenient)
-
-    def truth(self, node: tree.Node) -> tree.Node:
-        if not castable(node.type, BOOL):
-            self.fail(f"{_described(node)} is neither true nor false; compare it with something")
-        return self.coerce(node, BOOL)
-
-    # -- syntax --------------------------------------------------------------------------------------------
+        if target is None:
+            return self.build.coerce(node, normal(node.type))
+        wanted = from_arrow(target)
+        if not castable(node.type, wanted):
+            self.fail(f"the value is {normal(node.type)}, which a column of type {wanted} cannot take; add a cast")
+        return self.build.coerce(node, wanted)
 
     def bind(self, syntax: Any) -> tree.Node:
         key = syntax.key
         if key in _COMPARISONS:
-            return self.compare(_COMPARISONS[key], self.bind(syntax.this), self.bind(syntax.expression))
+            return self.build.compare(_COMPARISONS[key], self.bind(syntax.this), self.bind(syntax.expression))
         if key in _ARITHMETIC:
-            return self.arithmetic(_ARITHMETIC[key], self.bind(syntax.this), self.bind(syntax.expression))
+            return self.build.arithmetic(_ARITHMETIC[key], self.bind(syntax.this), self.bind(syntax.expression))
+        if key in _CALLS:
+            return self._named_call(syntax, *_CALLS[key])
         method = _SYNTAX.get(key)
-        return self.function(syntax) if method is None else method(self, syntax)
+        return self._unsupported(syntax) if method is None else method(self, syntax)
+
+    # -- names and constants -------------------------------------------------------------------------------
 
     def _paren(self, syntax: Any) -> tree.Node:
         return self.bind(syntax.this)
 
     def _column(self, syntax: Any) -> tree.Node:
-        name = ".".join(part.name for part in syntax.parts)
-        actual = self.columns.get(name) or self.folded.get(name.lower())
-        if actual is None:
-            near = difflib.get_close_matches(name.lower(), self.folded, 1, 0.5)
-            hint = f'; did you mean "{self.folded[near[0]]}"?' if near else ""
-            some = ", ".join(self.schema.names[:20]) + (", …" if len(self.schema.names) > 20 else "")
-            self.fail(f'there is no column "{name}"{hint} The columns are: {some}')
-        return tree.Column(actual, from_arrow(self.schema.field(actual).type))
+        return self._path([part.name for part in syntax.parts])
+
+    def _path(self, parts: list[str]) -> tree.Node:
+        try:
+            column, fields = self.names.find(parts)
+        except ExpressionError as error:
+            self.fail(str(error))
+        node: tree.Node = tree.Column(column, from_arrow(self.schema.field(column).type))
+        for name in fields:
+            node = self.build.field(node, name)
+        return node
+
+    def _dot(self, syntax: Any) -> tree.Node:
+        parts = [syntax.expression.name]
+        inner = syntax.this
+        while inner.key == "dot":
+            parts.append(inner.expression.name)
+            inner = inner.this
+        if inner.key == "column":  # a name of more than four parts
+            return self._path([*(part.name for part in inner.parts), *reversed(parts)])
+        node = self.bind(inner)
+        for name in reversed(parts):
+            node = self.build.field(node, name)
+        return node
 
     def _literal(self, syntax: Any) -> tree.Node:
         if syntax.is_string:
@@ -173,9 +135,7 @@ class Binder:
         text = syntax.this
         if text.isdigit():
             value = int(text)
-            return (
-                Leaf(value, None, int_literal(value)) if value < 10**38 else Leaf(float(value), None, SqlType("double"))
-            )
+            return Leaf(value, None, int_literal(value)) if value < 10**38 else Leaf(float(value), None, DOUBLE)
         type, constant = constants.decimal_literal(text)
         return Leaf(constant, None, type)
 
@@ -191,22 +151,47 @@ class Binder:
     def _placeholder(self, syntax: Any) -> tree.Node:
         key = self._placeholder_key(syntax)
         type = self.parameters[key]
-        if isinstance(type, list):
-            self.fail(f"parameter {_shown(key)} is a list; a list is only allowed after `in`")
-        return Leaf(None, key, type)
+        if not isinstance(type, list):
+            return Leaf(None, key, type)
+        if len(type) > 1:
+            self.fail(f"the elements of the list parameter ${key} have no common type")
+        return Leaf(None, key, list_of(normal(type[0]) if type else NULL))
 
     def _placeholder_key(self, syntax: Any) -> int | str:
         key = placeholder_key(syntax)
         return self.question_marks[id(syntax)] if key is None else key
 
+    def _interval(self, syntax: Any) -> tree.Node:
+        """`interval '1 month 2 days'`, `interval '1' month`, `interval 3 day`, `interval (x) hour`."""
+        amount, unit = syntax.this, syntax.args.get("unit")
+        if unit is None:
+            if amount is None or not amount.is_string:
+                self.fail("an interval has a unit: `interval 3 day` or `interval '3 days'`")
+            return Leaf(amount.this, None, STRING_LITERAL, ((INTERVAL, False),))
+        name = UNITS.get(str(unit.name).lower())
+        if name is None:
+            self.fail(
+                f"there is no interval unit {str(unit.name).lower()}; some are year, month, week, day, hour, second"
+            )
+        if amount.key == "literal":
+            return Leaf(f"{amount.this} {name}", None, STRING_LITERAL, ((INTERVAL, False),))
+        maker = MAKER_OF[name]
+        types = self.build.functions[maker].signatures[0][0]
+        count = self.bind(amount)
+        if types[0] != DOUBLE and normal(count.type).kind not in INTEGERS:  # a fraction is cut off
+            count = self.build.call("trunc", [self.build.cast(count, DOUBLE, False)])
+        return self.build.call(maker, [self.build.cast(count, types[0], False)])
+
+    # -- logic and comparisons -----------------------------------------------------------------------------
+
     def _and(self, syntax: Any) -> tree.Node:
-        return tree.And(tuple(self.truth(self.bind(part)) for part in _flat(syntax)))
+        return tree.And(tuple(self.build.truth(self.bind(part)) for part in _flat(syntax)))
 
     def _or(self, syntax: Any) -> tree.Node:
-        return tree.Or(tuple(self.truth(self.bind(part)) for part in _flat(syntax)))
+        return tree.Or(tuple(self.build.truth(self.bind(part)) for part in _flat(syntax)))
 
     def _not(self, syntax: Any) -> tree.Node:
-        return tree.Not(self.truth(self.bind(syntax.this)))
+        return tree.Not(self.build.truth(self.bind(syntax.this)))
 
     def _neg(self, syntax: Any) -> tree.Node:
         node = self.bind(syntax.this)
@@ -215,50 +200,27 @@ class Binder:
                 return Leaf(-node.value, None, int_literal(-node.value))
             if node.source.kind in ("decimal", "double"):
                 return Leaf(-node.value, None, node.source)
-        if node.type.kind == "null":
-            return node
-        chosen = overloads.choose(overloads.NEGATION, (node.type,))
-        if chosen is None:
-            self.fail(f"`-` is not defined for {node.type}; add a cast")
-        target = chosen[0][0]
-        return tree.Negate(self.coerce(node, normal(node.type) if target.kind == "decimal" else target))
+        return self.build.negation(node)
 
     def _is(self, syntax: Any) -> tree.Node:
         child, test = self.bind(syntax.this), syntax.expression
         if test.key == "null":
-            return tree.IsNull(self.coerce(child, normal(child.type)))
+            return tree.IsNull(self.build.coerce(child, normal(child.type)))
         if test.key == "boolean":
-            return tree.IsTruth(self.truth(child), bool(test.this))
+            return tree.IsTruth(self.build.truth(child), bool(test.this))
         return self._unsupported(syntax)
 
     def _nullsafeeq(self, syntax: Any) -> tree.Node:
-        return self._distinct(syntax, negated=True)
+        return self.build.distinct(self.bind(syntax.this), self.bind(syntax.expression), negated=True)
 
     def _nullsafeneq(self, syntax: Any) -> tree.Node:
-        return self._distinct(syntax, negated=False)
-
-    def _distinct(self, syntax: Any, negated: bool) -> tree.Node:
-        left, right = self.bind(syntax.this), self.bind(syntax.expression)
-        type = self.common(left, right, True, "compare")
-        return tree.Distinct(self.coerce(left, type), self.coerce(right, type), negated)
+        return self.build.distinct(self.bind(syntax.this), self.bind(syntax.expression), negated=False)
 
     def _between(self, syntax: Any) -> tree.Node:
-        child, low, high = (
-            self.bind(syntax.this),
-            self.bind(syntax.args["low"]),
-            self.bind(syntax.args["high"]),
-        )
-        type = self.common(child, low, False, "compare")
-        upper = comparison_type(type, high.type, False)
-        if upper is None or upper.kind == "nested":
-            self.fail(f"cannot compare {type} with {high.type}; add a cast")
-        shared = self.coerce(child, upper)
-        return tree.And(
-            (
-                tree.Compare(">=", shared, self.coerce(low, upper, beside=child)),
-                tree.Compare("<=", shared, self.coerce(high, upper, beside=child)),
-            )
-        )
+        if syntax.args.get("symmetric"):
+            self.fail("an expression does not support `between symmetric`")
+        parts = (syntax.this, syntax.args["low"], syntax.args["high"])
+        return self.build.between(*(self.bind(part) for part in parts))
 
     def _in(self, syntax: Any) -> tree.Node:
         child = self.bind(syntax.this)
@@ -267,35 +229,24 @@ class Binder:
         field = syntax.args.get("field")
         if field is None and len(syntax.expressions) == 1 and self._is_list(syntax.expressions[0]):
             field = syntax.expressions[0]
-        if field is not None:
-            if not self._is_list(field):
-                self.fail("after `in` stands a list: `in (1, 2)` or a list parameter `in $ids`")
-            return self._in_parameter(child, self._placeholder_key(field))
-        items = [self.bind(item) for item in syntax.expressions]
-        type = child.type
-        for item in items:
-            found = comparison_type(type, item.type, True)
-            if found is None or found.kind == "nested":
-                self.fail(f"cannot mix {child.type} and {item.type} in one `in` list; add a cast")
-            type = found
-        type = normal(type)
-        return tree.In(self.coerce(child, type), tuple(self.coerce(item, type, beside=child) for item in items))
+        if field is None:
+            return self.build.among(child, [self.bind(item) for item in syntax.expressions])
+        if self._is_list(field):
+            key = self._placeholder_key(field)
+            elements = self.parameters[key]
+            assert isinstance(elements, list)
+            return self.build.among_parameter(child, key, elements)
+        if field.key == "array" and field.expressions and all(item.key == "literal" for item in field.expressions):
+            return self.build.among(child, [self.bind(item) for item in field.expressions])
+        container = self.bind(field)
+        if container.type.kind == "map":
+            return self.build.call("map_contains", [container, child])
+        if container.type.kind not in ("list", "array"):
+            self.fail("after `in` stands a list: `in (1, 2)`, a list column or a list parameter `in $ids`")
+        return self.build.call("list_contains", [container, child])
 
     def _is_list(self, syntax: Any) -> bool:
         return syntax.key == "placeholder" and isinstance(self.parameters.get(self._placeholder_key(syntax)), list)
-
-    def _in_parameter(self, child: tree.Node, key: int | str) -> tree.Node:
-        elements = self.parameters[key]
-        assert isinstance(elements, list)
-        type = child.type
-        for element in elements:
-            found = comparison_type(type, element, True)
-            if found is None or found.kind == "nested":
-                self.fail(f"cannot look for {child.type} in parameter {_shown(key)}, a list of {element}")
-            type = found
-        type = normal(type)
-        self.slots.append(Slot(None, key, NULL, ((type, False),)))
-        return tree.InList(self.coerce(child, type), tree.ConstantList(len(self.slots) - 1, type))
 
     def _like(self, syntax: Any) -> tree.Node:
         return self._match(syntax, None, False)
@@ -316,134 +267,91 @@ class Binder:
         for part in parts:
             if part.type.kind not in ("varchar", "string_literal", "null"):
                 self.fail(f"`like` needs text, not {part.type}; add a cast: `cast(… as varchar)`")
-        texts = [self.coerce(part, VARCHAR) for part in parts]
+        texts = [self.build.coerce(part, VARCHAR) for part in parts]
         if escape is not None and isinstance(parts[2], Leaf) and len(parts[2].value or "") > 1:
             self.fail(f"the escape of `like` is one character or empty, not '{parts[2].value}'")
         node: tree.Node = tree.Like(texts[0], texts[1], texts[2] if escape is not None else None, insensitive)
         return tree.Not(node) if syntax.args.get("negate") else node
 
+    # -- values --------------------------------------------------------------------------------------------
+
     def _dpipe(self, syntax: Any) -> tree.Node:
-        left, right = self.bind(syntax.this), self.bind(syntax.expression)
-        for side in (left, right):
-            if side.type.kind == "nested" or side.type == BLOB:
-                self.fail(f"`||` is not supported for {side.type}")
-        return tree.Concat(self.coerce(left, VARCHAR), self.coerce(right, VARCHAR))
+        return self.build.concat(self.bind(syntax.this), self.bind(syntax.expression))
 
     def _case(self, syntax: Any) -> tree.Node:
         operand = syntax.this
         branches = []
         for branch in syntax.args["ifs"]:
             if operand is None:
-                condition = self.truth(self.bind(branch.this))
+                condition = self.build.truth(self.bind(branch.this))
             else:
-                condition = self.compare("=", self.bind(operand), self.bind(branch.this))
+                condition = self.build.compare("=", self.bind(operand), self.bind(branch.this))
             branches.append((condition, self.bind(branch.args["true"])))
         default = syntax.args.get("default")
-        return self.case(branches, Leaf(None, None, NULL) if default is None else self.bind(default))
+        return self.build.case(branches, Leaf(None, None, NULL) if default is None else self.bind(default))
 
-    def _if(self, syntax: Any) -> tree.Node:
-        default = syntax.args.get("false")
-        branch = (self.truth(self.bind(syntax.this)), self.bind(syntax.args["true"]))
-        return self.case([branch], Leaf(None, None, NULL) if default is None else self.bind(default))
-
-    def case(self, branches: list[tuple[tree.Node, tree.Node]], default: tree.Node) -> tree.Node:
-        type = default.type
-        for _, value in branches:
-            found = combine(type, value.type)
-            if found is None or found.kind == "nested":
-                self.fail(f"the branches of `case` are {type} and {value.type}; add a cast")
-            type = found
-        type = normal(type)
-        pairs = tuple((condition, self.coerce(value, type)) for condition, value in branches)
-        return tree.Case(pairs, self.coerce(default, type), type)
-
-    def _coalesce(self, syntax: Any) -> tree.Node:
-        values = [self.bind(part) for part in (syntax.this, *syntax.expressions)]
-        *firsts, last = values
-        branches = []
-        for value in firsts:
-            present = tree.Not(tree.IsNull(self.coerce(value, normal(value.type))))
-            branches.append((present, value))
-        return self.case([(condition, value) for condition, value in branches], last)
-
-    def _nullif(self, syntax: Any) -> tree.Node:
-        left, right = self.bind(syntax.this), self.bind(syntax.expression)
-        value = self.coerce(left, normal(left.type))
-        return self.case([(self.compare("=", left, right), Leaf(None, None, NULL))], value)
-
-    def _cast(self, syntax: Any, lenient: bool = False) -> tree.Node:
-        node, target = self.bind(syntax.this), self.sql_type(syntax.args["to"])
-        if not castable(node.type, target):
-            self.fail(f"there is no cast from {_described(node)} to {target}")
-        if isinstance(node, Leaf):
-            return Leaf(node.value, node.parameter, node.source, (*node.casts, (target, lenient)))
-        if node.type == target:
-            return node
-        return tree.Cast(node, target, lenient)
+    def _cast(self, syntax: Any) -> tree.Node:
+        return self.build.cast(self.bind(syntax.this), type_of(syntax.args["to"], self.fail), lenient=False)
 
     def _trycast(self, syntax: Any) -> tree.Node:
-        return self._cast(syntax, lenient=True)
+        return self.build.cast(self.bind(syntax.this), type_of(syntax.args["to"], self.fail), lenient=True)
 
-    def sql_type(self, syntax: Any) -> SqlType:
-        name = syntax.this.name.lower() if hasattr(syntax.this, "name") else str(syntax.this).lower()
-        if name == "decimal":
-            digits = [part.name for part in syntax.expressions] or ["18", "3"]
-            width, scale = ((*map(int, digits), 0)[:2]) if all(map(str.isdigit, digits)) else (0, 0)
-            if not (1 <= width <= 38 and 0 <= scale <= width):
-                self.fail(f"DECIMAL({width},{scale}) is not a type; the width is 1 to 38, the scale at most the width")
-            return SqlType("decimal", width, scale)
-        if name not in _TYPES:
-            self.fail(f"a cast to {syntax.sql(dialect='duckdb')} is not supported")
-        return SqlType(_TYPES[name])
-
-    # -- operators -----------------------------------------------------------------------------------------
-
-    def common(self, left: tree.Node, right: tree.Node, equality: bool, verb: str) -> SqlType:
-        type = comparison_type(left.type, right.type, equality)
-        if type is None or "nested" in (left.type.kind, right.type.kind):
-            self.fail(f"cannot {verb} {_described(left)} with {_described(right)}; add a cast")
-        return normal(type)
-
-    def compare(self, op: str, left: tree.Node, right: tree.Node) -> tree.Node:
-        type = self.common(left, right, op in ("=", "<>"), "compare")
-        return tree.Compare(op, self.coerce(left, type, beside=right), self.coerce(right, type, beside=left))
-
-    def arithmetic(self, op: str, left: tree.Node, right: tree.Node) -> tree.Node:
-        if left.type.kind == "null" and right.type.kind == "null":
-            return left
-        for side, other in ((left, right), (right, left)):
-            if side.type.kind == "null" and other.type.kind == "decimal":
-                return self.coerce(Leaf(None, None, NULL), other.type)
-        types = overloads.arithmetic(op, left.type, right.type)
-        if types is None:
-            self.fail(f"`{op}` is not defined for {_described(left)} and {_described(right)}; add a cast")
-        divisor = self.coerce(right, types[1])
-        if op == "%" and types[2] == DOUBLE and not {left.type.kind, right.type.kind} & FLOATS:
-            # Decimals too wide for DECIMAL: computed as DOUBLE, but a zero divisor still gives null.
-            zero = tree.Compare("=", divisor, self.coerce(Leaf(0.0, None, DOUBLE), DOUBLE))
-            divisor = tree.Case(((zero, self.coerce(Leaf(None, None, NULL), DOUBLE)),), divisor, DOUBLE)
-        return tree.Arithmetic(op, self.coerce(left, types[0]), divisor, types[2])
-
-    def function(self, syntax: Any) -> tree.Node:
-        name = functions.name_of(syntax)
-        if name is None:
+    def _bracket(self, syntax: Any) -> tree.Node:
+        node = self.bind(syntax.this)
+        if len(syntax.expressions) != 1:
             return self._unsupported(syntax)
-        function = functions.FUNCTIONS.get(name)
-        if function is None:
-            near = difflib.get_close_matches(name, functions.FUNCTIONS, 1, 0.6)
-            hint = f"; did you mean {near[0]}()?" if near else ""
-            self.fail(f"there is no function {name}(){hint}")
-        arguments = [self.bind(argument) for argument in functions.arguments_of(syntax)]
-        chosen = function.choose(tuple(argument.type for argument in arguments))
-        if chosen is None:
-            given = ", ".join(str(argument.type) for argument in arguments)
-            self.fail(f"{name}({given}) is not defined; {name} takes {function.usage}")
-        types, result = chosen
-        bound = tuple(self.coerce(argument, type) for argument, type in zip(arguments, types, strict=True))
-        return tree.Call(name, bound, result)
+        (index,) = syntax.expressions
+        if index.key != "slice":
+            return self.build.element(node, self.bind(index))
+        first, last, step = index.this, index.args.get("expression"), index.args.get("step")
+        bounds = [
+            Leaf(1, None, int_literal(1)) if first is None else self.bind(first),
+            Leaf(-1, None, int_literal(-1)) if last is None else self.bind(last),
+        ]
+        return self.build.call("list_slice", [node, *bounds, *([] if step is None else [self.bind(step)])])
+
+    def _array(self, syntax: Any) -> tree.Node:
+        return self.build.call("list_value", [self.bind(item) for item in syntax.expressions])
+
+    def _struct(self, syntax: Any) -> tree.Node:
+        names, values = self._entries(syntax)
+        return self.build.struct([name.name for name in names], [self.bind(value) for value in values])
+
+    def _entries(self, syntax: Any) -> tuple[list[Any], list[Any]]:
+        if not syntax.expressions or any(entry.key != "propertyeq" for entry in syntax.expressions):
+            self._unsupported(syntax)
+        return [entry.this for entry in syntax.expressions], [entry.expression for entry in syntax.expressions]
+
+    # -- calls ---------------------------------------------------------------------------------------------
+
+    def _anonymous(self, syntax: Any) -> tree.Node:
+        name = str(syntax.name).lower()
+        if name == "struct_pack":
+            return self._struct(syntax)
+        for argument in syntax.expressions:
+            if argument.key in ("star", "distinct", "order", "lambda", "propertyeq"):
+                self._unsupported(syntax)
+        return self.build.call(name, [self.bind(argument) for argument in syntax.expressions])
+
+    def _named_call(self, syntax: Any, name: str, places: tuple[str, ...]) -> tree.Node:
+        for place, value in syntax.args.items():
+            if value is not None and place not in places and hasattr(value, "key"):
+                self._unsupported(syntax)
+        given = [syntax.args.get(place) for place in places]
+        return self.build.call(name, [self.bind(part) for part in given if part is not None])
+
+    def _trim(self, syntax: Any) -> tree.Node:
+        name = _TRIMS[syntax.args.get("position")]
+        characters = syntax.args.get("expression")
+        parts = [syntax.this, *([] if characters is None else [characters])]
+        return self.build.call(name, [self.bind(part) for part in parts])
+
+    def _extract(self, syntax: Any) -> tree.Node:
+        part = Leaf(str(syntax.this.name), None, STRING_LITERAL)
+        return self.build.call("date_part", [part, self.bind(syntax.expression)])
 
     def _unsupported(self, syntax: Any) -> NoReturn:
-        what = {"interval": "INTERVAL literals; bind a timedelta as a parameter", "subquery": "subqueries"}
+        what = {"subquery": "subqueries", "select": "subqueries"}
         shown = what.get(syntax.key) or f"`{syntax.sql(dialect='duckdb')}`"
         self.fail(f"an expression does not support {shown}")
 
@@ -451,11 +359,13 @@ class Binder:
 _SYNTAX: dict[str, Callable[[Binder, Any], tree.Node]] = {
     "paren": Binder._paren,
     "column": Binder._column,
+    "dot": Binder._dot,
     "literal": Binder._literal,
     "rawstring": Binder._rawstring,
     "null": Binder._null,
     "boolean": Binder._boolean,
     "placeholder": Binder._placeholder,
+    "interval": Binder._interval,
     "and": Binder._and,
     "or": Binder._or,
     "not": Binder._not,
@@ -470,13 +380,14 @@ _SYNTAX: dict[str, Callable[[Binder, Any], tree.Node]] = {
     "escape": Binder._escape,
     "dpipe": Binder._dpipe,
     "case": Binder._case,
-    "if": Binder._if,
-    "coalesce": Binder._coalesce,
-    "nullif": Binder._nullif,
     "cast": Binder._cast,
     "trycast": Binder._trycast,
-    "interval": Binder._unsupported,
-    "subquery": Binder._unsupported,
+    "bracket": Binder._bracket,
+    "array": Binder._array,
+    "struct": Binder._struct,
+    "anonymous": Binder._anonymous,
+    "trim": Binder._trim,
+    "extract": Binder._extract,
 }
 
 
@@ -491,20 +402,3 @@ def _flat(syntax: Any) -> list[Any]:
         else:
             parts.append(part)
     return parts
-
-
-def _shown(key: int | str) -> str:
-    return f"${key}"
-
-
-_SHOWN = ("int_literal", "string_literal", "bool", "double")
-
-
-def _described(node: tree.Node) -> str:
-    if isinstance(node, tree.Column):
-        return f'column "{node.name}" ({node.type})'
-    if isinstance(node, Leaf):
-        if node.parameter is not None:
-            return f"parameter {_shown(node.parameter)} ({normal(node.type)})"
-        return f"{node.value!r} ({normal(node.type)})" if node.source.kind in _SHOWN else str(normal(node.type))
-    return str(node.type)

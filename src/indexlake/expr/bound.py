@@ -13,14 +13,16 @@ import pyarrow.compute as pc
 
 from indexlake.errors import ExpressionError
 from indexlake.expr import conditions, constants, tree
-from indexlake.expr.bind import Slot
+from indexlake.expr.build import MOMENT, Slot
+from indexlake.expr.coercion import castable
 from indexlake.expr.conditions import Condition
 from indexlake.expr.evaluate import Evaluation
+from indexlake.expr.fold import Computed
 from indexlake.expr.narrow import Members, Narrowed, members, narrow, sides
 from indexlake.expr.parse import Parsed
 from indexlake.expr.pushdown import ArrowDialect, VortexDialect, push
 from indexlake.expr.row import RowPlan
-from indexlake.expr.sqltype import BOOL, castable, to_arrow
+from indexlake.expr.sqltype import BOOL, NESTED_KINDS, to_arrow
 from indexlake.expr.test import Test
 
 
@@ -34,16 +36,24 @@ class Template:
         "origin",
         "parsed",
         "predicate",
+        "qualifiers",
         "renamed",
         "root",
         "row",
         "schema",
         "slots",
+        "target",
+        "timed",
         "type",
     )
 
     def __init__(
-        self, parsed: Parsed, schema: pa.Schema, root: tree.Node, slots: tuple[Slot, ...], literals: tuple[Any, ...]
+        self,
+        parsed: Parsed,
+        schema: pa.Schema,
+        root: tree.Node,
+        slots: tuple[Slot | Computed, ...],
+        literals: tuple[Any, ...],
     ) -> None:
         self.parsed = parsed
         self.schema = schema
@@ -51,11 +61,14 @@ class Template:
         self.root = root
         self.slots = slots
         self.literals = literals  # the constants that need no parameters
-        nested = root.type.kind == "nested"  # only a column by itself
+        self.qualifiers: tuple[str, ...] = ()
+        self.target: pa.DataType | None = None
+        self.timed = any(slot.parameter == MOMENT for slot in slots)
+        nested = root.type.kind == "nested" or root.type.kind in NESTED_KINDS
         self.type = schema.field(root.name).type if nested and isinstance(root, tree.Column) else to_arrow(root.type)
         self.columns = frozenset(node.name for node in tree.walk(root) if isinstance(node, tree.Column))
         self.predicate: tree.Node | None = root if root.type == BOOL else None
-        if self.predicate is None and castable(root.type, BOOL):
+        if self.predicate is None and not nested and castable(root.type, BOOL):
             self.predicate = tree.Cast(root, BOOL)
         self.constants = tree.constant_nodes(self.predicate or root)
         self.row: RowPlan | Literal[False] | None = None
@@ -65,11 +78,14 @@ class Template:
 class Bound:
     """One expression on one schema with the values of its parameters.  Immutable."""
 
-    __slots__ = ("_condition", "_given", "_members", "_narrowed", "_row", "_scalars", "_template", "values")
+    __slots__ = ("_condition", "_given", "_members", "_moment", "_narrowed", "_row", "_scalars", "_template", "values")
 
-    def __init__(self, template: Template, values: tuple[Any, ...], given: tuple[Any, ...] = ()) -> None:
+    def __init__(
+        self, template: Template, values: tuple[Any, ...], given: tuple[Any, ...] = (), moment: int | None = None
+    ) -> None:
         self._template = template
         self._given = given
+        self._moment = moment  # what `now()` is
         self.values = values
         self._scalars: dict[int, pa.Scalar] = {}
         self._members: dict[int, tuple[Members, pa.Array]] = {}
@@ -108,13 +124,14 @@ class Bound:
         return same and self._template.schema.equals(other._template.schema)
 
     def __hash__(self) -> int:
-        return hash((self.text, self.values))
+        return hash((self.text, len(self.values)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         from indexlake.expr.compiler import rebuilt
 
         schema, names = self._template.origin
-        return rebuilt, (self.text, schema, self._parameters(), names)
+        how = (self._template.qualifiers, self._template.target, self._moment)
+        return rebuilt, (self.text, schema, self._parameters(), names, *how)
 
     # -- constants, for the evaluators ---------------------------------------------------------------------
 
@@ -145,9 +162,13 @@ class Bound:
     def is_constant(self, node: tree.Node) -> bool:
         return id(node) in self._template.constants
 
+    def value_of(self, node: tree.Node) -> pa.Scalar:
+        """The value of a tree without columns."""
+        return Evaluation.of(_ONE_ROW, self).array(node)[0]
+
     def truth_of(self, node: tree.Node) -> bool | None:
         """The value of a predicate without columns."""
-        truth = Evaluation.of(_ONE_ROW, self).array(node)[0].as_py()
+        truth = self.value_of(node).as_py()
         return None if truth is None else bool(truth)
 
     def column_type(self, name: str) -> pa.DataType:
@@ -200,7 +221,12 @@ class Bound:
                 pass
             except ExpressionError as error:
                 raise named(error, self.text) from error
-        return self.evaluate(_one_row(template, row))[0].as_py()
+        found = self.evaluate(_one_row(template, row))[0]
+        try:
+            return found.as_py()
+        except (OverflowError, ValueError) as error:  # a date that Python does not have
+            problem = f"`{self.text}` gives a value that Python cannot hold: {error}"
+            raise ExpressionError(problem, text=self.text) from error
 
     # -- pruning -------------------------------------------------------------------------------------------
 
@@ -224,7 +250,7 @@ class Bound:
 
     def renamed(self, names: Mapping[str, str]) -> Bound:
         """The same expression on other column names; names that are not in the mapping stay."""
-        return Bound(_renamed(self._template, names), self.values, self._given)
+        return Bound(_renamed(self._template, names), self.values, self._given, self._moment)
 
 
 _ONE_ROW = pa.record_batch({"": pa.nulls(1)})
@@ -258,6 +284,7 @@ def _renamed(template: Template, names: Mapping[str, str]) -> Template:
         found = Template(template.parsed, schema, root, template.slots, template.literals)
         first, before = template.origin
         back = {now: name for name, now in before.items()}
+        found.qualifiers, found.target = template.qualifiers, template.target
         found.origin = (first, {**before, **{back.get(name, name): now for name, now in key}})
         if len(template.renamed) >= 16:
             template.renamed.clear()

@@ -12,12 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexlake.errors import ExpressionError
-from indexlake.expr import fallback
+from indexlake.expr import fallback, intervals
 from indexlake.expr.sqltype import (
+    DURATIONS,
     FLOATS,
     INT_RANGE,
     INTEGERS,
-    INTERVALS,
+    INTERVAL,
+    NESTED_KINDS,
     PER_SECOND,
     TIMESTAMP,
     TIMESTAMPS,
@@ -43,6 +45,8 @@ def load(array: Any, type: SqlType) -> Any:
     wanted = to_arrow(type)
     if arrow == wanted:
         return array
+    if type.kind in NESTED_KINDS:
+        return _arrow(array, wanted, type)
     if type.kind == "date":  # date64 of any hour
         return pc.cast(array, wanted, safe=False)
     return _arrow(array, wanted, type)
@@ -82,11 +86,17 @@ def _cast(array: Any, source: SqlType, target: SqlType) -> Any:
             array, source = _between_timestamps(array, source, TIMESTAMP), TIMESTAMP
         days = _floor_divide(pc.cast(array, pa.int64()), 86_400 * PER_SECOND[source.kind])
         return pc.cast(days, pa.int32()).cast(pa.date32())
-    if source.kind in INTERVALS and target.kind in INTERVALS:
+    if source.kind in DURATIONS and target.kind in DURATIONS:
         return _arrow(array, to_arrow(target), target)
+    if source.kind in DURATIONS and target.kind == "interval":
+        return intervals.from_duration(array)
+    if source.kind == "interval" and target.kind in DURATIONS:
+        return _arrow(intervals.to_duration(array), to_arrow(target), target)
     if source.kind == "time" and target.kind == "time_ns":
         return _arrow(array, to_arrow(target), target)
-    if source.kind == "varchar" and target.kind == "varchar":
+    if source.kind in DURATIONS or target.kind in DURATIONS:  # text of durations is text of intervals
+        return _cast(_cast(array, source, INTERVAL), INTERVAL, target)
+    if source.kind == target.kind and to_arrow(source) == to_arrow(target):
         return array
     return _by_duckdb(array, source, target)
 
@@ -116,7 +126,7 @@ def _by_duckdb(array: Any, source: SqlType, target: SqlType, lenient: bool = Fal
 def _arrow(array: Any, wanted: pa.DataType, target: SqlType, safe: bool = True) -> Any:
     try:
         return pc.cast(array, wanted, safe=safe)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise ExpressionError(f"a value is out of range for {target}: {error}") from error
 
 

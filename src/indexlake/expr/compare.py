@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexlake.expr.sqltype import FLOATS, SqlType
+from indexlake.expr import fallback, intervals
+from indexlake.expr.sqltype import BOOL, FLOATS, NESTED_KINDS, SqlType
 
 _KERNELS = {
     "=": "equal",
@@ -29,7 +30,20 @@ def compare(op: str, left: Any, right: Any, type: SqlType) -> Any:
     """`left op right` as a boolean array (or scalar, if both are scalars)."""
     if type.kind in FLOATS:
         return _compare_floats(op, left, right)
+    if type.kind in NESTED_KINDS:
+        return fallback.apply(f"{{0}} {op} {{1}}", [left, right], [type, type], BOOL, f"`{op}` of {type}")
+    if type.kind == "interval":
+        return intervals.compare(op, *_arrays(left, right))
     return pc.call_function(_KERNELS[op], [left, right])
+
+
+def _arrays(left: Any, right: Any) -> tuple[pa.Array, pa.Array]:
+    rows = next((len(side) for side in (left, right) if not isinstance(side, pa.Scalar)), 1)
+    first, second = (
+        (pa.repeat(side, rows) if side.is_valid else pa.nulls(rows, side.type)) if isinstance(side, pa.Scalar) else side
+        for side in (left, right)
+    )
+    return first, second
 
 
 def _compare_floats(op: str, left: Any, right: Any) -> Any:

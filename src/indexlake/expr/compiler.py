@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from indexlake.errors import ExpressionError, MissingExtraError
-from indexlake.expr import casts, constants
-from indexlake.expr.bind import Binder, Slot
+from indexlake.errors import ExpressionError, IndexLakeError, MissingExtraError
+from indexlake.expr import casts, constants, tree
+from indexlake.expr.bind import Binder
 from indexlake.expr.bound import Bound, Template, named
+from indexlake.expr.build import MOMENT, Slot
+from indexlake.expr.coercion import combine
+from indexlake.expr.constant_casts import convert
+from indexlake.expr.fold import Computed, fold, varies
+from indexlake.expr.moment import present, statement
 from indexlake.expr.parse import Parsed, parse
-from indexlake.expr.sqltype import INTEGERS, VARCHAR, SqlType, combine, normal
+from indexlake.expr.sqltype import INTEGERS, NULL, VARCHAR, SqlType, normal
 
 MAX_TEMPLATES = 1024
 
@@ -30,22 +36,33 @@ _equal: dict[tuple[str, pa.Schema, Any], Template] = {}
 _lock = threading.Lock()
 
 
-def compile(text: str, schema: pa.Schema, params: Parameters = None) -> Bound:
+def compile(
+    text: str,
+    schema: pa.Schema,
+    params: Parameters = None,
+    *,
+    qualifiers: tuple[str, ...] = (),
+    target: pa.DataType | None = None,
+) -> Bound:
     """Bind SQL text to a schema and parameters: `$name` from a mapping, `$1` and `?` from a sequence.
 
+    With `qualifiers`, the columns of the schema are named "qualifier.column", and a column may be written without
+    its qualifier where only one has it.  With `target`, the value is converted to what a column of that type holds.
     Raises `ExpressionError` for text that does not parse, unknown columns, wrong types and missing parameters.
     """
-    if not params and isinstance(text, str):
+    if not params and isinstance(text, str) and not qualifiers and target is None:
         whole = _whole.get((text, id(schema)))
         if whole is not None and whole[0] is schema:
             return whole[1]
     parsed = parse(text)
     given = _given(parsed, params)
-    key = (text, id(schema), tuple([constants.signature(value) for value in given]))
+    form = (qualifiers, target, *[constants.signature(value) for value in given])
+    key = (text, id(schema), form)
     known = _templates.get(key)
     template = known[1] if known is not None and known[0] is schema else _template(parsed, schema, given, key)
-    bound = Bound(template, _values(template, given), tuple(given))
-    if not given:
+    moment = present() if template.timed else None
+    bound = Bound(template, _values(template, given, moment), tuple(given), moment)
+    if not given and not qualifiers and target is None and not template.timed:
         with _lock:
             _bounded(_whole)
             _whole[(text, id(schema))] = schema, bound
@@ -88,21 +105,54 @@ def _fail(parsed: Parsed, problem: str) -> NoReturn:
 def _template(parsed: Parsed, schema: pa.Schema, given: list[Any], key: tuple[str, int, Any]) -> Template:
     found = _equal.get((parsed.text, schema, key[2]))
     if found is None or not found.schema.equals(schema):
-        types = {name: _parameter_type(value) for name, value in zip(parsed.parameters, given, strict=True)}
-        binder = Binder(parsed, schema, types)
         try:
-            root = binder.root(parsed.tree)
+            found = _bound(parsed, schema, given, *key[2][:2])
         except RecursionError as error:
             raise ExpressionError(f"`{parsed.text[:200]}…` is nested too deeply", text=parsed.text) from error
-        slots = tuple(binder.slots)
-        literals = [None if slot.parameter is not None else _converted(slot, slot.value, parsed.text) for slot in slots]
-        found = Template(parsed, schema, root, slots, tuple(literals))
     with _lock:
         _bounded(_equal)
         _equal[(parsed.text, schema, key[2])] = found
         _bounded(_templates)
         _templates[key] = schema, found
     return found
+
+
+def _bound(
+    parsed: Parsed, schema: pa.Schema, given: list[Any], qualifiers: tuple[str, ...], target: pa.DataType | None
+) -> Template:
+    types = {name: _parameter_type(value) for name, value in zip(parsed.parameters, given, strict=True)}
+    binder = Binder(parsed, schema, types, qualifiers)
+    root = binder.root(parsed.tree, target)
+    slots: list[Slot | Computed] = [*binder.build.slots]
+    literals = [
+        None if slot.parameter is not None else _converted(slot, slot.value, parsed.text) for slot in binder.build.slots
+    ]
+    plain = Bound(Template(parsed, schema, root, tuple(slots), tuple(literals)), tuple(literals))
+
+    def raises(node: tree.Node) -> bool:
+        if varies(node, slots):
+            return False
+        try:
+            plain.value_of(node)
+        except IndexLakeError:
+            return True
+        return False
+
+    root = fold(root, slots, raises)
+    for slot in slots[len(literals) :]:
+        assert isinstance(slot, Computed)
+        literals.append(None if varies(slot.node, slots) else _computed(slot, plain, parsed.text))
+    template = Template(parsed, schema, root, tuple(slots), tuple(literals))
+    template.qualifiers, template.target = qualifiers, target
+    return template
+
+
+def _computed(slot: Computed, bound: Bound, text: str) -> Any:
+    """The value of a part of the expression without columns."""
+    try:
+        return constants.from_scalar(bound.value_of(slot.node), slot.target)
+    except ExpressionError as error:
+        raise named(error, text) from error
 
 
 def _bounded(cache: dict[Any, Any]) -> None:
@@ -128,22 +178,34 @@ def _merged(types: list[SqlType]) -> list[SqlType]:
     return [first]
 
 
-def _values(template: Template, given: list[Any]) -> tuple[Any, ...]:
-    if not given:
+def _values(template: Template, given: list[Any], moment: int | None) -> tuple[Any, ...]:
+    if not given and moment is None:
         return template.literals
     names = template.parsed.parameters
     text = template.parsed.text
     values = list(template.literals)
+    computed = []
     for index, slot in enumerate(template.slots):
+        if isinstance(slot, Computed):
+            if varies(slot.node, template.slots):
+                computed.append((index, slot))
+            continue
         if slot.parameter is None:
             continue
+        if slot.parameter == MOMENT:
+            values[index] = _converted(slot, moment, text)
+            continue
         value = given[names.index(slot.parameter)]
-        if isinstance(value, list):
+        if isinstance(value, list) and slot.source == NULL:  # what `in $list` looks in
             values[index] = _list_constant(slot, value, text)
         else:
             source, constant = constants.typed(value)
             done = len(slot.casts) == 1 and source == slot.target
-            values[index] = constant if done else _converted(slot, constant, text)
+            values[index] = constant if done else _converted(replace(slot, source=source), constant, text)
+    if computed:
+        partial = Bound(template, tuple(values))
+        for index, each in computed:
+            values[index] = _computed(each, partial, text)
     return tuple(values)
 
 
@@ -151,14 +213,14 @@ def _converted(slot: Slot, value: Any, text: str) -> Any:
     """A literal or parameter value as a constant of the type that the expression uses it in."""
     source = slot.source
     for target, lenient in slot.casts:
-        value = _cast(slot, value, source, target, lenient, text)
+        value = _cast(slot, value, source, target, lenient, text) if source != target else value
         source = target
     return value
 
 
 def _cast(slot: Slot, value: Any, source: SqlType, target: SqlType, lenient: bool, text: str) -> Any:
     try:
-        return constants.convert(value, source, target)
+        return convert(value, source, target)
     except constants.NotCovered:
         pass
     except ExpressionError as error:
@@ -172,7 +234,8 @@ def _cast(slot: Slot, value: Any, source: SqlType, target: SqlType, lenient: boo
         shown = f"'{value}'" if isinstance(value, str) else f"a constant of type {normal(source)}"
         role = f", the type of {slot.beside}" if slot.beside else ""
         hint = "; less usual spellings need DuckDB: pip install 'indexlake[sql]'"
-        problem = f"{shown} cannot be read as {target}{role}"
+        reason = "" if isinstance(value, str) or isinstance(error, MissingExtraError) else f": {error}"
+        problem = f"{shown} cannot be read as {target}{role}{reason}"
         raise ExpressionError(
             f"{problem}{hint if isinstance(error, MissingExtraError) else ''} (in `{text}`)", text=text
         ) from error
@@ -191,6 +254,16 @@ def _list_constant(slot: Slot, items: list[Any], text: str) -> tuple[Any, ...]:
     return tuple(converted)
 
 
-def rebuilt(text: str, schema: pa.Schema, params: dict[str, Any], names: dict[str, str]) -> Bound:
-    bound = compile(text, schema, params or None)
+def rebuilt(
+    text: str,
+    schema: pa.Schema,
+    params: dict[str, Any],
+    names: dict[str, str],
+    qualifiers: tuple[str, ...],
+    target: pa.DataType | None,
+    moment: int | None,
+) -> Bound:
+    """An expression that was pickled, with the moment it had then."""
+    with statement(moment):
+        bound = compile(text, schema, params or None, qualifiers=qualifiers, target=target)
     return bound.renamed(names) if names else bound

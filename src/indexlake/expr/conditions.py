@@ -18,6 +18,7 @@ from indexlake.errors import IndexLakeError
 from indexlake.expr import like, tree
 from indexlake.expr.compare import NEGATED
 from indexlake.expr.constants import EXACT
+from indexlake.expr.functions import FUNCTIONS
 from indexlake.expr.narrow import Narrowed, bounds_tests, members, narrow, sides
 from indexlake.expr.sqltype import FLOATS, INT_RANGE, PER_SECOND, SqlType, from_arrow
 from indexlake.expr.test import ALWAYS, NEVER, ColumnTest, Op, Test, all_of, any_of
@@ -297,7 +298,7 @@ def successor(prefix: str) -> str | None:
     return None
 
 
-_STRICT = (tree.Cast, tree.Negate, tree.Arithmetic, tree.Concat, tree.Call, tree.Compare, tree.Like)
+_STRICT = (tree.Cast, tree.Negate, tree.Arithmetic, tree.Concat, tree.Field, tree.Compare, tree.Like)
 
 
 def _not_null(node: tree.Node) -> Condition:
@@ -308,7 +309,7 @@ def _not_null(node: tree.Node) -> Condition:
         part = pending.pop()
         if isinstance(part, tree.Column):
             names[part.name] = None
-        elif isinstance(part, _STRICT):
+        elif isinstance(part, _STRICT) or (isinstance(part, tree.Call) and FUNCTIONS[part.name].strict):
             pending.extend(part.children())
         elif isinstance(part, (tree.In, tree.InList)):
             pending.append(part.child)

@@ -1,47 +1,47 @@
 """Python values as typed constants, and casts of constants.
 
-A constant is kept in the form Arrow stores it: dates, times, timestamps and intervals as counts, decimals as
-unscaled integers.  Nothing is lost for nanoseconds, years beyond 9999 or 38 digits.
+A constant is kept in the form Arrow stores it: dates, times, timestamps and durations as counts, decimals as
+unscaled integers, intervals as months, days and microseconds; a list, struct or map is an Arrow scalar.  Nothing is
+lost for nanoseconds, years beyond 9999 or 38 digits.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import decimal
-import math
-import re
-import struct
 import uuid
 from typing import Any
 
 import pyarrow as pa
 
 from indexlake.errors import ExpressionError
+from indexlake.expr.coercion import combine, fits
 from indexlake.expr.sqltype import (
     BLOB,
     BOOL,
     DATE,
     DOUBLE,
+    DURATION,
     INT32,
-    INTEGERS,
-    INTERVAL,
+    NESTED_KINDS,
     NULL,
     PER_SECOND,
     STRING_LITERAL,
     TIME,
     TIMESTAMP,
-    TIMESTAMPS,
     TIMESTAMPTZ,
     UINT64,
     SqlType,
-    fits,
     from_arrow,
+    list_of,
     literal_type,
+    normal,
+    struct_of,
     to_arrow,
 )
 
 EXACT = decimal.Context(prec=80, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
-_EPOCH = dt.date(1970, 1, 1).toordinal()
+EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _EPOCH_NAIVE = dt.datetime(1970, 1, 1)
 _EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -123,13 +123,13 @@ def typed(value: Any) -> tuple[SqlType, Any]:
             return TIMESTAMPTZ, (value - _EPOCH_UTC) // _MICROSECOND
         return TIMESTAMP, (value - _EPOCH_NAIVE) // _MICROSECOND
     if isinstance(value, dt.date):
-        return DATE, value.toordinal() - _EPOCH
+        return DATE, value.toordinal() - EPOCH_DAY
     if isinstance(value, decimal.Decimal):
         return decimal_constant(value)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return BLOB, bytes(value)
     if isinstance(value, dt.timedelta):
-        return INTERVAL, value // _MICROSECOND
+        return DURATION, value // _MICROSECOND
     if isinstance(value, dt.time):
         if value.tzinfo is not None:
             raise ExpressionError(f"a time with a time zone ({value!r}) is not supported; give a plain time")
@@ -140,8 +140,12 @@ def typed(value: Any) -> tuple[SqlType, Any]:
         for base in (bool, int, float, str):
             if isinstance(value, base):
                 return typed(base(value))
+    if isinstance(value, (list, tuple, dict)):
+        return _nested(value)
     if isinstance(value, pa.Scalar):
         type_ = from_arrow(value.type)
+        if type_.kind in NESTED_KINDS:
+            return type_, value.cast(to_arrow(type_))
         if value.is_valid and type_.kind in PER_SECOND and to_arrow(type_) == value.type:
             return type_, value.value
         return typed(value.as_py())
@@ -149,8 +153,42 @@ def typed(value: Any) -> tuple[SqlType, Any]:
         return typed(value.item())
     raise ExpressionError(
         f"a parameter of type {kind.__name__} ({value!r}) is not supported; give int, float, str, bytes, bool, "
-        "None, Decimal, date, datetime, time, timedelta, UUID or a list of them"
+        "None, Decimal, date, datetime, time, timedelta, UUID or a list or dict of them"
     )
+
+
+def _nested(value: Any) -> tuple[SqlType, pa.Scalar]:
+    """A list as a list whose elements have one type, a dict as a struct."""
+    found = _nested_type(value)
+    try:
+        return found, pa.scalar(_inner(value), to_arrow(found))
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise ExpressionError(f"{value!r} is not a list of one type or a struct: {error}") from error
+
+
+def _nested_type(value: Any) -> SqlType:
+    if isinstance(value, dict):
+        return struct_of(tuple(map(str, value)), tuple(_nested_type(item) for item in value.values()))
+    if not isinstance(value, (list, tuple)):
+        return normal(typed(value)[0])
+    element = NULL
+    for item in value:
+        both = combine(element, _nested_type(item))
+        if both is None:
+            raise ExpressionError(f"the elements of {value!r} have no common type")
+        element = normal(both)
+    return list_of(element)
+
+
+def _inner(value: Any) -> Any:
+    """What Arrow takes inside lists and structs."""
+    if isinstance(value, dict):
+        return {str(name): _inner(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_inner(item) for item in value]
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    return value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
 
 
 def decimal_constant(value: decimal.Decimal) -> tuple[SqlType, Any]:
@@ -184,6 +222,10 @@ def decimal_literal(text: str) -> tuple[SqlType, Any]:
 def to_scalar(value: Any, type: SqlType) -> pa.Scalar:
     """A constant as an Arrow scalar of the type that it is evaluated in."""
     arrow = to_arrow(type)
+    if isinstance(value, pa.Scalar):
+        return value
+    if value is not None and type.kind == "interval":
+        value = pa.MonthDayNano([value[0], value[1], value[2] * 1000])
     if value is not None and type.kind in ("decimal", "hugeint"):
         value = EXACT.scaleb(decimal.Decimal(value), -type.scale)
     return pa.scalar(value, arrow)
@@ -199,158 +241,7 @@ def from_scalar(scalar: pa.Scalar, type: SqlType) -> Any:
         return int(scalar.as_py())
     if type.kind == "date" or type.kind in PER_SECOND:
         return scalar.value
-    return scalar.as_py()
-
-
-def to_float32(value: float) -> float:
-    """The nearest 32-bit float; beyond the range it is infinite."""
-    try:
-        return float(struct.unpack("f", struct.pack("f", value))[0])
-    except OverflowError:
-        return math.copysign(math.inf, value)
-
-
-def decimal_to_double(unscaled: int, scale: int) -> float:
-    """DuckDB's conversion: one division where the digits fit in 53 bits, else whole part plus fraction."""
-    if scale == 0 or abs(unscaled) <= 2**53:
-        return float(unscaled) / 10.0**scale
-    sign = -1 if unscaled < 0 else 1
-    whole, fraction = divmod(abs(unscaled), 10**scale)
-    return sign * float(whole) + sign * float(fraction) / 10.0**scale
-
-
-def convert(value: Any, source: SqlType, target: SqlType) -> Any:
-    """Cast a constant the short way; `NotCovered` where the full evaluator is needed."""
-    if value is None or source == target:
-        return value
-    kind = target.kind
-    if source.kind in INTEGERS or source.literal is not None:
-        return _from_int(value, target)
-    if source.kind == "string_literal" or source.kind == "varchar":
-        return _from_string(value, target)
-    if source.kind == "decimal":
-        return _from_decimal(value, source.scale, target)
-    if source.kind == "double" and kind == "float":
-        narrow = to_float32(value)
-        if math.isinf(narrow) and not math.isinf(value):
-            raise ExpressionError(f"{value!r} is out of range for FLOAT")
-        return narrow
-    if source.kind == "float" and kind == "double":
-        return value
-    if source.kind == "date" and kind in TIMESTAMPS:
-        return _in_int64(value * DAY_SECONDS * PER_SECOND[kind], target)
-    if source.kind in PER_SECOND and kind in PER_SECOND and PER_SECOND[source.kind] <= PER_SECOND[kind]:
-        if (source.kind in TIMESTAMPS) != (kind in TIMESTAMPS):
-            raise NotCovered
-        return _in_int64(value * (PER_SECOND[kind] // PER_SECOND[source.kind]), target)
-    raise NotCovered
-
-
-def _in_int64(value: int, target: SqlType) -> int:
-    if not -(2**63) <= value < 2**63:
-        raise ExpressionError(f"a constant is out of range for {target}")
-    return value
-
-
-def _from_int(value: int, target: SqlType) -> Any:
-    kind = target.kind
-    if kind in INTEGERS:
-        if not fits(value, kind):
-            raise ExpressionError(f"{value} is out of range for {target}")
-        return value
-    if kind == "decimal":
-        unscaled = value * 10**target.scale
-        if abs(unscaled) >= 10**target.width:
-            raise ExpressionError(f"{value} does not fit in {target}")
-        return unscaled
-    if kind == "double":
-        return float(value)
-    if kind == "bool":
-        return value != 0
-    if kind == "varchar":
-        return str(value)
-    raise NotCovered
-
-
-def _from_decimal(unscaled: int, scale: int, target: SqlType) -> Any:
-    if target.kind == "decimal" and target.scale >= scale:
-        result = unscaled * 10 ** (target.scale - scale)
-        if abs(result) >= 10**target.width:
-            raise ExpressionError(f"{decimal.Decimal(unscaled).scaleb(-scale)} does not fit in {target}")
-        return result
-    if target.kind == "double":
-        return decimal_to_double(unscaled, scale)
-    raise NotCovered
-
-
-_INT = re.compile(r"[+-]?\d+\Z", re.ASCII)
-_FLOAT = re.compile(r"([+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|nan|-?inf)\Z", re.ASCII)
-_DECIMAL = re.compile(r"([+-]?)(\d+)(?:\.(\d*))?\Z", re.ASCII)
-_DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})\Z", re.ASCII)
-_TIMESTAMP = re.compile(
-    r"(\d{4})-(\d{2})-(\d{2})(?:[ T](\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?)?(Z|[+-]\d{2}(?::?\d{2})?)?\Z",
-    re.ASCII,
-)
-
-
-def _from_string(text: str, target: SqlType) -> Any:
-    kind = target.kind
-    if kind == "varchar":
-        return text
-    if kind in INTEGERS and _INT.match(text):
-        value = int(text)
-        if not fits(value, kind):
-            raise ExpressionError(f"'{text}' is out of range for {target}")
-        return value
-    if kind == "double" and _FLOAT.match(text):
-        return float(text)
-    if kind == "decimal" and (match := _DECIMAL.match(text)):
-        return _decimal_digits(text, target, *match.groups())
-    if kind == "bool" and text in ("true", "false"):
-        return text == "true"
-    if kind == "blob" and "\\" not in text and text.isascii():
-        return text.encode()
-    if kind == "date" and (match := _DATE.match(text)):
-        return _days(text, target, *map(int, match.groups()))
-    if kind in TIMESTAMPS and (match := _TIMESTAMP.match(text)):
-        return _timestamp(text, target, match)
-    raise NotCovered
-
-
-def _decimal_digits(text: str, target: SqlType, sign: str, whole: str, fraction: str | None) -> int:
-    digits = fraction or ""
-    if len(digits) > target.scale:
-        raise NotCovered  # needs rounding
-    unscaled = int(whole + digits.ljust(target.scale, "0"))
-    if unscaled >= 10**target.width:
-        raise ExpressionError(f"'{text}' does not fit in {target}")
-    return -unscaled if sign == "-" else unscaled
-
-
-def _days(text: str, target: SqlType, year: int, month: int, day: int) -> int:
-    try:
-        return dt.date(year, month, day).toordinal() - _EPOCH
-    except ValueError:
-        if year == 0:
-            raise NotCovered from None
-        raise ExpressionError(f"'{text}' is not a valid {target}; write YYYY-MM-DD [hh:mm:ss]") from None
-
-
-def _timestamp(text: str, target: SqlType, match: re.Match[str]) -> int:
-    year, month, day, hour, minute, second, fraction, zone = match.groups()
-    if zone is not None and (target.kind not in ("timestamptz", "timestamptz_ns") or hour is None):
-        raise NotCovered
-    per_second = PER_SECOND[target.kind]
-    digits = fraction or ""
-    if len(digits) > len(str(per_second)) - 1:
-        raise NotCovered  # digits beyond the unit: the evaluator rounds or refuses
-    days = _days(text, target, int(year), int(month), int(day))
-    clock = (int(hour or 0), int(minute or 0), int(second or 0))
-    if clock[0] > 23 or clock[1] > 59 or clock[2] > 59:
-        raise NotCovered
-    seconds = days * DAY_SECONDS + clock[0] * 3600 + clock[1] * 60 + clock[2]
-    if zone is not None and zone != "Z":
-        plain = zone[1:].replace(":", "")
-        offset = int(plain[:2]) * 3600 + int(plain[2:] or 0) * 60
-        seconds -= offset if zone[0] == "+" else -offset
-    return _in_int64(seconds * per_second + int(digits.ljust(9, "0")) * per_second // 10**9, target)
+    if type.kind == "interval":
+        months, days, nanoseconds = scalar.as_py()
+        return months, days, nanoseconds // 1000
+    return scalar if type.kind in NESTED_KINDS else scalar.as_py()

@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexlake.errors import ExpressionError
-from indexlake.expr import casts, fallback, functions, like, tree
+from indexlake.expr import arithmetic, casts, fallback, functions, like, tree
 from indexlake.expr.compare import always, compare, distinct, is_in
+from indexlake.expr.constants import NotCovered
 from indexlake.expr.narrow import Members, Narrowed
-from indexlake.expr.sqltype import FLOATS, INTEGERS, INTERVALS, TIMESTAMPS, SqlType, to_arrow
+from indexlake.expr.sqltype import FLOATS, to_arrow
 
 Value = Any  # pa.Array | pa.Scalar
 
@@ -54,11 +55,7 @@ class Evaluation:
         return self.full(value, to_arrow(node.type)) if isinstance(value, pa.Scalar) else value
 
     def full(self, value: Value, type: pa.DataType) -> pa.Array:
-        if isinstance(value, pa.Scalar):
-            if not value.is_valid:
-                return pa.nulls(self.rows, type)
-            return pa.repeat(value, self.rows)
-        return value
+        return arithmetic.full(value, type, self.rows)
 
     def value(self, node: tree.Node) -> Value:
         key = id(node)
@@ -189,110 +186,6 @@ def _concat(run: Evaluation, node: tree.Concat) -> Value:
     return pc.binary_join_element_wise(*sides, pa.scalar("", sides[0].type))
 
 
-def _negate(run: Evaluation, node: tree.Negate) -> Value:
-    value, kind = run.value(node.child), node.type.kind
-    if kind.startswith("uint"):
-        if pc.any(pc.not_equal(value, pa.scalar(0, value.type))).as_py():
-            raise ExpressionError(f"the result of `-` is out of range for {node.type}")
-        return value
-    if kind in ("decimal", "hugeint"):
-        return pc.negate(value).cast(value.type)
-    return pc.call_function("negate_checked", [value])
-
-
-def _arithmetic(run: Evaluation, node: tree.Arithmetic) -> Value:
-    left, right, kind = run.value(node.left), run.value(node.right), node.of.kind
-    sides = {node.left.type.kind, node.right.type.kind}
-    if sides & (TIMESTAMPS | INTERVALS | {"date"}):
-        return _time_arithmetic(node, left, right)
-    if kind in ("decimal", "hugeint"):
-        return _decimal_arithmetic(run, node, left, right)
-    if node.op in _CHECKED:
-        name = _CHECKED[node.op]
-        return pc.call_function(name.removesuffix("_checked") if kind in FLOATS else name, [left, right])
-    if node.op == "/":
-        return pc.divide(left, right)
-    zero = pa.scalar(0, right.type)
-    if node.op == "//":
-        divisor = pc.if_else(pc.equal(right, zero), pa.scalar(None, right.type), right)
-        return pc.call_function("divide" if kind in FLOATS else "divide_checked", [left, divisor])
-    return _modulo(run, node, left, right)
-
-
-_CHECKED = {"+": "add_checked", "-": "subtract_checked", "*": "multiply_checked"}
-
-
-def _modulo(run: Evaluation, node: tree.Arithmetic, left: Value, right: Value) -> Value:
-    """The remainder with the sign of the dividend; null for a zero divisor of integers."""
-    type = to_arrow(node.of)
-    if isinstance(right, pa.Scalar) and right.is_valid and right.as_py() not in (0, -1) and isinstance(left, pa.Array):
-        with np.errstate(all="ignore"):
-            rest = np.fmod(pc.fill_null(left, 0).to_numpy(), right.as_py(), dtype=type.to_pandas_dtype())
-        return pa.array(rest, type, mask=pc.is_null(left).to_numpy(zero_copy_only=False))
-    dividend, divisor = run.full(left, type), run.full(right, type)
-    mask = np.asarray(pc.or_(pc.is_null(dividend), pc.is_null(divisor)).to_numpy(zero_copy_only=False))
-    numbers = pc.fill_null(dividend, 0).to_numpy()
-    divisors = pc.fill_null(divisor, 1).to_numpy()
-    if node.of.kind not in FLOATS:
-        mask = mask | (divisors == 0)
-        divisors = np.where(divisors == 0, divisors.dtype.type(1), divisors)
-        if np.issubdtype(divisors.dtype, np.signedinteger):
-            divisors = np.where(divisors == -1, divisors.dtype.type(1), divisors)
-    with np.errstate(all="ignore"):
-        return pa.array(np.fmod(numbers, divisors), type, mask=mask)
-
-
-def _decimal_arithmetic(run: Evaluation, node: tree.Arithmetic, left: Value, right: Value) -> Value:
-    target = to_arrow(node.of)
-    if node.op in ("//", "%"):
-        return _integral_decimal(run, node, left, right, target)
-    if node.op == "*" and left.type.precision + right.type.precision >= 76:
-        return _by_duckdb(run, node, left, right)
-    sides = [left, right]
-    digits = [side.type.precision for side in sides]
-    if (sum(digits) if node.op == "*" else max(digits)) >= 38:
-        sides = [side.cast(pa.decimal256(side.type.precision, side.type.scale)) for side in sides]
-    name = {"+": "add", "-": "subtract", "*": "multiply"}[node.op]
-    return pc.call_function(name, sides).cast(target)
-
-
-def _integral_decimal(run: Evaluation, node: tree.Arithmetic, left: Value, right: Value, target: Any) -> Value:
-    if node.op == "%" and node.of.kind == "decimal" and node.of.width <= 18:
-        first, second = run.full(left, target), run.full(right, target)
-        mask = np.asarray(pc.or_(pc.is_null(first), pc.is_null(second)).to_numpy(zero_copy_only=False))
-        dividend, divisor = casts.unscaled(first), casts.unscaled(second)
-        mask = mask | (divisor == 0)
-        return casts.from_unscaled(np.fmod(dividend, np.where(mask, 1, divisor)), target, mask)
-    return _by_duckdb(run, node, left, right)
-
-
-def _by_duckdb(run: Evaluation, node: tree.Arithmetic, left: Value, right: Value) -> Value:
-    sides = [
-        (run.full(side, to_arrow(part.type)), part.type) for side, part in ((left, node.left), (right, node.right))
-    ]
-    first, second = (f"CAST(a{index} AS {fallback.sql_name(type)})" for index, (_, type) in enumerate(sides))
-    arrays = [array for array, _ in sides]
-    return fallback.evaluate(f"{first} {node.op} {second}", arrays, node.of, f"`{node.op}` of {node.of}")
-
-
-def _time_arithmetic(node: tree.Arithmetic, left: Value, right: Value) -> Value:
-    kinds = (node.left.type.kind, node.right.type.kind)
-    name = _CHECKED[node.op]
-    if set(kinds) <= {"date", "int32"}:
-        days = pc.call_function(name, [_days(left), _days(right)])
-        return days if node.of.kind == "int64" else days.cast(pa.int32()).cast(pa.date32())
-    if "date" in kinds:
-        left, right = (
-            side.cast(pa.timestamp("us")) if kind == "date" else side
-            for side, kind in zip((left, right), kinds, strict=True)
-        )
-    return pc.call_function(name, [left, right])
-
-
-def _days(value: Value) -> Value:
-    return (value.cast(pa.int32()) if value.type == pa.date32() else value).cast(pa.int64())
-
-
 def _case(run: Evaluation, node: tree.Case) -> Value:
     """Each branch sees only the rows that take it, so a value that is not taken cannot fail."""
     rows = run.rows
@@ -372,18 +265,32 @@ def fallible(node: tree.Node) -> bool:
 
 def _call(run: Evaluation, node: tree.Call) -> Value:
     function = functions.FUNCTIONS[node.name]
-    if function.evaluate is not None:
-        result = function.evaluate([run.value(argument) for argument in node.arguments])
-        if node.of.kind != "varchar" and result.type != to_arrow(node.of):
-            result = result.cast(to_arrow(node.of))
-        return result
-    arrays = [run.array(argument) for argument in node.arguments]
-    typed = ", ".join(
-        f"CAST(a{index} AS {fallback.sql_name(argument.type)})" for index, argument in enumerate(node.arguments)
-    )
-    if not arrays:
-        raise ExpressionError(f"{node.name}() without arguments is not supported")
-    return fallback.evaluate(f"{node.name}({typed})", arrays, node.of, f"{node.name}()")
+    values = [run.value(argument) for argument in node.arguments]
+    if function.strict and any(isinstance(value, pa.Scalar) and not value.is_valid for value in values):
+        return pa.scalar(None, to_arrow(node.of))
+    if function.kernel is not None:
+        given = values
+        if values and all(isinstance(value, pa.Scalar) for value in values):
+            given = [run.full(values[0], to_arrow(node.arguments[0].type)), *values[1:]]
+        try:
+            result = function.kernel(given, node)
+            if node.of.kind != "varchar" and result.type != to_arrow(node.of):
+                result = result.cast(to_arrow(node.of))
+            return result
+        except NotCovered:
+            pass
+    types = [argument.type for argument in node.arguments]
+    return fallback.apply(function.template(len(values)), values, types, node.of, f"{node.name}()")
+
+
+def _field(run: Evaluation, node: tree.Field) -> Value:
+    value = run.array(node.child)
+    return pc.struct_field(value, [node.child.type.names.index(node.name)])
+
+
+def _struct(run: Evaluation, node: tree.Struct) -> Value:
+    values = [run.array(value).cast(to_arrow(value.type)) for value in node.values]
+    return pa.StructArray.from_arrays(values, names=list(node.of.names))
 
 
 _EVALUATORS: dict[type[tree.Node], Callable[[Evaluation, Any], Value]] = {
@@ -401,10 +308,10 @@ _EVALUATORS: dict[type[tree.Node], Callable[[Evaluation, Any], Value]] = {
     tree.InList: _in_list,
     tree.Like: _like,
     tree.Concat: _concat,
-    tree.Negate: _negate,
-    tree.Arithmetic: _arithmetic,
+    tree.Negate: lambda run, node: arithmetic.negate(run.value(node.child), node, run.rows),
+    tree.Arithmetic: lambda run, node: arithmetic.apply(run.value(node.left), run.value(node.right), node, run.rows),
     tree.Case: _case,
+    tree.Field: _field,
+    tree.Struct: _struct,
     tree.Call: _call,
 }
-
-__all__ = ["INTEGERS", "Constants", "Evaluation", "SqlType", "fallible"]

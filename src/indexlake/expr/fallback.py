@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexlake.errors import ExpressionError, MissingExtraError
-from indexlake.expr.sqltype import SqlType, to_arrow
+from indexlake.expr.sqltype import INTEGERS, NESTED_KINDS, SqlType, to_arrow
 
 _SQL_NAMES = {
     "varchar": "VARCHAR",
@@ -22,7 +22,8 @@ _SQL_NAMES = {
     "blob": "BLOB",
     "timestamptz": "TIMESTAMPTZ",
     "timestamptz_ns": "TIMESTAMPTZ",
-    "interval_ns": "INTERVAL",
+    "duration_ns": "INTERVAL",
+    "null": "INTEGER",
 }
 
 _local = threading.local()
@@ -38,7 +39,19 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def sql_name(type: SqlType) -> str:
-    return _SQL_NAMES.get(type.kind) or str(type)
+    """The type as DuckDB spells it."""
+    if type.kind not in NESTED_KINDS:
+        return _SQL_NAMES.get(type.kind) or str(type)
+    parts = [sql_name(part) for part in type.parts]
+    if type.kind == "struct":
+        return f"STRUCT({', '.join(f'{quoted(name)} {part}' for name, part in zip(type.names, parts, strict=True))})"
+    if type.kind == "map":
+        return f"MAP({parts[0]}, {parts[1]})"
+    return f"{parts[0]}[{type.width}]" if type.kind == "array" else f"{parts[0]}[]"
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _connection(purpose: str) -> Any:
@@ -57,6 +70,44 @@ def _connection(purpose: str) -> Any:
     return found
 
 
+def apply(sql: str, values: Sequence[Any], types: Sequence[SqlType], result: SqlType, purpose: str) -> Any:
+    """`sql` with a place `{0}`, `{1}`, … for each value: an array, or a scalar that is the same for all rows.
+
+    A scalar if every value is one.  DuckDB sees constants as such: a pattern is compiled once, and an option that has
+    to be constant is.
+    """
+    arrays: list[pa.Array] = []
+    operands = []
+    rows = next((len(value) for value in values if not isinstance(value, pa.Scalar)), 1)
+    for value, type in zip(values, types, strict=True):
+        literal = _literal(value, type) if isinstance(value, pa.Scalar) else None
+        if literal is None:
+            operands.append(f"CAST(a{len(arrays)} AS {sql_name(type)})")
+            arrays.append(_repeated(value, rows) if isinstance(value, pa.Scalar) else value)
+        else:
+            operands.append(literal)
+    text = sql.format(*operands)
+    if any(not isinstance(value, pa.Scalar) for value in values):
+        return evaluate(text, arrays, result, purpose)
+    return evaluate(text, arrays or [pa.nulls(1, pa.int32())], result, purpose)[0]
+
+
+def _repeated(value: pa.Scalar, rows: int) -> pa.Array:
+    return pa.repeat(value, rows) if value.is_valid else pa.nulls(rows, value.type)
+
+
+def _literal(value: pa.Scalar, type: SqlType) -> str | None:
+    """SQL text for the constants that DuckDB may ask to be constant: text, whole numbers, booleans, null."""
+    if not value.is_valid:
+        return f"CAST(NULL AS {sql_name(type)})"
+    if type.kind == "varchar":
+        parts = [("'" + part.replace("'", "''") + "'") for part in value.as_py().split("\0")]
+        return parts[0] if len(parts) == 1 else "(" + " || chr(0) || ".join(parts) + ")"
+    if type.kind in INTEGERS or type.kind == "bool":
+        return f"CAST('{value.as_py()}' AS {sql_name(type)})"
+    return None
+
+
 def evaluate(sql: str, arguments: Sequence[pa.Array], result: SqlType, purpose: str) -> pa.Array:
     """`sql` over columns a0, a1, … row by row.  The result has the Arrow type of `result`."""
     connection = _connection(purpose)
@@ -67,7 +118,7 @@ def evaluate(sql: str, arguments: Sequence[pa.Array], result: SqlType, purpose: 
     try:
         table = connection.from_arrow(rows).project(f"{sql} AS r").to_arrow_table()
     except duckdb.Error as error:
-        raise ExpressionError(f"{purpose}: {str(error).splitlines()[0]}") from error
+        raise ExpressionError(f"{purpose}: {_reason(error)}") from error
     column = table.column(0).combine_chunks()
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
@@ -75,6 +126,13 @@ def evaluate(sql: str, arguments: Sequence[pa.Array], result: SqlType, purpose: 
     if column.type != wanted:
         try:
             column = pc.cast(column, wanted)
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise ExpressionError(f"{purpose}: {error}") from error
     return column
+
+
+def _reason(error: Exception) -> str:
+    """The first line of what DuckDB says, without its class."""
+    first = str(error).splitlines()[0]
+    _, found, rest = first.partition("Error: ")
+    return rest if found else first

@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from indexlake.expr import tree
+from indexlake.expr.coercion import decimal_shape
 from indexlake.expr.compare import MIRRORED
-from indexlake.expr.constants import DAY_SECONDS, to_float32, to_scalar
+from indexlake.expr.constant_casts import to_float32
+from indexlake.expr.constants import DAY_SECONDS, to_scalar
 from indexlake.expr.sqltype import (
     INT_RANGE,
     INTEGERS,
@@ -23,7 +25,6 @@ from indexlake.expr.sqltype import (
     PER_SECOND,
     TIMESTAMPS,
     SqlType,
-    decimal_shape,
     to_arrow,
 )
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from indexlake.expr.coercion import decimal_shape, implicit_cost
 from indexlake.expr.sqltype import (
     DATE,
     DOUBLE,
+    DURATION,
     FLOAT,
     HUGEINT,
     INT32,
@@ -12,19 +14,18 @@ from indexlake.expr.sqltype import (
     INT64_WIDTH,
     INTERVAL,
     MAX_WIDTH,
+    TIME,
     TIMESTAMP,
     TIMESTAMPTZ,
     SqlType,
-    decimal_shape,
-    implicit_cost,
 )
 
 DECIMAL = SqlType("decimal")  # of a width and scale that the operands decide
-_INTEGER_TYPES = (
+INTEGER_TYPES = (
     *(SqlType("int8"), SqlType("int16"), INT32, INT64, HUGEINT),
     *(SqlType("uint8"), SqlType("uint16"), SqlType("uint32"), SqlType("uint64")),
 )
-NUMBERS = (*_INTEGER_TYPES, FLOAT, DOUBLE, DECIMAL)
+NUMBERS = (*INTEGER_TYPES, FLOAT, DOUBLE, DECIMAL)
 
 Signature = tuple[tuple[SqlType, ...], SqlType]
 
@@ -33,37 +34,45 @@ def _same(types: tuple[SqlType, ...]) -> list[Signature]:
     return [((type, type), type) for type in types]
 
 
+_MOMENTS = (TIMESTAMP, TIMESTAMPTZ)
+_SPANS = (INTERVAL, DURATION)
+# A span moves a point in time; of a date it makes a timestamp.
+_SHIFTS: list[Signature] = [
+    *(((DATE, span), TIMESTAMP) for span in _SPANS),
+    *(((moment, span), moment) for moment in _MOMENTS for span in _SPANS),
+    ((TIME, INTERVAL), TIME),
+]
+
 _OPERATORS: dict[str, list[Signature]] = {
     "+": [
         *_same(NUMBERS),
         ((DATE, INT32), DATE),
         ((INT32, DATE), DATE),
-        ((INTERVAL, INTERVAL), INTERVAL),
-        ((DATE, INTERVAL), TIMESTAMP),
-        ((INTERVAL, DATE), TIMESTAMP),
-        ((TIMESTAMP, INTERVAL), TIMESTAMP),
-        ((INTERVAL, TIMESTAMP), TIMESTAMP),
-        ((TIMESTAMPTZ, INTERVAL), TIMESTAMPTZ),
-        ((INTERVAL, TIMESTAMPTZ), TIMESTAMPTZ),
+        *_same(_SPANS),
+        *_SHIFTS,
+        *(((right, left), result) for (left, right), result in _SHIFTS),
+        ((DATE, TIME), TIMESTAMP),
+        ((TIME, DATE), TIMESTAMP),
     ],
     "-": [
         *_same(NUMBERS),
         ((DATE, DATE), INT64),
         ((DATE, INT32), DATE),
-        ((TIMESTAMP, TIMESTAMP), INTERVAL),
-        ((INTERVAL, INTERVAL), INTERVAL),
-        ((DATE, INTERVAL), TIMESTAMP),
-        ((TIMESTAMP, INTERVAL), TIMESTAMP),
-        ((TIMESTAMPTZ, INTERVAL), TIMESTAMPTZ),
-        ((TIMESTAMPTZ, TIMESTAMPTZ), INTERVAL),
+        *(((moment, moment), INTERVAL) for moment in _MOMENTS),
+        *_same(_SPANS),
+        *_SHIFTS,
     ],
-    "*": _same(NUMBERS),
-    "/": _same((FLOAT, DOUBLE)),
-    "//": _same((*_INTEGER_TYPES, FLOAT, DOUBLE)),
+    "*": [
+        *_same(NUMBERS),
+        *(((INTERVAL, number), INTERVAL) for number in (DOUBLE, INT64)),
+        *(((number, INTERVAL), INTERVAL) for number in (DOUBLE, INT64)),
+    ],
+    "/": [*_same((FLOAT, DOUBLE)), ((INTERVAL, DOUBLE), INTERVAL)],
+    "//": _same((*INTEGER_TYPES, FLOAT, DOUBLE)),
     "%": _same(NUMBERS),
 }
 
-NEGATION: list[Signature] = [((type,), type) for type in (*NUMBERS, INTERVAL)]
+NEGATION: list[Signature] = [((type,), type) for type in (*NUMBERS, *_SPANS)]
 
 
 def choose(signatures: list[Signature], operands: tuple[SqlType, ...]) -> Signature | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from indexlake.errors import ExpressionError
+from indexlake.expr.dialect import expression_dialect
 
 MAX_PARSED = 512
 
@@ -51,7 +52,7 @@ def _parse(text: str) -> Parsed:
     from sqlglot import exp
 
     try:
-        tree = sqlglot.parse_one(text, read="duckdb", into=exp.Condition)
+        tree = sqlglot.parse_one(text, read=expression_dialect(), into=exp.Condition)
     except Exception as error:  # of the parser, whatever it is
         raise ExpressionError(_syntax_message(text, error), text=text) from error
     if isinstance(tree, exp.Block):
@@ -65,7 +66,8 @@ def _syntax_message(text: str, error: Exception) -> str:
         description, near = detail.get("description"), detail.get("highlight")
         if description:
             where = f" at `{near}` (line {detail.get('line')}, column {detail.get('col')})" if near else ""
-            return f"cannot parse `{text}`: {str(description).rstrip('.')}{where}"
+            name = f'; if that is a column, write "{near}" in double quotes' if near and near.isidentifier() else ""
+            return f"cannot parse `{text}`: {str(description).rstrip('.')}{where}{name}"
     if isinstance(error, RecursionError):
         return f"cannot parse `{text[:200]}`: it is nested too deeply; bind long lists as a parameter: `x in $ids`"
     return f"cannot parse `{text}`: {str(error).splitlines()[0]}"

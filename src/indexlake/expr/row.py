@@ -25,6 +25,8 @@ _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _EPOCH = dt.datetime(1970, 1, 1)
 _COVERED = INTEGERS | FLOATS | {"bool", "varchar", "blob", "date", "decimal"}
 _COVERED |= {"timestamp_s", "timestamp_ms", "timestamp", "timestamptz"}
+_CONTAINERS = {"list", "struct", "map"}  # whose parts may be covered
+_CARRIERS = (tree.Column, tree.Constant, tree.Field, tree.Call)
 
 
 class RowPlan:
@@ -33,7 +35,9 @@ class RowPlan:
     def __init__(self, root: tree.Node, types: list[SqlType]) -> None:
         self.types = types
         self.sets: list[tuple[str, Any]] = []
-        self.function = self._compile(root)
+        function = self._compile(root)
+        # Arrow has no integer of 128 bits: a value of it is a decimal.
+        self.function = _as_decimal(function) if root.type.kind == "hugeint" else function
 
     def constants(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
         natural: list[Any] = [
@@ -50,7 +54,8 @@ class RowPlan:
         return tuple(natural)
 
     def _compile(self, node: tree.Node) -> Function:
-        if node.type.kind not in _COVERED:
+        kind = node.type.kind
+        if kind not in _COVERED and not (kind in _CONTAINERS and isinstance(node, _CARRIERS)):
             raise NotCovered
         compiler = _COMPILERS.get(node.__class__)
         if compiler is None:
@@ -62,11 +67,21 @@ class RowPlan:
         return len(self.types) + len(self.sets) - 1
 
 
+def _as_decimal(function: Function) -> Function:
+    def decimal_value(row: Row, k: Any) -> Any:
+        value = function(row, k)
+        return None if value is None else decimal.Decimal(value)
+
+    return decimal_value
+
+
 def natural_value(value: Any, type: SqlType) -> Any:
     """A constant as the Python value that `as_py()` would give."""
     if value is None:
         return None
     kind = type.kind
+    if kind in _CONTAINERS:
+        return value.as_py()
     if kind == "decimal":
         return EXACT.scaleb(decimal.Decimal(value), -type.scale)
     try:
@@ -120,6 +135,8 @@ _FLOAT: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def _comparer(op: str, type: SqlType) -> Callable[[Any, Any], bool]:
+    if type.kind in _CONTAINERS:
+        raise NotCovered
     return _FLOAT[op] if type.kind in FLOATS else _PLAIN[op]
 
 
@@ -284,17 +301,34 @@ def _concat(plan: RowPlan, node: tree.Concat) -> Function:
 
 
 def _call(plan: RowPlan, node: tree.Call) -> Function:
-    function = functions.FUNCTIONS[node.name].row
-    if function is None:
+    function = functions.FUNCTIONS[node.name]
+    if function.row is None:
         raise NotCovered
-    apply = function
+    apply = function.row(node)
     arguments = tuple(plan._compile(argument) for argument in node.arguments)
+    if not function.strict:
+        return lambda row, k: apply(*[argument(row, k) for argument in arguments])
 
     def call(row: Row, k: Any) -> Any:
-        values = [argument(row, k) for argument in arguments]
-        return None if None in values else apply(*values)
+        values = []
+        for argument in arguments:
+            value = argument(row, k)
+            if value is None:
+                return None
+            values.append(value)
+        return apply(*values)
 
     return call
+
+
+def _field(plan: RowPlan, node: tree.Field) -> Function:
+    child, name = plan._compile(node.child), node.name
+
+    def field(row: Row, k: Any) -> Any:
+        struct = child(row, k)
+        return None if struct is None else struct[name]
+
+    return field
 
 
 # -- numbers -----------------------------------------------------------------------------------------------
@@ -363,4 +397,5 @@ _COMPILERS: dict[type[tree.Node], Callable[[RowPlan, Any], Function]] = {
     tree.Arithmetic: _arithmetic,
     tree.Case: _case,
     tree.Call: _call,
+    tree.Field: _field,
 }

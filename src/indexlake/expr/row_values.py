@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from indexlake.errors import ExpressionError
-from indexlake.expr.constants import EXACT, NotCovered, decimal_to_double, to_float32
+from indexlake.expr.constant_casts import decimal_to_double, to_float32
+from indexlake.expr.constants import EXACT, NotCovered
 from indexlake.expr.narrow import as_float32
 from indexlake.expr.sqltype import INT_RANGE, INTEGERS, NAIVE_TIMESTAMPS, PER_SECOND, SqlType
 

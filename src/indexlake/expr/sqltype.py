@@ -1,13 +1,13 @@
-"""SQL types of expressions and DuckDB's rules for combining them.
+"""SQL types of expressions.
 
 Arrow columns are seen through a small set of SQL types; literals carry their own types (an integer literal
-adapts to the other operand, a string literal to anything).  The rules follow DuckDB 1.5: implicit casts have
-costs, comparisons use the larger of two types, decimals grow so that values fit.
+adapts to the other operand, a string literal to anything).  Durations are counts of time, as Arrow stores them;
+intervals have months, days and microseconds, as in SQL.  Both are DuckDB's INTERVAL.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import pyarrow as pa
@@ -18,17 +18,52 @@ INT64_WIDTH = 18
 
 @dataclass(frozen=True, slots=True)
 class SqlType:
-    """One SQL type.  `width`/`scale` belong to decimals, `literal` to integer literals."""
+    """One SQL type.
+
+    `width`/`scale` belong to decimals, `literal` to integer literals; `parts` are the types inside a list, array,
+    struct or map, `names` the fields of a struct, and `width` also the length of an array.
+    """
 
     kind: str
     width: int = 0
     scale: int = 0
     literal: int | None = None
+    parts: tuple[SqlType, ...] = ()
+    names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         if self.kind == "decimal":
             return f"DECIMAL({self.width},{self.scale})"
+        if self.kind == "list":
+            return f"{self.parts[0]}[]"
+        if self.kind == "array":
+            return f"{self.parts[0]}[{self.width}]"
+        if self.kind == "map":
+            return f"MAP({self.parts[0]}, {self.parts[1]})"
+        if self.kind == "struct":
+            fields = (f"{_field(name)} {part}" for name, part in zip(self.names, self.parts, strict=True))
+            return f"STRUCT({', '.join(fields)})"
         return _NAMES.get(self.kind, self.kind.upper())
+
+
+def _field(name: str) -> str:
+    return name if name.isidentifier() else '"' + name.replace('"', '""') + '"'
+
+
+def list_of(part: SqlType) -> SqlType:
+    return SqlType("list", parts=(part,))
+
+
+def array_of(part: SqlType, length: int) -> SqlType:
+    return SqlType("array", width=length, parts=(part,))
+
+
+def map_of(key: SqlType, value: SqlType) -> SqlType:
+    return SqlType("map", parts=(key, value))
+
+
+def struct_of(names: tuple[str, ...], parts: tuple[SqlType, ...]) -> SqlType:
+    return SqlType("struct", parts=parts, names=names)
 
 
 _NAMES = {
@@ -45,7 +80,9 @@ _NAMES = {
     "string_literal": "string literal",
     "timestamptz": "TIMESTAMP WITH TIME ZONE",
     "timestamptz_ns": "TIMESTAMP WITH TIME ZONE (nanoseconds)",
-    "interval_ns": "INTERVAL (nanoseconds)",
+    "duration": "INTERVAL",
+    "duration_ns": "INTERVAL (nanoseconds)",
+    "null": '"NULL"',
     "nested": "nested",
 }
 
@@ -64,6 +101,7 @@ TIME = SqlType("time")
 TIMESTAMP = SqlType("timestamp")
 TIMESTAMPTZ = SqlType("timestamptz")
 INTERVAL = SqlType("interval")
+DURATION = SqlType("duration")
 STRING_LITERAL = SqlType("string_literal")
 NESTED = SqlType("nested")
 
@@ -78,7 +116,9 @@ NUMERIC = INTEGERS | FLOATS | {"decimal"}
 NAIVE_TIMESTAMPS = frozenset({"timestamp_s", "timestamp_ms", "timestamp", "timestamp_ns"})
 ZONED_TIMESTAMPS = frozenset({"timestamptz", "timestamptz_ns"})
 TIMESTAMPS = NAIVE_TIMESTAMPS | ZONED_TIMESTAMPS
-INTERVALS = frozenset({"interval", "interval_ns"})
+DURATIONS = frozenset({"duration", "duration_ns"})
+INTERVALS = DURATIONS | {"interval"}
+NESTED_KINDS = frozenset({"list", "array", "struct", "map"})
 
 # Units per second of the types that are counts of time.
 PER_SECOND = {
@@ -88,8 +128,8 @@ PER_SECOND = {
     "timestamp_ns": 1_000_000_000,
     "timestamptz": 1_000_000,
     "timestamptz_ns": 1_000_000_000,
-    "interval": 1_000_000,
-    "interval_ns": 1_000_000_000,
+    "duration": 1_000_000,
+    "duration_ns": 1_000_000_000,
     "time": 1_000_000,
     "time_ns": 1_000_000_000,
 }
@@ -120,8 +160,9 @@ _ARROW: dict[str, pa.DataType] = {
     "timestamp_ns": pa.timestamp("ns"),
     "timestamptz": pa.timestamp("us", "UTC"),
     "timestamptz_ns": pa.timestamp("ns", "UTC"),
-    "interval": pa.duration("us"),
-    "interval_ns": pa.duration("ns"),
+    "interval": pa.month_day_nano_interval(),
+    "duration": pa.duration("us"),
+    "duration_ns": pa.duration("ns"),
 }
 
 
@@ -134,6 +175,13 @@ def to_arrow(type: SqlType) -> pa.DataType:
         )
     if type.kind == "int_literal":
         return to_arrow(normal(type))
+    if type.kind in NESTED_KINDS:
+        parts = [to_arrow(part) for part in type.parts]
+        if type.kind == "struct":
+            return pa.struct(list(zip(type.names, parts, strict=True)))
+        if type.kind == "map":
+            return pa.map_(*parts)
+        return pa.list_(parts[0], type.width) if type.kind == "array" else pa.list_(parts[0])
     return _ARROW[type.kind]
 
 
@@ -166,7 +214,7 @@ _FIXED_IDS = {
 
 @lru_cache(maxsize=1024)
 def from_arrow(type: pa.DataType) -> SqlType:
-    """How SQL sees an Arrow type; nested and unknown types are `NESTED`: only `is null` works on them."""
+    """How SQL sees an Arrow type; what SQL does not know is `NESTED`: only `is null` works on it."""
     kind = _FIXED_IDS.get(type.id)
     if kind is not None:
         return SqlType(kind)
@@ -182,8 +230,30 @@ def from_arrow(type: pa.DataType) -> SqlType:
     if pa.types.is_time(type):
         return SqlType("time_ns" if type.unit == "ns" else "time")
     if pa.types.is_duration(type):
-        return SqlType("interval_ns" if type.unit == "ns" else "interval")
-    return NESTED
+        return SqlType("duration_ns" if type.unit == "ns" else "duration")
+    if type == pa.month_day_nano_interval():
+        return INTERVAL
+    return _nested_from_arrow(type)
+
+
+def _nested_from_arrow(type: pa.DataType) -> SqlType:
+    if pa.types.is_struct(type):
+        fields = [type.field(index) for index in range(type.num_fields)]
+        parts = tuple(from_arrow(field.type) for field in fields)
+        made = struct_of(tuple(field.name for field in fields), parts)
+    elif pa.types.is_map(type):
+        made = map_of(from_arrow(type.key_type), from_arrow(type.item_type))
+    elif pa.types.is_fixed_size_list(type):
+        made = array_of(from_arrow(type.value_type), type.list_size)
+    elif hasattr(type, "value_type") and (pa.types.is_list(type) or pa.types.is_large_list(type) or _is_view(type)):
+        made = list_of(from_arrow(type.value_type))
+    else:
+        return NESTED
+    return made if made.parts and NESTED not in made.parts else NESTED
+
+
+def _is_view(type: pa.DataType) -> bool:
+    return bool(pa.types.is_list_view(type) or pa.types.is_large_list_view(type))
 
 
 def int_literal(value: int) -> SqlType:
@@ -205,225 +275,6 @@ def normal(type: SqlType) -> SqlType:
         return VARCHAR
     if type.literal is not None:
         return literal_type(type.literal)
+    if type.parts:
+        return replace(type, parts=tuple(map(normal, type.parts)))
     return type
-
-
-_DECIMAL_WIDTHS = {
-    "null": 0,
-    "bool": 1,
-    "int8": 3,
-    "uint8": 3,
-    "int16": 5,
-    "uint16": 5,
-    "int32": 10,
-    "uint32": 10,
-    "int64": 19,
-    "uint64": 20,
-    "hugeint": 38,
-}
-
-
-def decimal_shape(type: SqlType) -> tuple[int, int] | None:
-    """Width and scale of the decimal that holds every value of the type; None if there is none."""
-    type = normal(type)
-    if type.kind == "decimal":
-        return type.width, type.scale
-    width = _DECIMAL_WIDTHS.get(type.kind)
-    return None if width is None else (width, 0)
-
-
-_TARGET_COST = {
-    "int64": 101,
-    "int32": 102,
-    "hugeint": 103,
-    "double": 104,
-    "decimal": 105,
-    "timestamp_ns": 119,
-    "timestamp": 120,
-    "timestamp_ms": 121,
-    "timestamp_s": 122,
-    "timestamptz": 123,
-    "timestamptz_ns": 124,
-    "varchar": 149,
-    "nested": 160,
-}
-
-_WIDER_FLOATS = ("float", "double", "decimal")
-_IMPLICIT: dict[str, frozenset[str]] = {
-    "int8": frozenset({"int16", "int32", "int64", "hugeint", *_WIDER_FLOATS}),
-    "int16": frozenset({"int32", "int64", "hugeint", *_WIDER_FLOATS}),
-    "int32": frozenset({"int64", "hugeint", *_WIDER_FLOATS}),
-    "int64": frozenset({"hugeint", *_WIDER_FLOATS}),
-    "uint8": frozenset({"uint16", "uint32", "uint64", "int16", "int32", "int64", "hugeint", *_WIDER_FLOATS}),
-    "uint16": frozenset({"uint32", "uint64", "int32", "int64", "hugeint", *_WIDER_FLOATS}),
-    "uint32": frozenset({"uint64", "int64", "hugeint", *_WIDER_FLOATS}),
-    "uint64": frozenset({"hugeint", *_WIDER_FLOATS}),
-    "hugeint": frozenset(_WIDER_FLOATS),
-    "float": frozenset({"double"}),
-    "decimal": frozenset({"float", "double"}),
-    "date": TIMESTAMPS,
-    "timestamp_s": frozenset({"timestamp", "timestamp_ms", "timestamp_ns"}),
-    "timestamp_ms": frozenset({"timestamp", "timestamp_ns"}),
-    "timestamp_ns": frozenset({"timestamp", "timestamptz_ns"}),
-    "timestamp": frozenset({"timestamp_ns", "timestamptz", "timestamptz_ns"}),
-    "timestamptz": frozenset({"timestamptz_ns"}),
-    "interval": frozenset({"interval_ns"}),
-    "time": frozenset({"time_ns"}),
-}
-
-
-def implicit_cost(source: SqlType, target: SqlType) -> int | None:
-    """DuckDB's price of an implicit cast; None where only an explicit cast may convert."""
-    cost = _TARGET_COST.get(target.kind, 110)
-    if source.kind == "null":
-        return cost
-    if source.kind == "string_literal":
-        if target.kind == "decimal" and target.width == 0:
-            return None
-        return 1 if target.kind == "varchar" else 20
-    if source.literal is not None:
-        own = literal_type(source.literal)
-        if own.kind == target.kind:
-            return 0
-        if target.kind in INTEGERS and fits(source.literal, target.kind):
-            return cost - 90
-        return implicit_cost(own, target)
-    if source.kind == target.kind:
-        return 0
-    return cost if target.kind in _IMPLICIT.get(source.kind, ()) else None
-
-
-def fits(value: int, kind: str) -> bool:
-    low, high = INT_RANGE[kind]
-    return low <= value <= high
-
-
-def combine(left: SqlType, right: SqlType) -> SqlType | None:
-    """The smallest type that both convert to implicitly; None if there is none."""
-    if left.kind == right.kind:
-        return _combine_equal(left, right)
-    if left.kind == "null":
-        return normal(right)
-    if right.kind == "null":
-        return normal(left)
-    if left.kind == "string_literal":
-        return normal(right)
-    if right.kind == "string_literal":
-        return normal(left)
-    there, back = implicit_cost(left, right), implicit_cost(right, left)
-    if there is not None and (back is None or there < back):
-        return _grown(left, right) if right.kind == "decimal" else right
-    if back is not None:
-        return _grown(right, left) if left.kind == "decimal" else left
-    if left.literal is not None or right.literal is not None:
-        return combine(normal(left), normal(right))
-    if left.kind in INTEGERS and right.kind in INTEGERS:
-        return _combine_signed_unsigned({left.kind, right.kind})
-    if left.kind == "bool" and right.kind in INTEGERS:
-        return right
-    if right.kind == "bool" and left.kind in INTEGERS:
-        return left
-    return None
-
-
-def _combine_equal(left: SqlType, right: SqlType) -> SqlType | None:
-    if left.kind == "int_literal":
-        return combine(normal(left), normal(right))
-    if left.kind == "decimal":
-        whole = max(left.width - left.scale, right.width - right.scale)
-        scale = max(left.scale, right.scale)
-        limit = MAX_WIDTH if max(left.width, right.width) <= MAX_WIDTH else 76
-        if whole + scale > limit:
-            scale = limit - whole
-        return SqlType("decimal", whole + scale, scale)
-    return normal(left)
-
-
-def _grown(source: SqlType, target: SqlType) -> SqlType:
-    shape = decimal_shape(source)
-    assert shape is not None
-    if shape[0] > target.width - target.scale:
-        return SqlType("decimal", min(shape[0] + target.scale, max(MAX_WIDTH, target.width)), target.scale)
-    return target
-
-
-def _combine_signed_unsigned(kinds: set[str]) -> SqlType:
-    if kinds & {"int64", "uint64"}:
-        return HUGEINT
-    if kinds & {"int32", "uint32"}:
-        return INT64
-    if kinds & {"int16", "uint16"}:
-        return INT32
-    return SqlType("int16")
-
-
-_SCORE_ORDER = (
-    *("null", "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "hugeint"),
-    *("decimal", "float", "double", "time", "time_ns", "date", "timestamp_s", "timestamp_ms", "timestamp"),
-    *(
-        "timestamptz",
-        "timestamp_ns",
-        "timestamptz_ns",
-        "interval",
-        "interval_ns",
-        "varchar",
-        "blob",
-        "nested",
-    ),
-)
-_SCORES = {kind: score for score, kind in enumerate(_SCORE_ORDER)}
-_SCORES["timestamptz"] = _SCORES["timestamp"]
-
-
-def comparison_type(left: SqlType, right: SqlType, equality: bool) -> SqlType | None:
-    """The type in which two values are compared; equality forces one where order would ask for a cast."""
-    result = combine(left, right)
-    if result is None:
-        if not equality:
-            return None
-        left_score, right_score = (0 if t.literal is not None else _SCORES.get(t.kind, 99) for t in (left, right))
-        result = right if left_score < right_score else left
-        result = normal(result)
-    if result.kind == "decimal":
-        shapes = [decimal_shape(left), decimal_shape(right)]
-        if None in shapes:
-            return result
-        known = [shape for shape in shapes if shape is not None]
-        scale = max(shape[1] for shape in known)
-        width = max(scale + max(shape[0] - shape[1] for shape in known), *(shape[0] for shape in known))
-        limit = MAX_WIDTH if all(shape[0] <= MAX_WIDTH for shape in known) else 76
-        return SqlType("decimal", min(width, limit), scale)
-    if result.kind == "varchar":  # text is read as what it is compared with
-        for side in (left, right):
-            if side.kind not in ("varchar", "string_literal", "null"):
-                result = normal(side)
-    if not (castable(left, result) and castable(right, result)):
-        return None
-    return result
-
-
-_TEMPORAL = TIMESTAMPS | INTERVALS | {"date", "time", "time_ns"}
-
-
-def castable(source: SqlType, target: SqlType) -> bool:
-    """Whether a cast exists at all."""
-    source, target = normal(source), normal(target)
-    if {source.kind, target.kind} & INTERVALS and "varchar" in (source.kind, target.kind):
-        return False
-    if source.kind == target.kind or "null" in (source.kind, target.kind):
-        return True
-    if "varchar" in (source.kind, target.kind):
-        return "nested" not in (source.kind, target.kind)
-    if "nested" in (source.kind, target.kind):
-        return False
-    numbers = [type.kind in NUMERIC or type.kind == "bool" for type in (source, target)]
-    if any(numbers):
-        return all(numbers)
-    if "blob" in (source.kind, target.kind):
-        return source.kind == target.kind
-    kinds = {source.kind, target.kind}
-    if kinds & INTERVALS:
-        return kinds <= INTERVALS
-    if target.kind in ("time", "time_ns"):
-        return source.kind != "date"
-    return source.kind not in ("time", "time_ns")

@@ -209,8 +209,33 @@ class Case(Node):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Field(Node):
+    """One field of a struct."""
+
+    child: Node
+    name: str
+    of: SqlType
+
+    @property
+    def type(self) -> SqlType:
+        return self.of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Struct(Node):
+    """A struct of its fields' values."""
+
+    values: tuple[Node, ...]
+    of: SqlType
+
+    @property
+    def type(self) -> SqlType:
+        return self.of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Call(Node):
-    """A function of the table in functions.py."""
+    """A function of the table in functions/."""
 
     name: str
     arguments: tuple[Node, ...]

@@ -1,0 +1,68 @@
+"""The syntax of expressions: DuckDB's, with calls left as they are written.
+
+sqlglot's own DuckDB dialect turns calls into its general vocabulary (it swaps the arguments of `date_diff`, shifts
+list indices, drops the clock time of `interval '1 day 02:00'`).  Here a call keeps its name and its arguments; only
+forms that are no plain calls (`cast`, `extract`, `trim(both …)`, `position(… in …)`) have their own syntax.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+_FORMS = ("CAST", "TRY_CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM")
+
+
+@cache
+def expression_dialect() -> Any:
+    """The dialect class; made on first use, because sqlglot is imported on first use."""
+    from sqlglot import TokenType, exp
+    from sqlglot.dialects.duckdb import DuckDB
+
+    names = (TokenType.VAR, TokenType.IDENTIFIER)
+    parser: Any = DuckDB.Parser
+
+    class Expressions(DuckDB):
+        INDEX_OFFSET = 0
+
+        class Parser(parser):  # type: ignore[misc]
+            FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012 (as sqlglot has it)
+            FUNCTION_PARSERS = {name: parser.FUNCTION_PARSERS[name] for name in _FORMS}  # noqa: RUF012
+            NO_PAREN_FUNCTION_PARSERS = {  # noqa: RUF012
+                name: parse for name, parse in parser.NO_PAREN_FUNCTION_PARSERS.items() if name != "IF"
+            }
+
+            PLACEHOLDER_PARSERS = {  # noqa: RUF012 (`:n` is the end of a slice)
+                token: parse for token, parse in parser.PLACEHOLDER_PARSERS.items() if token != TokenType.COLON
+            }
+            ARRAY_CONSTRUCTORS = {"ARRAY": exp.Array}  # noqa: RUF012 (`list[1]` is an element of a column)
+
+            def _parse_in(self, this: Any, alias: bool = False) -> Any:
+                """`x in [1, 2]` asks a list, which treats nulls otherwise than `x in (1, 2)`."""
+                if self._curr is not None and self._curr.token_type == TokenType.L_BRACKET:
+                    return exp.In(this=this, field=self._parse_bitwise())
+                return super()._parse_in(this, alias)
+
+            def _parse_interval(self, *args: Any, **kwargs: Any) -> Any:
+                """`interval '…' [unit]`: the text is kept whole."""
+                given = self._curr is not None and self._curr.token_type == TokenType.INTERVAL
+                if given and self._next is not None and self._next.token_type == TokenType.STRING:
+                    self._advance(2)
+                    text, unit = self._prev.text, None
+                    if self._curr is not None and self._curr.token_type in names:
+                        unit = exp.var(self._curr.text)
+                        self._advance()
+                    return exp.Interval(this=exp.Literal.string(text), unit=unit)
+                return super()._parse_interval(*args, **kwargs)
+
+            def _parse_types(self, check_func: bool = False, *args: Any, **kwargs: Any) -> Any:
+                """A name at the place of a value is a type only before a text, as in `date '2020-01-01'`."""
+                start = self._index
+                found = super()._parse_types(check_func, *args, **kwargs)
+                literal = self._curr is not None and self._curr.token_type == TokenType.STRING
+                if check_func and found is not None and not literal:
+                    self._retreat(start)
+                    return None
+                return found
+
+    return Expressions
