@@ -1,0 +1,1 @@
+"""The change feed: which rows each commit inserted, updated and deleted, in bounded memory."""

@@ -1,0 +1,127 @@
+"""The sources that a running feed has before it: what is known, and the blocks that are open at the moment.
+
+A block whose events are only in its file is opened when the feed comes to the first commit it may concern, and let go
+after the last.  Should the open ones hold too many events, they keep those of the next commits only and are opened
+again later: memory stays bounded, however far back the rows of a block reach.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from indexlake.feed.plan import FeedPlan
+from indexlake.feed.sources import HistoryBlock, Listed, Source, VersionedBlock
+
+MOST_LISTED = 4_000_000
+"""Events that open blocks may hold together, at 24 bytes each."""
+
+NONE = int(np.iinfo(np.int64).max)
+"""No commit has such a number."""
+
+
+class Active:
+    """Moves forward only: ``advance`` says up to which commit all events are at hand."""
+
+    def __init__(self, plan: FeedPlan) -> None:
+        self._until = plan.until
+        self._known = list(plan.known)
+        self._tally = Tally(plan.known)
+        self._waiting = sorted(plan.unread, key=_first)
+        self._open: list[_Opened] = []
+        self._cut = plan.until  # open blocks hold what happened up to here
+
+    def sources(self) -> Iterator[Source]:
+        yield from self._known
+        for opened in self._open:
+            yield from opened.sources
+
+    def advance(self, at: int) -> int:
+        """Everything up to ``at`` is done.  Returns the commit up to which windows may reach now."""
+        self._known = [source for source in self._known if source.last > at]
+        self._open = [opened for opened in self._open if opened.tally.last > at]
+        if at >= self._cut:
+            self._cut = self._until
+        while self._waiting and self._waiting[0].first <= at + 1:
+            block = self._waiting.pop(0)
+            if self._cut < self._until:
+                self._wait([block])
+            self._open.append(_Opened(block, block.open(at, self._cut)))
+            if sum(opened.size for opened in self._open) > MOST_LISTED:
+                self._shorten(at)
+        return min(self._cut, self._waiting[0].first - 1 if self._waiting else self._until)
+
+    def _shorten(self, at: int) -> None:
+        """Hold fewer events: only those of the commits up to an earlier one."""
+        snapshots = np.sort(np.concatenate([s.snapshots for opened in self._open for s in opened.sources]))
+        cut = max(at + 1, int(snapshots[MOST_LISTED // 2]) - 1)
+        if cut >= self._cut:
+            return  # they are of one commit
+        self._cut = cut
+        there = {id(opened.block.rows) for opened in self._open}
+        self._waiting = [block for block in self._waiting if id(block.rows) not in there]
+        self._wait([opened.block for opened in self._open])
+        self._open = [opened.shortened(cut) for opened in self._open]
+
+    def _wait(self, blocks: Sequence[VersionedBlock | HistoryBlock]) -> None:
+        """Blocks that are to be opened again after the cut."""
+        self._waiting = sorted([*self._waiting, *(replace(b, first=self._cut + 1) for b in blocks)], key=_first)
+
+    # ------------------------------------------------------------ counts
+
+    def first_after(self, snapshot: int) -> int:
+        """The next commit with events; ``NONE`` if none is known."""
+        return min(tally.first_after(snapshot) for tally in self._tallies())
+
+    def last_that_fits(self, after: int, first: int, limit: int, room: int) -> int | None:
+        """The last commit up to ``limit`` with which a window that begins after ``after`` fits; None: not one does."""
+        tallies = list(self._tallies())
+        done = sum(tally.upto(after) for tally in tallies)
+
+        def too_many(snapshot: int) -> bool:
+            return sum(tally.upto(snapshot) for tally in tallies) - done > room
+
+        upto = first - 1 + bisect_left(range(first, limit + 1), True, key=too_many)
+        return upto if upto >= first else None
+
+    def _tallies(self) -> Iterator[Tally]:
+        yield self._tally
+        for opened in self._open:
+            yield opened.tally
+
+
+class _Opened:
+    def __init__(self, block: VersionedBlock | HistoryBlock, sources: Sequence[Listed]) -> None:
+        self.block = block
+        self.sources = sources
+        self.tally = Tally(sources)
+        self.size = sum(len(source.snapshots) for source in sources)
+
+    def shortened(self, upto: int) -> _Opened:
+        return _Opened(self.block, [kept for s in self.sources if (kept := s.shortened(upto)) is not None])
+
+
+class Tally:
+    """How many events sources have in each commit, summed up."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        found = [source.counts() for source in sources] or [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+        self._snapshots, place = np.unique(np.concatenate([s for s, _ in found]), return_inverse=True)
+        counts = np.zeros(len(self._snapshots), np.int64)
+        np.add.at(counts, place, np.concatenate([c for _, c in found]))
+        self._upto = np.concatenate(([0], np.cumsum(counts)))
+        self.last = int(self._snapshots[-1]) if len(self._snapshots) else 0
+
+    def first_after(self, snapshot: int) -> int:
+        at = int(np.searchsorted(self._snapshots, snapshot, "right"))
+        return int(self._snapshots[at]) if at < len(self._snapshots) else NONE
+
+    def upto(self, snapshot: int) -> int:
+        return int(self._upto[np.searchsorted(self._snapshots, snapshot, "right")])
+
+
+def _first(block: VersionedBlock | HistoryBlock) -> int:
+    return block.first

@@ -1,0 +1,220 @@
+"""``Changes``: what commits did to a table, as a lazy result.
+
+A feed is exact for the commits in (since, until], both fixed when it is made: to go on, ask for the changes since
+its ``until``.  It shows every row with the columns that the table has at ``until``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from indexlake.catalog import commits
+from indexlake.errors import NotFoundError, SchemaError, SnapshotExpiredError
+from indexlake.feed.plan import count_changes, plan_feed
+from indexlake.feed.windows import CHANGE_TYPE, SNAPSHOT_ID, Feed, feed_schema
+from indexlake.scan.result import Result
+from indexlake.scan.scan import bind_condition
+from indexlake.schema import ROW_ID, Field
+from indexlake.types.selection import keep
+
+if TYPE_CHECKING:
+    from indexlake.catalog.definitions import TableRecord
+    from indexlake.catalog.driver import ReadTransaction
+    from indexlake.expr import Bound
+    from indexlake.lake import Lake
+    from indexlake.state import TableState
+    from indexlake.table import Table
+
+Moment = int | datetime
+
+
+class Changes(Result):
+    """Made by ``table.changes``: the table's columns, then ``_change_type`` and ``_snapshot_id``."""
+
+    def __init__(
+        self,
+        table: Table,
+        since: Moment,
+        until: Moment | None,
+        columns: Sequence[str] | None,
+        where: str | None,
+        params: Mapping[str, Any] | Sequence[Any] | None,
+        with_row_id: bool,
+    ) -> None:
+        lake = table._lake
+        lake._check()
+        asked = _number(lake, "since", since)
+        limit = None if until is None else _number(lake, "until", until)
+        # A view of the past and a transaction read one snapshot, whatever is asked; else that is where to end.
+        fixed = table._tx is not None or table._snapshot is not None
+        with table._reading(None if fixed else limit) as (_, state, last):
+            if limit is not None and limit > last:
+                raise NotFoundError(f"until={limit} is later than what {table.name!r} shows here: snapshot {last}.")
+            self._until = last if limit is None else limit
+            if asked > state.at:
+                raise NotFoundError(f"There is no snapshot {asked} yet; the newest is {state.at}.", name=str(asked))
+            if asked > self._until:
+                raise SchemaError(f"changes(since={asked}, until={self._until}): since is later than until.")
+            self._since = _checked(asked, state.table)
+            lake._check_snapshot(self._until, state.at, state.table)
+            schema = state.schema.at(self._until)
+        self._table = table
+        self._where = where
+        self._columns = None if columns is None else [columns] if isinstance(columns, str) else list(columns)
+        self._fields, with_id = _chosen(schema.fields, schema.project, self._columns)
+        self._with_row_id = with_row_id or with_id
+        rows = pa.schema([f.arrow() for f in self._fields])
+        self._schema = _without_row_id(feed_schema(rows)) if not self._with_row_id else feed_schema(rows)
+        self._predicate: Bound | None = None
+        self._read = self._fields
+        if where is not None:
+            named = [f.arrow() for f in schema.fields if f.name.lower() not in (CHANGE_TYPE, SNAPSHOT_ID)]
+            self._predicate = bind_condition(where, feed_schema(pa.schema(named)), params)
+            more = [f for f in schema.fields if f.name in self._predicate.columns and f not in self._fields]
+            self._read = (*self._fields, *more)
+
+    def __repr__(self) -> str:
+        parts = [f"Changes of {self._table.name} after snapshot {self._since} up to {self._until}"]
+        parts += [f"where {self._where}"] if self._where else []
+        parts += [f"columns {', '.join(self._columns)}"] if self._columns is not None else []
+        return f"<{', '.join(parts)}>"
+
+    def _repr_html_(self) -> str:
+        from indexlake import display
+
+        def first() -> str:
+            batches, left = [], display.FIRST_ROWS
+            for batch in self.to_batches():
+                batches.append(batch.slice(0, left))
+                left -= batches[-1].num_rows
+                if not left:
+                    break
+            rows = pa.Table.from_batches(batches, self._schema)
+            note = f"The first {display.FIRST_ROWS} changes." if not left else None
+            return display.html_rows(rows, caption=repr(self)[1:-1], note=note)
+
+        return display.shown(first)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("Changes belong to the process that asked for them and cannot be pickled. Pickle the result.")
+
+    @property
+    def since(self) -> int:
+        """The snapshot after which the feed begins; that of its creation if the table is younger than asked for."""
+        return self._since
+
+    @property
+    def until(self) -> int:
+        """The snapshot up to which the feed is exact: ``since=feed.until`` goes on from here."""
+        return self._until
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the result."""
+        return self._schema
+
+    # ------------------------------------------------------------ running
+
+    @contextmanager
+    def _reading(self) -> Iterator[tuple[ReadTransaction, TableState]]:
+        self._table._lake._check()
+        with self._table._reading(self._until) as (r, state, _):
+            _checked(self._since, state.table)
+            yield r, state
+
+    def _run(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        lake = self._table._lake
+        with self._reading() as (r, state):
+            plan = plan_feed(r, state, self._since, self._until, lake._files, self._read)
+        reader = _Reader(self._since)
+        lake._readers.add(reader)
+        lake._maintenance.reader_began()
+
+        def stream() -> Iterator[pa.RecordBatch]:
+            try:
+                for found in Feed(plan, pa.schema([f.arrow() for f in self._read])).batches():
+                    batch = found
+                    if self._predicate is not None:
+                        batch = keep(batch, self._predicate.mask(batch))
+                    if batch.num_rows:
+                        yield batch.select(self._schema.names)
+                        lake._check_process()
+            finally:
+                lake._readers.discard(reader)
+
+        return self._schema, stream()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Change by change, as dictionaries."""
+        for batch in self.to_batches():
+            yield from batch.to_pylist()
+
+    def count(self) -> int:
+        """How many changes there are.  An update counts twice: the old row and the new one."""
+        if self._predicate is not None:
+            return sum(batch.num_rows for batch in self.to_batches())
+        with self._reading() as (r, state):
+            return count_changes(r, state, self._since, self._until, self._table._lake._files)
+
+
+class _Reader:
+    """A feed that is being read holds on to the history since its begin."""
+
+    def __init__(self, snapshot: int) -> None:
+        self.snapshot_id = snapshot
+        self.started = time.monotonic()
+
+
+def _number(lake: Lake, name: str, value: Moment) -> int:
+    """A snapshot number, or the newest snapshot committed by a time."""
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise SchemaError(f"{name} takes a datetime with a time zone, for example datetime.now(UTC).")
+        with lake.catalog.read() as r:
+            found = commits.snapshot_at_time(r, commits.microseconds(value))
+        return found if found is not None else 0  # before all that is kept: whether that is too early is seen later
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise SchemaError(f"{name} is a snapshot number or a datetime with a time zone, not {value!r}.")
+    return value
+
+
+def _checked(since: int, table: TableRecord) -> int:
+    """Where the feed begins, if the history from there on is kept."""
+    begin = max(since, table.begin_snapshot)
+    if begin < table.horizon:
+        raise SnapshotExpiredError(
+            f"Changes of {table.full_name!r} since snapshot {since} are no longer known: history is kept from snapshot "
+            f"{table.horizon} on (retention {table.config.retention}). Read the table whole and go on from there.",
+            snapshot_id=since,
+            horizon=table.horizon,
+        )
+    return begin
+
+
+def _chosen(fields: tuple[Field, ...], project: Any, columns: Sequence[str] | None) -> tuple[tuple[Field, ...], bool]:
+    """The table's columns to show, and whether the row id was named among them."""
+    with_id = False
+    if columns is not None:
+        names = [name for name in columns if name not in (ROW_ID, CHANGE_TYPE, SNAPSHOT_ID)]
+        with_id = ROW_ID in columns
+        fields = project(names)
+        if len({f.name for f in fields}) < len(fields):
+            raise SchemaError("columns names a column twice.")
+    for f in fields:
+        if f.name.lower() in (CHANGE_TYPE, SNAPSHOT_ID):
+            raise SchemaError(
+                f"The table has a column {f.name!r}, a name that the feed itself uses. Rename it, or leave it out with "
+                "columns=[…].",
+                column=f.name,
+            )
+    return fields, with_id
+
+
+def _without_row_id(schema: pa.Schema) -> pa.Schema:
+    return schema.remove(schema.get_field_index(ROW_ID))
