@@ -82,14 +82,20 @@ def spread(values: Sequence[float], unit: str = "µs") -> str:
     return f"p50 {statistics.median(ordered):,.0f}, p99 {p99:,.0f} {unit}, n={len(ordered)}"
 
 
-def report(outcomes: Iterable[Outcome], path: Path | None, facts: Mapping[str, Any]) -> None:
+def report(
+    outcomes: Iterable[Outcome],
+    path: Path | None,
+    facts: Mapping[str, Any],
+    title: str = "IndexLake engine",
+    other: str = "floor",
+) -> None:
     """A table for people; JSON on the path, or on the screen."""
     from rich.console import Console
     from rich.table import Table
 
     found = list(outcomes)
-    table = Table(title="IndexLake engine", title_justify="left")
-    for column in ("benchmark", "ours", "floor", "ratio", "goal", "", "detail"):
+    table = Table(title=title, title_justify="left")
+    for column in ("benchmark", "ours", other, "ratio", "goal", "", "detail"):
         table.add_column(column, overflow="fold")
     for o in found:
         mark = "" if o.met is None else "[green]met[/]" if o.met else "[red]missed[/]"

@@ -1,0 +1,1 @@
+"""IndexLake and its peers in one run: ``python -m benchmarks.peers``."""

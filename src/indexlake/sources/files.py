@@ -1,0 +1,224 @@
+"""``il.files``: which files to read and how.
+
+A frozen value; nothing is looked at before it is used.  Then paths, folders and patterns become one list of files in
+a fixed order, each with the format that its name or the caller says.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from glob import glob, has_magic
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from indexlake.errors import NotFoundError, SchemaError, StorageError
+
+FORMATS = ("parquet", "csv", "json", "arrow")
+SUFFIXES = {
+    ".parquet": "parquet", ".pq": "parquet",
+    ".csv": "csv", ".tsv": "csv",
+    ".jsonl": "json", ".ndjson": "json", ".json": "json",
+    ".arrow": "arrow", ".arrows": "arrow", ".ipc": "arrow", ".feather": "arrow",
+}  # fmt: skip
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
+_SIGNATURES = {b"PAR1": "Parquet", b"ARROW1": "Arrow", b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip"}
+
+
+@dataclass(frozen=True, slots=True)
+class CsvOptions:
+    delimiter: str | None = None
+    header: bool | tuple[str, ...] = True
+    null: tuple[str, ...] = ("",)
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Files to read rows from; made by ``il.files``."""
+
+    paths: tuple[str, ...]
+    format: str | None = None
+    csv: CsvOptions = field(default_factory=CsvOptions)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(map(repr, self.paths[:3])) + (", …" if len(self.paths) > 3 else "")
+        return f"<Files {shown}{f', format {self.format}' if self.format else ''}>"
+
+    def list(self) -> list[SourceFile]:
+        """Every file, found and named; an error says which path is wrong."""
+        return [self._source(path) for path in _found(self.paths)]
+
+    def _source(self, path: Path) -> SourceFile:
+        name = path.name.lower()
+        compression = next((c for suffix, c in COMPRESSIONS.items() if name.endswith(suffix)), None)
+        suffix = Path(name).suffix if compression is None else Path(Path(name).stem).suffix
+        format = self.format or SUFFIXES.get(suffix)
+        if format is None:
+            raise SchemaError(
+                f"The name of {str(path)!r} does not say what it holds. Known are {', '.join(SUFFIXES)}; "
+                f"otherwise say it: il.files(…, format={' | '.join(map(repr, FORMATS))}).",
+                path=str(path),
+            )
+        if compression is not None and format not in ("csv", "json"):
+            raise SchemaError(
+                f"{str(path)!r}: a {format} file is not read compressed as a whole; decompress it first.",
+                path=str(path),
+            )
+        if self.csv != CsvOptions() and format != "csv":
+            raise SchemaError(
+                f"delimiter, header and null are for CSV; {str(path)!r} is read as {format}.", path=str(path)
+            )
+        options = self.csv
+        if format == "csv" and options.delimiter is None:
+            options = CsvOptions("\t" if suffix == ".tsv" else ",", options.header, options.null)
+        if path.exists() and not path.is_file():
+            raise SchemaError(f"{str(path)!r} is not a file that can be read twice.", path=str(path))
+        try:
+            size = path.stat().st_size
+            with path.open("rb") as file:
+                head = file.read(6)
+        except OSError as error:
+            raise StorageError(f"{str(path)!r} cannot be read: {error.strerror}.", path=str(path)) from error
+        _check_head(path, format, compression, head)
+        return SourceFile(str(path), format, compression, size, options)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One file with all that is needed to read it."""
+
+    path: str
+    format: str
+    compression: str | None
+    size: int
+    csv: CsvOptions
+
+    @contextmanager
+    def opened(self) -> Iterator[tuple[Any, Any]]:
+        """The content without compression, and the file itself, whose position tells how far the reading is."""
+        with pa.OSFile(self.path) as raw:
+            if self.compression is None:
+                yield raw, raw
+            else:
+                with pa.CompressedInputStream(raw, self.compression) as content:
+                    yield content, raw
+
+
+def files(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    format: str | None = None,
+    *,
+    delimiter: str | None = None,
+    header: bool | Sequence[str] = True,
+    null: str | Sequence[str] = "",
+) -> Files:
+    """Files as rows for ``insert`` and ``create_table``, when their names alone do not say enough.
+
+    Parameters
+    ----------
+    paths
+        A path, a pattern such as ``"data/*.csv"``, a folder, or a list of those.
+    format
+        ``"parquet"``, ``"csv"``, ``"json"`` (one object on each line) or ``"arrow"`` (file, stream, Feather).  Left
+        out, the suffix of each file decides.
+    delimiter
+        CSV: what separates values; a comma, or a tab in ``.tsv`` files, if left out.
+    header
+        CSV: True, the first row has the names; False, there is none and the columns stand in the table's order;
+        or the names of the columns, for files without a header.
+    null
+        CSV: the texts that mean null when they are not in quotes; by default nothing at all.
+
+    Examples
+    --------
+    >>> il.files("prices.txt", format="csv", delimiter=";", null=["", "NA"])  # doctest: +SKIP
+    """
+    if format is not None and format not in FORMATS:
+        raise SchemaError(f"format is one of {', '.join(map(repr, FORMATS))}, not {format!r}.")
+    if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter.encode()) != 1 or delimiter in '"\n'):
+        raise SchemaError(f"delimiter is a single ASCII character, not {delimiter!r}.")
+    if not isinstance(header, bool):
+        header = _texts("header", header)
+    nulls = (null,) if isinstance(null, str) else _texts("null", null)
+    found = _as_paths(paths)
+    if found is None:
+        raise SchemaError(f"il.files takes a path, a pattern, or a list of them, not {paths!r}.")
+    return Files(found, format, CsvOptions(delimiter, header, nulls))
+
+
+def as_files(source: Any) -> Files | None:
+    """Files, if that is what the source is: an ``il.files`` value, a path, or a list of paths."""
+    if isinstance(source, Files):
+        return source
+    found = _as_paths(source)
+    return None if found is None else Files(found)
+
+
+def _as_paths(source: Any) -> tuple[str, ...] | None:
+    if isinstance(source, str | Path):
+        return (str(source),)
+    if isinstance(source, list | tuple) and source and all(isinstance(item, str | Path) for item in source):
+        return tuple(map(str, source))
+    return None
+
+
+def _texts(name: str, values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
+        raise SchemaError(f"{name} takes texts, not {values!r}.")
+    return tuple(values)
+
+
+def _found(paths: Sequence[str]) -> Iterator[Path]:
+    for text in paths:
+        if "\x00" in text or not text:
+            raise NotFoundError(f"{text!r} is not a path.", name=text)
+        if "://" in text:
+            raise SchemaError(f"{text!r} is an address; rows are loaded from local files. Download it first.")
+        path = Path(text).expanduser()
+        if path.is_dir():
+            yield from _in_folder(path)
+        elif path.exists():
+            yield path
+        elif has_magic(text):
+            matching = [Path(name) for name in sorted(glob(str(path), recursive=True)) if not Path(name).is_dir()]
+            if not matching:
+                raise NotFoundError(f"No file matches {text!r} (looked in {str(Path.cwd())!r}).", name=text)
+            yield from matching
+        else:
+            raise NotFoundError(f"There is no file {text!r} (looked in {str(Path.cwd())!r}).", name=text)
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    """The files of a folder in the order of their names; hidden ones and marks such as ``_SUCCESS`` do not count."""
+    try:
+        entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith((".", "_")))
+    except OSError as error:
+        raise StorageError(f"{str(folder)!r} cannot be read: {error.strerror}.", path=str(folder)) from error
+    inner = [entry for entry in entries if entry.is_dir()]
+    if inner:
+        raise SchemaError(
+            f"{str(folder)!r} holds folders ({inner[0].name!r}), whose names may carry values that are not in the "
+            f"files. Name the files by a pattern: {str(folder / '**' / '*.parquet')!r}.",
+            path=str(folder),
+        )
+    if not entries:
+        raise NotFoundError(f"The folder {str(folder)!r} holds no files.", name=str(folder))
+    return entries
+
+
+def _check_head(path: Path, format: str, compression: str | None, head: bytes) -> None:
+    """Empty files, and text that is not text."""
+    if not head:
+        raise SchemaError(f"{str(path)!r} is empty: it has no columns and no rows.", path=str(path))
+    if format in ("csv", "json") and compression is None:
+        for signature, name in _SIGNATURES.items():
+            if head.startswith(signature):
+                raise SchemaError(
+                    f"{str(path)!r} is to be read as {format}, but it begins as a {name} file. Say what it is by its "
+                    "suffix or by il.files(…, format=…).",
+                    path=str(path),
+                )

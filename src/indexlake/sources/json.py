@@ -1,0 +1,242 @@
+"""JSON lines: one object on each line, read in blocks of whole lines, each value in the type of its column.
+
+An object need not name every column.  A column that it does not name takes its default, one that it names as null is
+null, as with rows given as dicts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from io import BytesIO
+from typing import Any
+
+import pyarrow as pa
+
+from indexlake.errors import SchemaError
+from indexlake.schema import TableSchema
+from indexlake.sources.failures import bad_row, bad_value
+from indexlake.sources.files import SourceFile
+from indexlake.sources.text import converted, convertible, first_refused, json_type
+
+BLOCK_BYTES = 4 << 20
+
+
+def columns(file: SourceFile, schema: TableSchema | None = None) -> tuple[str, ...]:
+    """Those of the first object; others may follow in later ones."""
+    for _, lines, _ in _blocks(file):
+        for line in lines:
+            if line.strip():
+                return tuple(_object(line, 1))
+    raise SchemaError("it holds only empty lines.")
+
+
+def inferred(file: SourceFile) -> pa.Schema:
+    """Types that fit all values of the first block.
+
+    Numbers are int64, or float64 when one of them has a fraction; texts that are all ISO 8601 moments are timestamps
+    in microseconds; other texts are strings.  A number that neither type holds exactly is refused.
+    """
+    columns(file)
+    for first_line, lines, _ in _blocks(file):
+        table = _parsed(lines, {})
+        if isinstance(table, pa.ArrowException):
+            raise _located(table, lines, {}, first_line)
+        if any(pa.types.is_floating(f.type) for f in table.schema):
+            _check_whole_numbers(lines, first_line)
+        return pa.schema([pa.field(f.name, _kept(f.type)) for f in table.schema])
+    raise AssertionError("columns() has found an object")
+
+
+def _kept(type: Any) -> Any:
+    if pa.types.is_timestamp(type):
+        return pa.timestamp("us", type.tz)
+    if pa.types.is_struct(type):
+        return pa.struct([pa.field(f.name, _kept(f.type)) for f in type])
+    if pa.types.is_list(type):
+        inner = pa.string() if pa.types.is_null(type.value_type) else _kept(type.value_type)
+        return pa.list_(pa.field(type.value_field.name, inner))
+    return type
+
+
+def _check_whole_numbers(lines: list[bytes], first_line: int) -> None:
+    """The reader would take a whole number beyond int64 as the nearest float."""
+
+    def whole(digits: str) -> int:
+        number = int(digits)
+        if not -(1 << 63) <= number < 1 << 63:
+            raise OverflowError(digits)
+        return number
+
+    for n, line in enumerate(lines):
+        try:
+            json.loads(line or b"{}", parse_int=whole)
+        except OverflowError as error:
+            raise bad_row(
+                f"line {first_line + n}",
+                f"the number {error} is beyond int64; create the table with a schema, then insert the file",
+            ) from None
+
+
+def batches(file: SourceFile, schema: TableSchema) -> Iterator[tuple[pa.RecordBatch, int]]:
+    names = {name: schema.field(name).name for name in columns(file)}  # as the file spells them -> as the table does
+    for first_line, lines, position in _blocks(file):
+        table = _block(lines, names, schema, first_line)
+        arrays = {}
+        for spelt, name in names.items():
+            f = schema.field(name)
+            if name in arrays:
+                raise SchemaError(f"column {name!r} is spelt in several ways.", column=name)
+            read = table.column(spelt).combine_chunks()
+            try:
+                arrays[name] = converted(read, f.type)
+            except pa.ArrowException as error:
+                line = first_line + _line_of(lines, first_refused(read, f.type))
+                raise bad_value(name, f.type, f"line {line}", error) from error
+            if f.default is not None and read.null_count:
+                arrays[name] = _with_default(arrays[name], schema, name, spelt, lines)
+        if table.num_rows:
+            yield pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays)), position
+
+
+def _block(lines: list[bytes], names: dict[str, str], schema: TableSchema, first_line: int) -> pa.Table:
+    """A block in the table's types.  Columns that were not seen before are added to ``names``, and it is read again."""
+    while True:
+        types = {spelt: _read_type(schema, name) for spelt, name in names.items()}
+        table = _parsed(lines, types)
+        if isinstance(table, pa.ArrowException):
+            found = _all_names(lines, first_line)
+        else:
+            found = dict.fromkeys(table.schema.names)
+        new = [name for name in found if name not in names]
+        for name in new:
+            try:
+                names[name] = schema.field(name).name
+            except SchemaError as error:
+                at = next(n for n, line in enumerate(lines) if line.strip() and name in _object(line, first_line + n))
+                raise SchemaError(f"line {first_line + at}: {error}", column=name) from None
+        if new:
+            continue
+        if isinstance(table, pa.ArrowException):
+            raise _located(table, lines, types, first_line)
+        if table.num_rows != sum(1 for line in lines if line.strip()):
+            _all_names(lines, first_line)  # an object that shares its line, or goes on in the next, is an error here
+        for spelt, type in types.items():
+            if table.schema.field(spelt).type != type:
+                raise SchemaError(
+                    f"column {spelt!r} holds {table.schema.field(spelt).type}, which has fields that its type "
+                    f"{schema.field(spelt).type} has not.",
+                    column=names[spelt],
+                )
+        return table
+
+
+def _read_type(schema: TableSchema, name: str) -> Any:
+    type = schema.field(name).type
+    read = json_type(name, type)
+    convertible(name, read, type)
+    return read
+
+
+def _parsed(lines: list[bytes], types: Mapping[str, Any]) -> pa.Table | pa.ArrowException:
+    """The lines as a table, or the reader's error."""
+    from pyarrow.json import ParseOptions, ReadOptions, read_json
+
+    text = b"\n".join(lines)
+    if not text.strip():
+        return pa.schema(types).empty_table()
+    options = ParseOptions(explicit_schema=pa.schema(types), unexpected_field_behavior="infer")
+    try:
+        return read_json(BytesIO(text), ReadOptions(use_threads=False, block_size=len(text) + 1), options)
+    except pa.ArrowException as error:
+        return error
+
+
+def _blocks(file: SourceFile) -> Iterator[tuple[int, list[bytes], int]]:
+    """The number of the first line, whole lines, and how many bytes of the file have been read."""
+    first_line = 1
+    rest: list[bytes] = []
+    with file.opened() as (stream, raw):
+        start = True
+        while block := stream.read(BLOCK_BYTES):
+            if start:
+                block = block.removeprefix(b"\xef\xbb\xbf")
+                start = False
+            whole, line_break, tail = block.rpartition(b"\n")
+            if not line_break:
+                rest.append(block)
+                continue
+            lines = _lines(b"".join([*rest, whole]), first_line)
+            rest = [tail]
+            yield first_line, lines, raw.tell()
+            first_line += len(lines)
+        if last := b"".join(rest):
+            yield first_line, _lines(last, first_line), raw.tell()
+
+
+def _lines(text: bytes, first_line: int) -> list[bytes]:
+    try:
+        text.decode()  # the reader does not look
+    except UnicodeDecodeError as error:
+        line = first_line + text.count(b"\n", 0, error.start)
+        raise bad_row(f"line {line}", "it is not UTF-8") from error
+    return text.split(b"\n")
+
+
+def _object(line: bytes, number: int) -> dict[str, Any]:
+    if line.lstrip().startswith(b"["):
+        raise bad_row(
+            f"line {number}", "it begins with an array; JSON lines have one object, {…}, on each line and no brackets"
+        )
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise bad_row(f"line {number}", f"it is not a JSON object: {error}") from error
+    if not isinstance(found, dict):
+        raise bad_row(f"line {number}", f"it is {type(found).__name__}, not a JSON object")
+    return found
+
+
+def _all_names(lines: list[bytes], first_line: int) -> dict[str, None]:
+    return {name: None for n, line in enumerate(lines) if line.strip() for name in _object(line, first_line + n)}
+
+
+def _line_of(lines: list[bytes], row: int) -> int:
+    """Rows are the lines that are not empty."""
+    return [n for n, line in enumerate(lines) if line.strip()][row]
+
+
+def _with_default(array: Any, schema: TableSchema, name: str, spelt: str, lines: list[bytes]) -> Any:
+    """Nulls of rows that do not name the column become its default."""
+    f = schema.field(name)
+    objects = [line for line in lines if line.strip()]
+    missing = [
+        not valid and spelt not in json.loads(objects[row]) for row, valid in enumerate(array.is_valid().to_pylist())
+    ]
+    if not any(missing):
+        return array
+    plain = f.type.value_type if pa.types.is_dictionary(f.type) else f.type
+    default = f.codec.decode([f.default])[0].as_py()
+    values = [default if absent else value for absent, value in zip(missing, array.to_pylist(), strict=True)]
+    return pa.array(values, plain)
+
+
+def _located(error: pa.ArrowException, lines: list[bytes], types: Mapping[str, Any], first_line: int) -> Exception:
+    """The first line that cannot be read, and the column in it."""
+    low, high = 0, len(lines)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if isinstance(_parsed(lines[low:middle], types), pa.ArrowException):
+            high = middle
+        else:
+            low = middle
+    line, number = lines[low], first_line + low
+    if not isinstance(alone := _parsed([line], types), pa.ArrowException):
+        return bad_row(f"lines {first_line} to {first_line + len(lines) - 1}", error)  # they differ among themselves
+    for name, value in _object(line, number).items():
+        if name in types:
+            part = json.dumps({name: value}).encode()
+            problem = _parsed([part], {name: types[name]})
+            if isinstance(problem, pa.ArrowException):
+                return bad_value(name, types[name], f"line {number}", problem)
+    return bad_row(f"line {number}", alone)

@@ -1,0 +1,90 @@
+"""Objects of other libraries as a stream of Arrow batches: whatever speaks the Arrow PyCapsule interface, and the few
+that do not.  None of those libraries is imported for it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from indexlake.errors import IndexLakeError, SchemaError
+
+_MOST_ROWS = 1 << 18
+"""Of a batch that is converted at once; a frame may come as a single one."""
+
+
+def reader_of(rows: Any) -> pa.RecordBatchReader | None:
+    """A reader over the object's rows, or None when it holds no Arrow data.  Nothing is copied where Arrow allows."""
+    try:
+        return _reader_of(rows)
+    except IndexLakeError:
+        raise
+    except Exception as error:  # whatever the library behind the object raises
+        raise _refused(rows, error) from error
+
+
+def _reader_of(rows: Any) -> pa.RecordBatchReader | None:
+    if isinstance(rows, pa.RecordBatchReader):
+        return rows
+    if isinstance(rows, pa.RecordBatch):
+        return pa.RecordBatchReader.from_batches(rows.schema, [rows])
+    if isinstance(rows, pa.Table):
+        return rows.to_reader()
+    if _is_a(rows, "indexlake.table", "Table"):
+        rows = rows.scan()
+    if _is_a(rows, "indexlake.scan.result", "Result"):
+        schema, batches = rows._run()  # without the C interface, which keeps nothing of an error but its text
+        return pa.RecordBatchReader.from_batches(schema, batches)
+    if _is_a(rows, "pandas", "DataFrame"):
+        return _from_pandas(rows)
+    if _is_a(rows, "pyarrow.dataset", "Dataset"):
+        return rows.scanner().to_reader()
+    if _is_a(rows, "pyarrow.dataset", "Scanner"):
+        return rows.to_reader()
+    if _is_a(rows, "polars", "LazyFrame"):
+        raise SchemaError("A polars LazyFrame has no rows yet. Give its result: frame.collect().")
+    if hasattr(rows, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(rows)
+    if hasattr(rows, "__arrow_c_array__"):
+        batch = pa.record_batch(rows)
+        return pa.RecordBatchReader.from_batches(batch.schema, [batch])
+    return None
+
+
+def checked(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """The batches, large ones in slices; an error of the library behind them becomes one of ours."""
+    while True:
+        try:
+            batch = reader.read_next_batch()
+        except StopIteration:
+            return
+        except (pa.ArrowException, OSError) as error:
+            raise _refused(reader, error) from error
+        for start in range(0, max(1, batch.num_rows), _MOST_ROWS):
+            yield batch.slice(start, _MOST_ROWS)
+
+
+def _from_pandas(frame: Any) -> pa.RecordBatchReader:
+    """An index with names is columns; one without is only the numbering that every frame has."""
+    names = list(frame.index.names)
+    named = [name for name in names if name is not None]
+    if named and len(named) < len(names):
+        raise SchemaError("Some levels of the frame's index have no name. Call frame.reset_index() first.")
+    others = [name for name in frame.columns if not isinstance(name, str)]
+    if others:
+        raise SchemaError(f"The frame has a column named {others[0]!r}. Column names are text; rename it first.")
+    return pa.Table.from_pandas(frame, preserve_index=bool(named)).to_reader()
+
+
+def _is_a(rows: Any, module: str, name: str) -> bool:
+    """Whether it is of a class that exists only if its library has been imported."""
+    loaded = sys.modules.get(module)
+    kind = getattr(loaded, name, None)
+    return isinstance(kind, type) and isinstance(rows, kind)
+
+
+def _refused(rows: Any, error: Exception) -> SchemaError:
+    return SchemaError(f"The rows of this {type(rows).__name__} are not readable as Arrow data: {error}")

@@ -1,0 +1,93 @@
+"""Values written as text: the type in which a reader takes a column, and the step from there to the table's type.
+
+A column is read in the table's own type where the CSV or JSON reader knows it, so that ``007`` stays ``007`` in a
+column of strings and a timestamp is exact.  Types that a reader does not know are read as their closest text or
+number and converted here; nothing is rounded or cut.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from indexlake.errors import SchemaError
+
+
+def csv_type(column: str, type: Any) -> Any:
+    """The type to ask the CSV reader for."""
+    if pt.is_dictionary(type):
+        return csv_type(column, type.value_type)
+    if pt.is_nested(type):
+        raise SchemaError(
+            f"Column {column!r} is of type {type}, which CSV has no text for. Load it from JSON lines or Parquet.",
+            column=column,
+        )
+    if type == pa.binary_view():
+        return pa.binary()
+    is_decimal = pt.is_decimal(type) and not pt.is_decimal128(type)
+    return pa.string() if is_decimal or pt.is_float16(type) or type == pa.string_view() else type
+
+
+def json_type(column: str, type: Any) -> Any:
+    """The type to ask the JSON reader for."""
+    if pt.is_dictionary(type):
+        return json_type(column, type.value_type)
+    if pt.is_date(type) or pt.is_time(type) or pt.is_timestamp(type):
+        return pa.string()  # the cast tells moments with a zone from those without; the reader does not
+    if pt.is_duration(type):
+        return pa.int64()
+    if pt.is_float16(type):
+        return pa.float64()
+    if pt.is_fixed_size_binary(type):
+        return pa.binary()
+    if pt.is_struct(type):
+        return pa.struct([pa.field(f.name, json_type(column, f.type)) for f in type])
+    if pt.is_map(type):
+        raise SchemaError(
+            f"Column {column!r} is of type {type}, which is not read from JSON. Load it from Parquet or Arrow.",
+            column=column,
+        )
+    if pt.is_nested(type):
+        return pa.list_(pa.field(type.value_field.name, json_type(column, type.value_type)))
+    return type
+
+
+def converted(array: Any, type: Any) -> Any:
+    """From the type that was read to the table's; ``pa.ArrowException`` when a value does not fit."""
+    if pt.is_dictionary(type):
+        return converted(array, type.value_type)  # the rest of the way is the same for all sources
+    if array.type == type:
+        return array
+    if pt.is_time(type) and pt.is_string(array.type):
+        # There is no cast from text to a time of day: it is the time of a moment on some day.
+        moments = pc.binary_join_element_wise("1970-01-01", array, " ").cast(pa.timestamp(type.unit))
+        return moments.cast(type)
+    return array.cast(type)
+
+
+def convertible(column: str, read: Any, type: Any) -> None:
+    """Refuse early what ``converted`` has no way to do."""
+    try:
+        converted(pa.nulls(0, read), type)
+    except pa.ArrowNotImplementedError:
+        raise SchemaError(
+            f"Column {column!r} is of type {type}, which is not read from text. Load it from Parquet or Arrow.",
+            column=column,
+        ) from None
+
+
+def first_refused(array: Any, type: Any) -> int:
+    """The place of the first value that ``converted`` refuses; there is one."""
+    low, high = 0, len(array)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            converted(array.slice(low, middle - low), type)
+        except pa.ArrowException:
+            high = middle
+        else:
+            low = middle
+    return low
