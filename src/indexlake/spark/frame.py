@@ -1,0 +1,90 @@
+"""``t.to_spark()``: a table at one snapshot as a Spark DataFrame.
+
+The plan is made once, when the DataFrame is; whatever is done with it later, and whatever jobs do meanwhile, it gives
+the rows of its snapshot, which is pinned for as long as the lake is open.  Parquet blocks are read by Spark where
+that is exact; everything else is read by tasks that run the same code as a scan in this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from indexlake.errors import JobError, OwnershipError
+from indexlake.schema import ROW_ID
+from indexlake.spark import native
+from indexlake.spark.portion import Reading, Stage, portions
+from indexlake.spark.session import session
+from indexlake.spark.types import spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from indexlake.table import Table
+
+
+def to_spark(
+    table: Table,
+    spark: SparkSession | None,
+    columns: Sequence[str] | None,
+    where: str | None,
+    params: Mapping[str, Any] | Sequence[Any] | None,
+) -> DataFrame:
+    """The rows of a table, or of the snapshot that the handle is fixed to."""
+    lake = table._lake
+    lake._check()
+    if table._tx is not None:
+        raise OwnershipError(
+            "to_spark() is not for tables inside a transaction: Spark would not see what it has written. Commit it, "
+            "or read with scan()."
+        )
+    if lake.storage.root.startswith("memory:"):
+        raise JobError("Files in memory cannot be reached by Spark. Read with scan().to_arrow().")
+    scan = table.scan(where, params=params, columns=columns)
+    scan.schema  # noqa: B018 (names that are wrong are refused before Spark is started)
+    spark = spark or session()
+    if not hasattr(spark, "_jsparkSession"):
+        raise JobError("to_spark() needs a Spark session of this process; Spark Connect has its driver elsewhere.")
+    with table._reading(None) as (_, _state, snapshot):
+        pass
+    lake._maintenance.keep(snapshot)
+    scan._snapshot = snapshot
+    plan, fields, _, row_id, _ = scan._plan()
+    with_id = row_id or not fields  # rows without columns cannot be counted on their way
+    reading = Reading.of(lake.storage, plan, fields, row_id=with_id)
+    state = table._state()
+    alone, others = native.divided(state, lake.storage, plan, fields)
+    stage = None if lake.read_only else Stage(lake.storage, state.table.folder, lake._writer_id)
+    context = spark.sparkContext
+    cut = portions(plan, others, reading, context.defaultParallelism, stage)
+    parts: list[DataFrame] = []
+    schema = spark_schema(reading.schema)
+    if alone:
+        parts.append(native.frame(spark, lake.storage, alone, fields, row_id=with_id))
+    if cut:
+        work = IndexLakeScan(reading, context.broadcast(cut))
+        parts.append(spark.range(0, len(cut), 1, len(cut)).mapInArrow(work, schema))
+    if not parts:
+        parts.append(spark.createDataFrame([], schema))
+    found = parts[0] if len(parts) == 1 else parts[0].union(parts[1])
+    return found if row_id or not with_id else found.drop(ROW_ID)
+
+
+class IndexLakeScan:
+    """Reads portions by their numbers, on an executor."""
+
+    def __init__(self, reading: Reading, cut: Any) -> None:
+        self._reading = reading
+        self._cut = cut  # broadcast: a worker loads it once
+
+    def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from self._reading.rows(self._cut.value[number])
+
+    def __repr__(self) -> str:
+        return (
+            f"IndexLakeScan({self._reading.spec.root!r}, {self._reading.schema.names})"  # no options: they are secrets
+        )

@@ -1,0 +1,115 @@
+"""Blocks that Spark reads by itself: Parquet files, where that gives exactly the same rows.
+
+Exactly the same means: every row of the file is visible, the file has every column that is asked for, Spark's reader
+makes the same value of each, and a filter that Spark applies to what a file says of itself drops no row that its own
+comparison keeps.  The last is why a block with a NaN goes the other way (NaN is greater than everything in Spark, and
+not in the statistics of a file), and timestamps in milliseconds (the filter is rounded to them).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from indexlake.blocks.statistics import stats_from_bytes
+from indexlake.scan.plan import BlockTask, ScanPlan
+from indexlake.schema import ROW_ID, Field
+from indexlake.spark.types import spark_schema
+from indexlake.state import TableState
+from indexlake.storage import Storage
+from indexlake.types.floats import NAN
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+OPTIONS = {
+    "datetimeRebaseMode": "CORRECTED",
+    "mergeSchema": "false",
+    "ignoreCorruptFiles": "false",
+    "ignoreMissingFiles": "false",
+    "recursiveFileLookup": "true",  # or folders named a=b above the files would become columns
+    "__globPaths__": "false",  # or brackets in the name of a folder would be a pattern
+}
+"""What the settings of a session must not change."""
+
+FLOAT_OPTIONS = {"parquet.filter.dictionary.enabled": "false"}  # 0.0 is not in a dictionary that has -0.0
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def divided(
+    state: TableState, storage: Storage, plan: ScanPlan, fields: Sequence[Field]
+) -> tuple[list[BlockTask], list[BlockTask]]:
+    """The blocks of a plan that Spark can read by itself, and those that need our code."""
+    if not storage.is_local or plan.predicate is not None or not all(is_exact(f.type) for f in fields):
+        return [], list(plan.tasks)
+    native: list[BlockTask] = []
+    others: list[BlockTask] = []
+    for task in plan.tasks:
+        (native if _is_native(state, task, fields) else others).append(task)
+    return native, others
+
+
+def frame(
+    spark: SparkSession, storage: Storage, tasks: Sequence[BlockTask], fields: Sequence[Field], *, row_id: bool
+) -> DataFrame:
+    """The rows of such blocks."""
+    from pyspark.sql import functions
+
+    columns = [f.arrow(f.column) for f in fields] + ([pa.field(ROW_ID, pa.int64())] if row_id else [])
+    names = [f.name for f in fields] + ([ROW_ID] if row_id else [])
+    paths = ["file://" + os.path.join(storage.root, task.path) for task in tasks]
+    options = OPTIONS | (FLOAT_OPTIONS if any(_is_float(f.type) for f in fields) else {})
+    found = spark.read.schema(spark_schema(columns)).options(**options).parquet(*paths)
+    return found.select(*[functions.col(c.name).alias(n) for c, n in zip(columns, names, strict=True)])
+
+
+def _is_native(state: TableState, task: BlockTask, fields: Sequence[Field]) -> bool:
+    if task.format != "parquet" or task.kind != "block":
+        return False
+    if task.deleted is not None or task.only is not None or task.versions_up_to is not None:
+        return False
+    held = {f.field_id for f in task.fields}
+    if not all(f.field_id in held for f in fields):
+        return False
+    floats = [f.column for f in fields if _is_float(f.type)]
+    if not floats:
+        return True
+    record = state.blocks.record(task.file_id)
+    if record is None:
+        return False
+    known = stats_from_bytes(record.column_stats)
+    return all(column in known and known[column].max != NAN for column in floats)
+
+
+def _is_float(type: Any) -> bool:
+    return bool(pa.types.is_floating(type.value_type if pa.types.is_dictionary(type) else type))
+
+
+def is_exact(type: Any, *, nested: bool = False) -> bool:
+    """Whether Spark reads the type from our Parquet files as we give it to Spark."""
+    t = pa.types
+    if t.is_dictionary(type):
+        return is_exact(type.value_type, nested=nested)
+    if t.is_struct(type):
+        inner = [type.field(index) for index in range(type.num_fields)]
+        names = {f.name.lower() for f in inner}
+        plain = len(names) == len(inner) and all(_NAME.fullmatch(f.name) for f in inner)
+        return plain and all(is_exact(f.type, nested=True) for f in inner)
+    if t.is_list(type) or t.is_large_list(type) or t.is_fixed_size_list(type):
+        return is_exact(type.value_type, nested=True)
+    if t.is_map(type):
+        return is_exact(type.key_type, nested=True) and is_exact(type.item_type, nested=True)
+    if t.is_float32(type) or t.is_float64(type):
+        return not nested  # what is nested has no bounds that would tell of a NaN
+    if t.is_timestamp(type):
+        return bool(type.unit == "us")
+    if t.is_decimal128(type):
+        return bool(0 <= type.scale <= type.precision)
+    strings = (t.is_string, t.is_large_string, t.is_string_view, t.is_binary, t.is_large_binary, t.is_binary_view)
+    others = (t.is_boolean, t.is_integer, t.is_date32, t.is_fixed_size_binary)
+    return any(kind(type) for kind in (*strings, *others))

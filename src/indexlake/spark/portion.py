@@ -1,0 +1,202 @@
+"""Portions: what one Spark task reads of a scan plan, and the code that reads it there.
+
+A portion names some blocks of the plan, or carries hot rows; more hot rows than travel well are staged in a file.
+It is plain bytes without secrets.  ``Reading`` is what all portions of a plan share; it opens the storage where it
+runs and never sees the catalog.
+"""
+
+from __future__ import annotations
+
+import heapq
+import io
+import pickle
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from math import ceil
+from typing import IO, TYPE_CHECKING
+
+import pyarrow as pa
+
+from indexlake.blocks.formats import write_file
+from indexlake.blocks.open_files import OpenFiles
+from indexlake.scan.execute import hot_pieces, read_task
+from indexlake.scan.plan import BlockTask, ScanPlan
+from indexlake.schema import ROW_ID, Field
+from indexlake.spark.runner import opened
+from indexlake.spark.types import arrow_schema, to_spark
+from indexlake.storage import Storage, StorageSpec
+
+if TYPE_CHECKING:
+    from indexlake.expr import Bound
+
+MOST_BYTES = 128 << 20
+"""Of the files that one task reads."""
+LEAST_BYTES = 4 << 20
+OPEN_BYTES = 1 << 20
+"""What opening a file costs, in bytes that could be read in that time."""
+HOT_BYTES = 8 << 20
+"""Hot rows travel with the plan up to so many bytes, beyond in files."""
+BATCH_BYTES = 64 << 20
+"""Rows go to Spark in batches of at most about so many bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Blocks to read."""
+
+    tasks: tuple[BlockTask, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Hot rows as an Arrow stream, in the types of Spark."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Hot rows in a file of their own."""
+
+    path: str
+    size: int
+    checksum: bytes
+
+
+Portion = Blocks | Rows | Staged
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where hot rows may be staged: the folder of the table, and the writer that the files belong to."""
+
+    storage: Storage
+    folder: str
+    writer: Callable[[], str]
+
+    def write(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Staged:
+        path = f"{self.folder}/stage/{self.writer()}-{uuid.uuid4().hex}.arrow"
+        written = write_file(self.storage, path, "ipc", schema, batches, {})
+        return Staged(written.path, written.size, written.checksums.to_bytes())
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the portions of one plan are read, wherever that is."""
+
+    spec: StorageSpec
+    secrets: Mapping[str, str] = field(repr=False)
+    fields: tuple[Field, ...]
+    row_id: bool
+    predicate: Bound | None
+    columns: tuple[tuple[Field, ...], ...]  # of the files and of the snapshot: portions name them by number
+    schema: pa.Schema  # of the rows as Spark gets them
+
+    @staticmethod
+    def of(storage: Storage, plan: ScanPlan, fields: Sequence[Field], *, row_id: bool) -> Reading:
+        shown = [f.arrow() for f in fields] + ([pa.field(ROW_ID, pa.int64())] if row_id else [])
+        columns = {id(found): found for task in plan.tasks for found in (task.fields, task.shown)}
+        return Reading(
+            storage.spec(), storage.secrets, tuple(fields), row_id, plan.predicate, tuple(columns.values()),
+            arrow_schema(shown),
+        )  # fmt: skip
+
+    def packed(self, portion: Portion) -> bytes:
+        sink = io.BytesIO()
+        _Pack(sink, self.columns).dump(portion)
+        return sink.getvalue()
+
+    def rows(self, portion: bytes) -> Iterator[pa.RecordBatch]:
+        """The rows of a portion, in the types of Spark."""
+        found = _Unpack(io.BytesIO(portion), self.columns).load()
+        if isinstance(found, Rows):
+            with pa.ipc.open_stream(found.data) as reader:
+                yield from reader
+            return
+        files = OpenFiles(opened(self.spec, self.secrets))
+        try:
+            if isinstance(found, Staged):
+                reader = files.reader_of(found.path, "ipc", found.size, found.checksum, self.schema)
+                yield from reader.read(self.schema.names)
+                return
+            for task in found.tasks:
+                for batch in read_task(task, files, self.fields, self.predicate, row_id=self.row_id):
+                    for part in _bounded(batch):
+                        yield to_spark(part, self.schema)
+        finally:
+            files.clear()
+
+
+class _Pack(pickle.Pickler):
+    """Writes a number where a portion has columns that all portions share: there may be thousands of both."""
+
+    def __init__(self, sink: IO[bytes], shared: Sequence[object]) -> None:
+        super().__init__(sink, pickle.HIGHEST_PROTOCOL)
+        self._numbers = {id(found): n for n, found in enumerate(shared)}
+
+    def persistent_id(self, found: object) -> int | None:
+        return self._numbers.get(id(found))
+
+
+class _Unpack(pickle.Unpickler):
+    def __init__(self, source: IO[bytes], shared: Sequence[object]) -> None:
+        super().__init__(source)
+        self._shared = shared
+
+    def persistent_load(self, number: int) -> object:
+        return self._shared[number]
+
+
+def portions(
+    plan: ScanPlan, tasks: Sequence[BlockTask], reading: Reading, parallelism: int, stage: Stage | None
+) -> list[bytes]:
+    """Everything that is to be read of a plan, cut for so many tasks at a time."""
+    found = chain((Blocks(tuple(group)) for group in _groups(tasks, parallelism)), _hot_portions(plan, reading, stage))
+    return [reading.packed(portion) for portion in found]
+
+
+def _groups(tasks: Sequence[BlockTask], parallelism: int) -> list[list[BlockTask]]:
+    """Tasks of about the same size: two for each core unless they would be tiny, more where they would be huge."""
+    costs = [_cost(task) for task in tasks]
+    total = sum(costs)
+    number = max(ceil(total / MOST_BYTES), min(2 * parallelism, ceil(total / LEAST_BYTES)))
+    number = min(len(tasks), number)
+    groups: list[list[BlockTask]] = [[] for _ in range(number)]
+    loads = [(0, n) for n in range(number)]
+    for cost, task in sorted(zip(costs, tasks, strict=True), key=lambda pair: -pair[0]):
+        load, n = heapq.heappop(loads)
+        groups[n].append(task)
+        heapq.heappush(loads, (load + cost, n))
+    return groups
+
+
+def _cost(task: BlockTask) -> int:
+    share = 1.0 if task.only is None else min(1.0, len(task.only) / max(1, task.record_count))
+    return OPEN_BYTES + int(task.size * share)
+
+
+def _hot_portions(plan: ScanPlan, reading: Reading, stage: Stage | None) -> Iterator[Rows | Staged]:
+    """What is full is staged; the rest travels with the plan."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for piece in hot_pieces(plan, reading.fields, row_id=reading.row_id):
+        batch = to_spark(piece.batch, reading.schema)
+        held.append(batch)
+        size += batch.nbytes
+        if stage is not None and size >= HOT_BYTES:
+            yield stage.write(reading.schema, held)
+            held, size = [], 0
+    if held:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, reading.schema) as writer:
+            for batch in held:
+                writer.write_batch(batch)
+        yield Rows(sink.getvalue().to_pybytes())
+
+
+def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    rows = batch.num_rows if batch.nbytes <= BATCH_BYTES else max(1, batch.num_rows * BATCH_BYTES // batch.nbytes)
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)

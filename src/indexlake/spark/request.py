@@ -1,0 +1,160 @@
+"""What the options of the data source ask for: which table of which lake, and how to open it.
+
+Options are text that Spark shows in plans and logs, but for those whose names say that they are secret.  So secrets
+are taken from such options or from the driver's environment only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, quote, urlsplit, urlunsplit
+
+from indexlake.connect import connect
+from indexlake.errors import SchemaError
+from indexlake.scan.scan import bind_predicate
+
+if TYPE_CHECKING:
+    from indexlake.lake import Lake
+    from indexlake.table import Table
+
+CATALOG = "INDEXLAKE_CATALOG"
+STORAGE_OPTIONS = "INDEXLAKE_STORAGE_OPTIONS"
+"""Variables of the driver's environment: the catalog's address, and keys of the object store as JSON."""
+
+_KNOWN = (
+    "catalog", "catalog_password", "catalog_schema", "path", "pushdown", "snapshot", "table", "timestamp", "where",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Which table is asked for, and how to open its lake.  Shows no secret."""
+
+    catalog: str = field(repr=False)
+    catalog_schema: str | None
+    storage_options: Mapping[str, str] = field(repr=False)
+    table: str
+    snapshot: int | None
+    timestamp: datetime | None
+    where: str | None
+    pushdown: bool
+    pinned: bool = False  # the snapshot was pinned when the table was loaded
+
+    @staticmethod
+    def of(options: Mapping[str, str]) -> Request:
+        given = {name.lower(): value for name, value in options.items()}
+        storage = {
+            name.removeprefix("storage."): given.pop(name) for name in list(given) if name.startswith("storage.")
+        }
+        if "location" in given:
+            raise SchemaError(
+                "A table made with CREATE TABLE … USING indexlake would lose its options. Use CREATE TEMPORARY VIEW … "
+                "USING indexlake OPTIONS (…)."
+            )
+        unknown = sorted(set(given) - set(_KNOWN))
+        if unknown:
+            raise SchemaError(
+                f"The data source 'indexlake' has no option {unknown[0]!r}; it has {', '.join(_KNOWN)} and storage.…"
+            )
+        catalog = _without_password(given.get("catalog") or given.get("path")) or os.environ.get(CATALOG)
+        if not catalog:
+            raise SchemaError(
+                "The data source 'indexlake' needs the lake: the option 'catalog', or load(path), with a folder or a "
+                f"postgresql:// address, or the variable {CATALOG} in the driver's environment."
+            )
+        catalog = _with_password(catalog, given.get("catalog_password"))
+        if not given.get("table"):
+            raise SchemaError("The data source 'indexlake' needs the option 'table', for example 'sales.orders'.")
+        if "snapshot" in given and "timestamp" in given:
+            raise SchemaError("The data source 'indexlake' takes either 'snapshot' or 'timestamp'.")
+        return Request(
+            catalog, given.get("catalog_schema"), {**_storage_options(), **storage}, given["table"],
+            _snapshot(given.get("snapshot")), _timestamp(given.get("timestamp")), given.get("where"),
+            _pushdown(given.get("pushdown", "never")),
+        )  # fmt: skip
+
+    def open(self) -> Lake:
+        return connect(
+            self.catalog,
+            storage_options=self.storage_options or None,
+            catalog_schema=self.catalog_schema,
+            create=False,
+            automatic=False,
+        )
+
+    def table_of(self, lake: Lake) -> Table:
+        if self.snapshot is None and self.timestamp is None:
+            return lake.table(self.table)
+        return lake.at(self.snapshot, time=self.timestamp).table(self.table)
+
+    def check_where(self, table: Table) -> None:
+        if self.where is not None:
+            bind_predicate(self.where, table._schema_now(), None)
+
+
+def _storage_options() -> dict[str, str]:
+    """What the environment says."""
+    text = os.environ.get(STORAGE_OPTIONS) or "{}"
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise SchemaError(f"The variable {STORAGE_OPTIONS} is a JSON object of names and texts; what it holds is not.")
+    return found
+
+
+def _without_password(address: str | None) -> str | None:
+    """The address, which has no password in it."""
+    if address is not None and "://" in address:
+        url = urlsplit(address)
+        if url.password or "password" in parse_qs(url.query):
+            raise SchemaError(
+                "Spark shows options in plans and logs, so the address of a catalog must not have the password in it. "
+                f"Give the option 'catalog_password', which Spark hides, or set {CATALOG} or PGPASSWORD in the "
+                "driver's environment."
+            )
+    return address
+
+
+def _with_password(address: str, password: str | None) -> str:
+    if not password:
+        return address
+    url = urlsplit(address)
+    user, _, place = url.netloc.rpartition("@")
+    return urlunsplit(url._replace(netloc=f"{user.partition(':')[0]}:{quote(password, safe='')}@{place}"))
+
+
+def _pushdown(text: str) -> bool:
+    if text.lower() not in ("never", "once"):
+        raise SchemaError(
+            f"The option 'pushdown' is 'never' or 'once', not {text!r}; 'once' is for a DataFrame that one query reads."
+        )
+    return text.lower() == "once"
+
+
+def _snapshot(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isdecimal():
+        raise SchemaError(f"The option 'snapshot' is a whole number, not {text!r}.")
+    return int(text)
+
+
+def _timestamp(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise SchemaError(
+            f"The option 'timestamp' is a time with its zone such as '2024-05-01T12:00:00+00:00', not {text!r}."
+        )
+    return found

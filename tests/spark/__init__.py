@@ -1,0 +1,1 @@
+"""Reads, writes and jobs on a real Spark session."""
