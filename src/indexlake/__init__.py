@@ -21,25 +21,38 @@ from indexlake.errors import (
     StorageError,
 )
 from indexlake.expression import Expression
+from indexlake.feed.changes import Changes
 from indexlake.lake import Lake, LakeView
 from indexlake.scan.scan import Scan
+from indexlake.sources.files import Files, files
 from indexlake.table import Snapshot, Table, TableStats
 from indexlake.transaction import Transaction
 
 # Last: the name of a function here, and of the package that was imported on the way.
 from indexlake.expression import expr  # isort: skip
 
+
+def __getattr__(name: str) -> object:
+    if name == "spark":
+        import importlib
+
+        return importlib.import_module("indexlake.spark")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __version__ = "0.1.0"
 
 __all__ = [
     "AlreadyExistsError",
     "CatalogError",
+    "Changes",
     "ConflictError",
     "ConstraintError",
     "CorruptionError",
     "DuplicateKeyError",
     "Expression",
     "ExpressionError",
+    "Files",
     "IndexLakeError",
     "JobError",
     "Lake",
@@ -59,4 +72,5 @@ __all__ = [
     "WriteResult",
     "connect",
     "expr",
+    "files",
 ]

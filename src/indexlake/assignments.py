@@ -1,21 +1,23 @@
-"""``SET`` of an update: plain values are values, ``il.expr`` is SQL over the old row.
+"""New values of columns: plain values are values, ``il.expr`` is SQL over the rows at hand.
 
-Batches of rows are computed with Arrow, a single row in Python; both give the same values.
+For an update those are the old rows, for a merge pairs of old and source rows.  Batches of rows are computed with
+Arrow, a single row in Python; both give the same values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from indexlake.errors import ConstraintError, ExpressionError, SchemaError
+from indexlake.errors import ConstraintError, SchemaError
 from indexlake.expression import Expression
 from indexlake.rows import Values, fit, null_error
 from indexlake.schema import Field, TableSchema
 from indexlake.types import SqlValue
+from indexlake.types.convert import convert, mapped_leaves, without_view
 from indexlake.types.selection import take
 
 if TYPE_CHECKING:
@@ -23,20 +25,30 @@ if TYPE_CHECKING:
 
 
 class Assignments:
-    def __init__(self, assignments: Mapping[str, Any], schema: TableSchema) -> None:
-        from indexlake.expr import compile
+    """``bind`` says what expressions are over (default: the table's own columns); ``copies`` are columns of the batch
+    that are taken as they are, by the field they are for."""
 
-        if not isinstance(assignments, Mapping) or not assignments:
-            raise SchemaError("update needs a dict of column names and new values.")
+    def __init__(
+        self,
+        assignments: Mapping[str, Any],
+        schema: TableSchema,
+        *,
+        bind: Callable[[Expression, pa.DataType], Bound] | None = None,
+        copies: Mapping[str, str] | None = None,
+        what: str = "update",
+    ) -> None:
+        if not isinstance(assignments, Mapping) or not (assignments or copies):
+            raise SchemaError(f"{what} needs a dict of column names and new values.")
         self._schema = schema
         self._values: dict[str, SqlValue] = {}  # encoded
         self._expressions: dict[str, Bound] = {}
+        self._copies: dict[str, str] = dict(copies or {})
         for name, value in assignments.items():
             f = schema.field(name)
-            if f.name in self._values or f.name in self._expressions:
+            if self.changes((f,)):
                 raise SchemaError(f"Column {f.name!r} is assigned twice.", column=f.name)
             if isinstance(value, Expression):
-                self._expressions[f.name] = compile(value.text, schema.arrow_with_row_id, value.params)
+                self._expressions[f.name] = (bind or _over(schema))(value, f.type)
                 continue
             try:
                 encoded = f.codec.encode_one(value)
@@ -49,13 +61,19 @@ class Assignments:
     @property
     def columns(self) -> set[str]:
         """The columns that the new values are computed from."""
-        return {name for expression in self._expressions.values() for name in expression.columns}
+        named = {name for expression in self._expressions.values() for name in expression.columns}
+        return named.union(self._copies.values())
 
     def changes(self, fields: tuple[Field, ...]) -> bool:
-        return any(f.name in self._values or f.name in self._expressions for f in fields)
+        return any(f.name in self._values or f.name in self._expressions or f.name in self._copies for f in fields)
 
-    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The new versions of the rows of a batch."""
+    def copied(self, f: Field) -> str | None:
+        """The column whose value the field takes as it is."""
+        expression = self._expressions.get(f.name)
+        return self._copies.get(f.name) if expression is None else _column_of(expression)
+
+    def apply(self, batch: pa.RecordBatch, rest: Callable[[Field], pa.Array] | None = None) -> pa.RecordBatch:
+        """The new versions of the rows of a batch; ``rest`` gives the columns that are not assigned."""
         arrays = []
         for f in self._schema.fields:
             if f.name in self._values:
@@ -63,10 +81,12 @@ class Assignments:
                 array = take(one, pa.array(np.zeros(batch.num_rows, np.int64)))
             elif f.name in self._expressions:
                 array = _computed(self._expressions[f.name], batch, f)
+            elif f.name in self._copies:
+                array = fit(_in_type(batch.column(self._copies[f.name]), f), f)
             else:
-                array = batch.column(f.name)
+                array = batch.column(f.name) if rest is None else rest(f)
             if array.null_count and not f.nullable:
-                raise null_error(f.name, given=True)
+                raise null_error(f.name, given=self.changes((f,)))
             arrays.append(array)
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema.arrow)
 
@@ -85,34 +105,38 @@ class Assignments:
         return tuple(new)
 
 
+def _over(schema: TableSchema) -> Callable[[Expression, pa.DataType], Bound]:
+    from indexlake.expr import compile
+
+    return lambda e, type: compile(e.text, schema.arrow_with_row_id, e.params, target=type)
+
+
+def _column_of(expression: Bound) -> str | None:
+    """The column that an expression is, when it is nothing more."""
+    from indexlake.expr.tree import Column
+
+    root = expression.root
+    return root.name if isinstance(root, Column) else None
+
+
 def _computed(expression: Bound, batch: pa.RecordBatch, f: Field) -> pa.Array:
-    array = expression.evaluate(batch)
-    return _assigned(array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array, expression.text, f)
+    column = _column_of(expression)
+    if column is not None:  # in the type it has, which may hold more than SQL knows of
+        array = _in_type(batch.column(column), f)
+    else:
+        array = expression.evaluate(batch)
+    return fit(array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array, f)
+
+
+def _in_type(array: pa.Array, f: Field) -> pa.Array:
+    """An array of the field's type that is kept without dictionaries and views, as the field has it."""
+    if array.type != f.type and array.type == mapped_leaves(f.type, without_view):
+        return convert(array, f.type)
+    return array
 
 
 def _computed_one(expression: Bound, row: Mapping[str, Any], f: Field) -> SqlValue:
     value = expression.evaluate_row(row)
     if expression.type == f.type:
         return f.codec.encode_one(value)
-    return f.codec.encode(_assigned(pa.array([value], expression.type), expression.text, f))[0]
-
-
-def _assigned(array: pa.Array, text: str, f: Field) -> pa.Array:
-    """Computed values as the column holds them."""
-    if array.type == f.type:
-        return array
-    numeric = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
-    if any(kind(array.type) for kind in numeric) and any(kind(f.type) for kind in numeric):
-        # As SQL assigns: a number is rounded to the column's scale, and refused if it does not fit.
-        try:
-            if pa.types.is_floating(array.type) and pa.types.is_integer(f.type):
-                import pyarrow.compute as pc
-
-                array = pc.round(array, round_mode="half_to_even")
-            return array.cast(f.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise ExpressionError(
-                f"{text!r} gives a value that column {f.name!r} of type {f.type} cannot hold: {error}",
-                text=text,
-            ) from error
-    return fit(array, f)
+    return f.codec.encode(fit(pa.array([value], expression.type), f))[0]

@@ -6,6 +6,7 @@ the commit.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -18,10 +19,14 @@ from indexlake.assignments import Assignments
 from indexlake.blocks.new_block import NewBlock
 from indexlake.blocks.writer import file_batch, sorted_by_row_id, write_block
 from indexlake.commit.write_set import TableWrites, row_id_set
+from indexlake.errors import ConflictError, ConstraintError, SchemaError
+from indexlake.expr.moment import statement
+from indexlake.progress import ProgressBar
 from indexlake.rows import Values, encode_batch, take_rows
 from indexlake.scan.execute import Piece, pieces
 from indexlake.scan.plan import plan_scan
 from indexlake.schema import ROW_ID, Field
+from indexlake.sources.files import Files
 from indexlake.state import TableState
 
 if TYPE_CHECKING:
@@ -36,7 +41,7 @@ _SLICE = 65_536
 class Prepared:
     """Rows ready to insert: small inputs as encoded tuples, large ones as finished blocks."""
 
-    schema_version: int
+    state: TableState
     rows: list[tuple[int, Values]]
     blocks: list[NewBlock]
 
@@ -45,15 +50,16 @@ class Prepared:
         return len(self.rows) + sum(b.record_count for b in self.blocks)
 
 
-def prepare_insert(lake: Lake, state: TableState, rows: Any) -> Prepared:
+def prepare_insert(lake: Lake, state: TableState, rows: Any, progress: bool | None = None) -> Prepared:
     """Check and encode the rows, give them row ids, and write blocks when they are many."""
     table, schema = state.table, state.current
-    taken = take_rows(rows, schema, lake._encoder(state), table.config.direct_write_row_count)
-    if isinstance(taken, list):
-        first = lake._row_ids.take(table.table_id, len(taken)) if taken else 0
-        return Prepared(table.schema_version, list(enumerate(taken, first)), [])
-    blocks = list(_write_blocks(lake, state, taken))
-    return Prepared(table.schema_version, [], blocks)
+    with ProgressBar(f"loading {table.full_name}", progress) as bar:
+        taken = take_rows(rows, schema, lake._encoder(state), table.config.direct_write_row_count, bar)
+        if isinstance(taken, list):
+            first = lake._row_ids.take(table.table_id, len(taken)) if taken else 0
+            return Prepared(state, list(enumerate(taken, first)), [])
+        blocks = list(_write_blocks(lake, state, taken))
+    return Prepared(state, [], blocks)
 
 
 def _write_blocks(lake: Lake, state: TableState, batches: Iterator[pa.RecordBatch]) -> Iterator[NewBlock]:
@@ -97,7 +103,49 @@ def _chain(head: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.
 def _new_block(lake: Lake, state: TableState, batches: Iterator[pa.RecordBatch]) -> NewBlock:
     table = state.table
     writer = lake._writer_id()
-    return write_block(lake.storage, table.folder, writer, state.current, state.at, table.config.dump_format, batches)
+    return write_block(
+        lake.storage, table.folder, writer, state.current, table.schema_version, table.config.dump_format, batches
+    )
+
+
+class Insert:
+    """One insert statement, run as often as it has to be.
+
+    When the table's columns turn out to have changed, rows that can be taken again are; others stay as they were
+    prepared, and the commit fits them to the new columns if it can.
+    """
+
+    def __init__(self, table_id: int, rows: Any, progress: bool | None) -> None:
+        self._table_id = table_id
+        self._rows = rows
+        self._progress = progress
+        self._again = can_be_taken_again(rows)
+        self._prepared: Prepared | None = None
+
+    def __call__(self, tx: Transaction) -> int:
+        if self._prepared is None and not self._again:
+            with tx.reading(self._table_id):
+                pass  # the columns of now: there will be no second try
+        state = tx.state_to_write(self._table_id)
+        if self._prepared is not None and self._prepared.state.table.schema_version != state.table.schema_version:
+            if self._again:
+                self._prepared = None
+            else:
+                tx.write_set.single = False
+        if self._prepared is None:
+            try:
+                self._prepared = prepare_insert(tx._lake, state, self._rows, self._progress)
+            except (SchemaError, ConstraintError):
+                if self._again and tx.is_outdated(state):
+                    raise ConflictError("The definition of the table changed meanwhile.") from None
+                raise
+        return insert(tx, self._prepared.state, self._prepared)
+
+
+def can_be_taken_again(rows: Any) -> bool:
+    """Whether rows can be read from the same object twice; only where that is certain."""
+    known = (Mapping, list, tuple, str, os.PathLike, Files, pa.Table, pa.RecordBatch)
+    return isinstance(rows, known) or type(rows).__name__ == "DataFrame"
 
 
 def insert(tx: Transaction, state: TableState, prepared: Prepared) -> int:
@@ -117,6 +165,7 @@ def truncate(tx: Transaction, state: TableState) -> None:
 # ---------------------------------------------------------------- update and delete
 
 
+@statement()
 def delete(tx: Transaction, table_id: int, predicate_of: Any) -> int:
     """Delete what satisfies the predicate; rows are closed where they lie."""
     if (done := point_change.delete(tx, table_id, predicate_of)) is not None:
@@ -128,6 +177,7 @@ def delete(tx: Transaction, table_id: int, predicate_of: Any) -> int:
     return count
 
 
+@statement()
 def update(tx: Transaction, table_id: int, assignments: Mapping[str, Any], predicate_of: Any) -> int:
     """Replace what satisfies the predicate; rows keep their ids.  The write-set changes only when all is computed."""
     if (done := point_change.update(tx, table_id, assignments, predicate_of)) is not None:
@@ -135,69 +185,84 @@ def update(tx: Transaction, table_id: int, assignments: Mapping[str, Any], predi
     count = 0
     closes: list[Piece] = []
     state_used: TableState | None = None
-    collected: list[tuple[int, Values, bool]] = []
-    large = _LargeUpdate(tx)
-    same_key = True
-    setter: Assignments | None = None
     for state, piece in _matching(tx, table_id, predicate_of, None):
-        if setter is None:
+        if state_used is None:
+            state_used = state
             setter = Assignments(assignments, state.current)
             same_key = not setter.changes(state.current.key_fields)
-            state_used = state
+            known, unknown = NewVersions(tx, state, keys_known=True), NewVersions(tx, state, keys_known=False)
         new = setter.apply(piece.batch)
         closes.append(replace(piece, batch=piece.batch.select([ROW_ID])))
         count += piece.batch.num_rows
-        ids = piece.batch.column(ROW_ID)
         # The key of a row that this transaction itself has added must be looked for all the same.
-        known = same_key and not piece.kind.startswith("own")
-        if known and count >= state.table.config.direct_write_row_count:
-            large.add(state, file_batch(new, state.current, ids, None))
-        else:
-            rows = zip(ids.to_pylist(), encode_batch(new, state.current), strict=True)
-            collected += ((row_id, values, known) for row_id, values in rows)
-    if setter is None:
+        versions = known if same_key and not piece.kind.startswith("own") else unknown
+        versions.add(new, piece.batch.column(ROW_ID))
+    if state_used is None:
         with tx.reading(table_id) as (_, state, _s):
             Assignments(assignments, state.current)  # wrong columns are errors also when no row matches
         return 0
-    assert state_used is not None
-    large.flush(state_used)
+    known.finish()
+    unknown.finish()
     writes = tx.writes(state_used)
     for piece in closes:
         close(writes, state_used, piece)
-    for row_id, values, known in collected:
-        writes.replace(row_id, values, same_key=known)
-    large.insert(writes)
+    known.apply(writes)
+    unknown.apply(writes)
     writes.updated += count
     return count
 
 
-class _LargeUpdate:
-    """New versions of many rows: written as blocks, one at a time, so that memory stays bounded."""
+class NewVersions:
+    """New versions of rows on their way to the write-set: few become hot rows, many become blocks.
 
-    def __init__(self, tx: Transaction) -> None:
+    A block is written as soon as its rows are there, so that memory stays bounded.  ``keys_known`` says that the rows
+    have the keys they had, which need no look then.  The write-set changes with ``apply`` alone, which cannot fail.
+    """
+
+    def __init__(self, tx: Transaction, state: TableState, *, keys_known: bool) -> None:
         self._tx = tx
+        self._state = state
+        self._keys_known = keys_known
         self._batches: list[pa.RecordBatch] = []
-        self._rows = 0
+        self._count = 0
         self._blocks: list[NewBlock] = []
+        self._rows: list[tuple[int, Values]] = []
 
-    def add(self, state: TableState, batch: pa.RecordBatch) -> None:
-        self._batches.append(batch)
-        self._rows += batch.num_rows
-        if self._rows >= state.table.config.block_row_count:
-            self.flush(state)
+    def add(self, batch: pa.RecordBatch, row_ids: pa.Array) -> None:
+        """Rows with exactly the table's columns, each row id once and for all."""
+        if not batch.num_rows:
+            return
+        self._batches.append(file_batch(batch, self._state.current, row_ids, None))
+        self._count += batch.num_rows
+        config = self._state.table.config
+        if self._count >= max(config.block_row_count, config.direct_write_row_count):
+            self._write()
 
-    def flush(self, state: TableState) -> None:
+    def finish(self) -> None:
+        """All rows are there."""
+        if self._blocks or self._count >= self._state.table.config.direct_write_row_count:
+            self._write()
+            return
+        schema = self._state.current
+        for batch in self._batches:
+            rows = pa.RecordBatch.from_arrays(batch.columns[: len(schema)], schema=schema.arrow)
+            self._rows += zip(batch.column(ROW_ID).to_pylist(), encode_batch(rows, schema), strict=True)
+
+    def _write(self) -> None:
         if not self._batches:
             return
-        table = sorted_by_row_id(pa.Table.from_batches(self._batches, state.current.file))
-        size = state.table.config.block_row_count
-        for start in range(0, table.num_rows, size):
-            block = _new_block(self._tx._lake, state, iter(table.slice(start, size).to_batches(_SLICE)))
-            block.keys_known = True
+        config = self._state.table.config
+        table = sorted_by_row_id(pa.Table.from_batches(self._batches, self._state.current.file))
+        self._batches, self._count = [], 0
+        for start in range(0, table.num_rows, config.block_row_count):
+            batches = table.slice(start, config.block_row_count).to_batches(_SLICE)
+            block = _new_block(self._tx._lake, self._state, iter(batches))
+            block.keys_known = self._keys_known
             self._blocks.append(block)
-        self._batches, self._rows = [], 0
 
-    def insert(self, writes: TableWrites) -> None:
+    def apply(self, writes: TableWrites) -> None:
+        for row_id, values in self._rows:
+            writes.replace(row_id, values, same_key=self._keys_known)
         for block in self._blocks:
             writes.insert_block(block)
             self._tx.write_set.writer_id = self._tx._lake._writer_id()

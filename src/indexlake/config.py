@@ -28,6 +28,9 @@ class TableConfig:
         File format of new blocks: ``"vortex"``, ``"parquet"`` or ``"ipc"``.
     retention
         How long past snapshots stay readable: a ``timedelta`` or seconds.
+    freeze_after
+        ``pipeline.run`` turns blocks whose rows are all older than this into Parquet: a ``timedelta`` or seconds.
+        None: never.
     """
 
     inline_row_count_limit: int = 100_000
@@ -35,10 +38,12 @@ class TableConfig:
     block_row_count: int = 1_000_000
     dump_format: str = "vortex"
     retention: timedelta = timedelta(days=7)
+    freeze_after: timedelta | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.retention, int | float):
-            object.__setattr__(self, "retention", timedelta(seconds=self.retention))
+        for name in ("retention", "freeze_after"):
+            if type(seconds := getattr(self, name)) in (int, float):
+                object.__setattr__(self, name, timedelta(seconds=seconds))
         for name in ("inline_row_count_limit", "direct_write_row_count", "block_row_count"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -49,9 +54,16 @@ class TableConfig:
             raise SchemaError(f"TableConfig.dump_format is one of {FORMATS}, not {self.dump_format!r}.")
         if not isinstance(self.retention, timedelta) or self.retention < timedelta(0):
             raise SchemaError(f"TableConfig.retention is a timedelta or seconds, not negative: {self.retention!r}.")
+        if self.freeze_after is not None and (
+            not isinstance(self.freeze_after, timedelta) or self.freeze_after < timedelta(0)
+        ):
+            raise SchemaError(
+                f"TableConfig.freeze_after is a timedelta or seconds, not negative, or None: {self.freeze_after!r}."
+            )
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self) | {"retention": self.retention.total_seconds()}, sort_keys=True)
+        seconds = {n: t.total_seconds() for n in ("retention", "freeze_after") if (t := getattr(self, n)) is not None}
+        return json.dumps(asdict(self) | seconds, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> TableConfig:

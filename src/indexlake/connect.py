@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,6 +12,7 @@ from indexlake.catalog.driver import Catalog
 from indexlake.commit.section import now
 from indexlake.errors import AlreadyExistsError, CatalogError, NotFoundError, SchemaError
 from indexlake.lake import Lake
+from indexlake.pipeline.vacuum import MARK, write_mark
 from indexlake.storage import Storage
 
 CATALOG_FILE = "catalog.sqlite"
@@ -105,7 +105,7 @@ def _open(
             properties: dict[str, Any] = {"hot": "inline", "storage": _persisted(root, folder)}
             Storage.open(_resolved(properties["storage"], folder), options)  # a wrong root is refused before all else
             tables.create_lake(catalog, properties, now())
-        record = tables.open_lake(catalog, catalog.location)
+        record = tables.open_lake(catalog, catalog.location, read_only=read_only)
         persisted = record.properties["storage"]
         if storage is not None and _persisted(storage, folder) != persisted:
             raise SchemaError(
@@ -137,7 +137,6 @@ def _resolved(root: str, folder: str | None) -> str:
 
 def _mark(files: Storage, record: tables.LakeRecord) -> None:
     """Say at the storage root whose files these are, unless it says so: a process may die between the two."""
-    if files.exists("indexlake.json"):
-        return
-    with suppress(AlreadyExistsError), files.create_file("indexlake.json") as out:
-        out.write(json.dumps({"lake_id": record.lake_id, "incarnation": record.incarnation}).encode())
+    if not files.exists(MARK):
+        with suppress(AlreadyExistsError):
+            write_mark(files, record, overwrite=False)

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -31,10 +31,10 @@ from indexlake.catalog.definitions import (
 )
 from indexlake.catalog.driver import Catalog, ReadTransaction
 from indexlake.commit.group import Committer
-from indexlake.commit.key_check import KeyLook
-from indexlake.commit.section import now
+from indexlake.commit.section import Looks, now
 from indexlake.commit.write_set import WriteResult, WriteSet
 from indexlake.config import TableConfig
+from indexlake.display import Listing, html_table, html_text, shown
 from indexlake.errors import (
     ConflictError,
     IndexLakeError,
@@ -44,10 +44,12 @@ from indexlake.errors import (
     SnapshotExpiredError,
 )
 from indexlake.maintenance import Maintenance
+from indexlake.pipeline.choice import LOCAL_LIMIT, choose_runner
 from indexlake.pipeline.job import JobInfo, job_info
 from indexlake.pipeline.pipeline import Pipeline
+from indexlake.pipeline.vacuum import adopt
 from indexlake.row_ids import RowIdAllocator
-from indexlake.rows import RowEncoder, arrow_batches
+from indexlake.rows import RowEncoder, schema_and_rows
 from indexlake.scan.execute import stop_reading
 from indexlake.schema import Field, check_columns, check_primary_key, encode_default
 from indexlake.state import Stale, StateCache, TableState, refresh
@@ -55,6 +57,12 @@ from indexlake.storage import Storage
 from indexlake.table import Table
 from indexlake.transaction import Transaction
 from indexlake.types import codec_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from indexlake.sql.engine import Engine
+    from indexlake.sql.result import SqlResult
 
 T = TypeVar("T")
 
@@ -82,11 +90,19 @@ class Lake:
         self._scan_threads = max(2, min(8, os.cpu_count() or 2))
         self._maintenance = Maintenance(self, automatic=automatic and not read_only)
         self._closing = threading.Lock()
+        self._sql_engine: Engine | None = None
         _open_lakes.add(self)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "read-only" if self.read_only else "open"
         return f"<Lake {self.catalog.location}, files in {self.storage.root}, {state}>"
+
+    def _repr_html_(self) -> str:
+        """The names of the tables, by one look at the catalog.  Rows are not counted: that is ``t.stats()``."""
+        caption = repr(self)[1:-1]
+        if self._closed:
+            return html_text(caption)
+        return shown(lambda: html_table(["table"], [[name] for name in self.tables()], caption=caption))
 
     def __reduce__(self) -> Any:
         raise TypeError("A Lake belongs to the process that opened it and cannot be pickled. Connect again there.")
@@ -106,6 +122,8 @@ class Lake:
             with suppress(IndexLakeError):
                 self._maintenance.forget()
             self._closed = True
+            if self._sql_engine is not None:
+                self._sql_engine.close()
             self._files.clear()
             self.catalog.close()
             _open_lakes.discard(self)
@@ -154,8 +172,12 @@ class Lake:
         exist_ok: bool = False,
         config: TableConfig | None = None,
         defaults: Mapping[str, Any] | None = None,
+        progress: bool | None = None,
     ) -> Table:
         """Make a table from an Arrow schema, or from data which is then inserted in a second commit.
+
+        Data is what ``insert`` takes: files too, whose types are found by looking at all of them.  Data that is
+        refused leaves no table behind.
 
         Examples
         --------
@@ -170,16 +192,18 @@ class Lake:
             namespace, table_name = split_name(name)
         except NotFoundError as error:
             raise SchemaError(str(error)) from None
-        data = None if isinstance(schema_or_data, pa.Schema) else list(arrow_batches(_as_rows(schema_or_data), None))
-        schema = schema_or_data if data is None else _schema_of(data, schema_or_data)
+        rows = None
+        schema = schema_or_data
+        if not isinstance(schema, pa.Schema):
+            schema, rows = schema_and_rows(schema_or_data)
         fields, key = _new_fields(schema, primary_key, defaults or {})
         change = CreateTable(namespace, table_name, tuple(fields), tuple(key), config or TableConfig(), exist_ok)
         self._define(change, "create table")
         table_id, full_name, new = change.found[0]
         table = Table(self, table_id, full_name)
-        if data and new:
+        if rows is not None and new:
             try:
-                table.insert(pa.Table.from_batches(data))
+                table.insert(rows, progress=progress)
             except BaseException:
                 with suppress(IndexLakeError):
                     if not len(table):
@@ -302,6 +326,31 @@ class Lake:
                 self._maintenance.committed(table_id, written, limit)
         return result
 
+    # ------------------------------------------------------------ SQL
+
+    def sql(
+        self,
+        text: str,
+        params: Mapping[str, Any] | Sequence[Any] | None = None,
+        *,
+        namespace: str = "main",
+        engine: str = "duckdb",
+        at: int | datetime | None = None,
+        token: str | None = None,
+    ) -> SqlResult:
+        """Run SQL in DuckDB's dialect: queries at one snapshot, changes and definitions as commits.
+
+        ``namespace`` is where names without one are looked up; ``at`` reads the past; several statements are separated
+        by semicolons, and the result is that of the last one.
+
+        Examples
+        --------
+        >>> lake.sql("select * from orders where id = $id", {"id": 7}, namespace="sales")  # doctest: +SKIP
+        """
+        from indexlake.sql.run import run
+
+        return run(self, text, params, namespace=namespace, engine=engine, at=at, token=token)
+
     # ------------------------------------------------------------ time travel
 
     def at(self, snapshot: int | None = None, *, time: datetime | None = None) -> LakeView:
@@ -322,7 +371,7 @@ class Lake:
         if not isinstance(time, datetime) or time.tzinfo is None:
             raise SchemaError("at(time=…) takes a datetime with a time zone, for example datetime.now(UTC).")
         with self.catalog.read() as r:
-            found = commits.snapshot_at_time(r, int(time.timestamp() * 1e6))
+            found = commits.snapshot_at_time(r, commits.microseconds(time))
         if found is None:
             raise SnapshotExpiredError(f"Nothing that old is kept: {time.isoformat()}.")
         return found
@@ -350,17 +399,41 @@ class Lake:
 
     # ------------------------------------------------------------ jobs
 
-    def pipeline(self) -> Pipeline:
-        """Jobs by call: dump, expire."""
+    def pipeline(
+        self,
+        runner: str | None = None,
+        spark: SparkSession | None = None,
+        *,
+        local_limit: int = LOCAL_LIMIT,
+        progress: bool | None = None,
+    ) -> Pipeline:
+        """Jobs by call: dump, compact, freeze, expire, vacuum, verify, and whatever is due.
+
+        Parameters
+        ----------
+        runner
+            ``"threads"``: in this process.  ``"spark"``: on ``spark``, or on a session that is active or made.  By
+            default Spark when a session is given or active or the tasks of a job read more than ``local_limit`` bytes.
+        progress
+            Whether to show a bar; by default when it takes long and somebody sees it.
+        """
         self._check(writing=True)
-        return Pipeline(self)
+        return Pipeline(self, choose_runner(self.storage, runner, spark, local_limit), progress=progress)
+
+    def adopt(self) -> int:
+        """Take the files over with this copy of the catalog, for example one restored from a backup.
+
+        The copy that owned them before can delete none from then on.  Returns the new incarnation.
+        """
+        self._check(writing=True)
+        return adopt(self)
 
     def jobs(self) -> list[JobInfo]:
         """Background jobs, newest first, with their progress or their error."""
         self._check()
         with self.catalog.read() as r:
             names = {t.table_id: t.full_name for t in definitions.list_tables(r)}
-            return [job_info(record, names) for record in activity.list_jobs(r)]
+            return Listing(job_info(record, names) for record in activity.list_jobs(r))
 
     # ------------------------------------------------------------ for the other modules
 
@@ -377,7 +450,7 @@ class Lake:
                 yield r, state, last
                 return
 
-    def _with_state(self, table_id: int, function: Callable[..., KeyLook]) -> KeyLook:
+    def _with_state(self, table_id: int, function: Callable[..., Looks]) -> Looks:
         with self._reading(table_id) as (r, state, _):
             return function(r, state)
 
@@ -411,6 +484,17 @@ class LakeView:
         with self._lake.catalog.read() as r:
             return [t.full_name for t in definitions.list_tables(r, self.snapshot_id)]
 
+    def sql(
+        self,
+        text: str,
+        params: Mapping[str, Any] | Sequence[Any] | None = None,
+        *,
+        namespace: str = "main",
+        engine: str = "duckdb",
+    ) -> SqlResult:
+        """``lake.sql`` at this snapshot: queries only."""
+        return self._lake.sql(text, params, namespace=namespace, engine=engine, at=self.snapshot_id)
+
 
 def _pause(attempt: int) -> None:
     """Jittered back-off: up to 1 ms at first, 100 ms later."""
@@ -420,18 +504,6 @@ def _pause(attempt: int) -> None:
 def _check_name(name: str, what: str) -> None:
     if not isinstance(name, str) or not name or "." in name or "\x00" in name:
         raise SchemaError(f"{name!r} is not a {what} name: it is text without dots and not empty.")
-
-
-def _as_rows(data: Any) -> Any:
-    return [data] if isinstance(data, Mapping) else data
-
-
-def _schema_of(data: list[pa.RecordBatch], source: Any) -> pa.Schema:
-    if data:
-        return data[0].schema
-    if hasattr(source, "schema") and isinstance(source.schema, pa.Schema):
-        return source.schema
-    raise SchemaError("A table cannot be made from no rows: give a pyarrow schema.")
 
 
 def _new_fields(

@@ -17,8 +17,9 @@ import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from indexlake.catalog import activity, definitions, inline, layout
+from indexlake.catalog import activity, definitions, layout
 from indexlake.commit.section import now
+from indexlake.pipeline.due import HotRows
 from indexlake.pipeline.dump import dump
 from indexlake.pipeline.expire import expire
 from indexlake.pipeline.job import BEAT_SECONDS, Job, JobBusy
@@ -49,6 +50,8 @@ class Maintenance:
         self._quit = threading.Event()
         self._threads: list[threading.Thread] = []
         self._pin_id: str | None = None
+        self._kept: set[int] = set()
+        self._beating = threading.Lock()
         self.writer_id: str | None = None
 
     # ------------------------------------------------------------ what the lake tells it
@@ -95,6 +98,15 @@ class Maintenance:
         if not self._lake.read_only:
             self._start("indexlake-heartbeat", self._beat)
 
+    def keep(self, snapshot: int) -> None:
+        """Pin a snapshot now and for as long as the lake is open, for those who may read it at any time."""
+        if self._lake.read_only:
+            return
+        with self._lock:
+            self._kept.add(snapshot)
+        self._start("indexlake-heartbeat", self._beat)
+        self._beat_once()
+
     def stop(self, *, wait: bool) -> None:
         """End both threads; with ``wait`` the running dump is finished first."""
         self._quit.set()
@@ -138,6 +150,10 @@ class Maintenance:
                 log.warning("a heartbeat failed and will be tried again: %s", error)
 
     def _beat_once(self) -> None:
+        with self._beating:  # or an older list of what is held would be written after a newer one
+            self._beat_now()
+
+    def _beat_now(self) -> None:
         with self._lock:
             jobs = list(self._jobs)
         held = self._held_snapshots()
@@ -146,8 +162,9 @@ class Maintenance:
         with self._lake.catalog.transaction() as tx:
             for job in jobs:
                 job.beat(tx)
-            if self.writer_id is not None:
-                activity.beat_writer(tx, self.writer_id, now() + ALIVE)
+            writer = self.writer_id
+            if writer is not None and not activity.beat_writer(tx, writer, now() + ALIVE):
+                self.writer_id = None  # taken for dead: what it wrote is lost, the next file has another writer
             horizon = layout.lowest_horizon(tx) if held else 0
             oldest = min((s for s in held if s >= horizon), default=None)  # below it is too late
             if oldest is not None:
@@ -159,13 +176,15 @@ class Maintenance:
             tx.commit()
 
     def _held_snapshots(self) -> list[int]:
-        """The snapshots of readers that have been open for a while."""
+        """The snapshots of readers that have been open for a while, and those that are kept."""
         before = time.monotonic() - PIN_AFTER
-        return [
+        held = [
             snapshot
             for reader in list(self._lake._readers)
             if reader.started < before and (snapshot := reader.snapshot_id) is not None
         ]
+        with self._lock:
+            return [*held, *self._kept]
 
     # ------------------------------------------------------------ the automatic dump
 
@@ -192,14 +211,14 @@ class Maintenance:
     def _maintain(self, table_id: int) -> None:
         """Dump what is due; whatever goes wrong is logged and tried again."""
         try:
-            live, dead, limit = self._counts(table_id)
-            if live + dead >= limit:
+            hot = HotRows(self._lake, table_id)
+            if hot.due:
                 expire(self._lake, table_id, stop=self._stop)
-                live, dead, limit = self._counts(table_id)
-            if live + dead >= limit:
-                dump(self._lake, table_id, live=2 * live >= limit, history=2 * dead >= limit, stop=self._stop)
-                live, dead, limit = self._counts(table_id)
-            self._estimates[table_id] = live + dead
+                hot = HotRows(self._lake, table_id)
+            if hot.due:
+                dump(self._lake, table_id, live=hot.live_due, history=hot.history_due, stop=self._stop)
+                hot = HotRows(self._lake, table_id)
+            self._estimates[table_id] = hot.count
             self._expire_all()
         except JobBusy:
             self._estimates.pop(table_id, None)
@@ -219,11 +238,6 @@ class Maintenance:
         for table in found:
             with suppress(JobBusy):
                 expire(self._lake, table.table_id, stop=self._stop)
-
-    def _counts(self, table_id: int) -> tuple[int, int, int]:
-        with self._lake._reading(table_id) as (r, state, _):
-            live, dead = inline.count_rows(r, state.table)
-            return live, dead, state.table.config.inline_row_count_limit
 
 
 def _me() -> str:

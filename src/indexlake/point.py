@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+
 from indexlake.blocks.block import BlockRecord
 from indexlake.catalog import inline
 from indexlake.catalog.driver import ReadTransaction
 from indexlake.keys.encoding import encode_key
-from indexlake.schema import VERSION, TableSchema
+from indexlake.lineage import file_columns, file_value, file_values
+from indexlake.schema import VERSION, Field, TableSchema
 from indexlake.state import TableState
 from indexlake.types import SqlValue
 
 if TYPE_CHECKING:
+    from indexlake.blocks.formats import BlockReader
     from indexlake.blocks.open_files import OpenFiles
     from indexlake.commit.write_set import TableWrites
 
@@ -36,9 +41,11 @@ def read_by_key(
             return found
     if writes is None or not writes.truncate:
         condition, values = inline.key_condition(schema.key_columns, schema.key_codecs, key)
-        for row in inline.rows_by_key(r, state.table.table_id, schema.columns, condition, values):
+        older = schema.inline if schema.evolved else None
+        columns = schema.columns if older is None else older.columns
+        for row in inline.rows_by_key(r, state.table.table_id, columns, condition, values):
             if inline.is_visible(row, snapshot, state.table) and (writes is None or row[1] not in writes.closed):
-                return decoded(schema, row[3:])
+                return decoded(schema, row[3:] if older is None else older.row(row[0], row[3:]))
         return lambda: _from_blocks(files, state, schema, snapshot, key, writes)
     return None
 
@@ -92,23 +99,29 @@ def read_row(
     in_file = state.schema.at(block.schema_snapshot)
     reader = files.reader(block, in_file.file)
     check = block.max_snapshot > snapshot
-    columns: Sequence[str] = schema.columns
-    if in_file is not schema:
-        columns = [f.column for f in schema.fields if f.field_id in in_file.by_id]
+    same = in_file is schema
+    columns: Sequence[str] = schema.columns if same else file_columns(schema.fields, in_file.by_id)
     row = reader.row(position, [*columns, VERSION] if check else columns)
     if check:
         version = row[VERSION]
         if (block.begin_snapshot if version is None else version) > snapshot:
             return None
-    return _named(schema, row)
+    return _named(schema, row) if same else {f.name: file_value(f, row) for f in schema.fields}
 
 
 def _named(schema: TableSchema, row: Row) -> Row:
-    try:
-        return dict(zip(schema.names, [row[c] for c in schema.columns], strict=True))
-    except KeyError:  # columns younger than the file take their default
-        pass
-    return {f.name: row[f.column] if f.column in row else f.codec.decode_one(f.default) for f in schema.fields}
+    return dict(zip(schema.names, [row[c] for c in schema.columns], strict=True))
+
+
+def older_values(
+    reader: BlockReader, position: int, missing: Sequence[Field], in_file: TableSchema
+) -> dict[str, pa.Array]:
+    """The values, each an array of one, of columns that are younger than the file of a row."""
+    columns = file_columns(missing, in_file.by_id)
+    batch = pa.record_batch({})
+    if columns:
+        batch = reader.take(np.array([position], np.uint64), columns).combine_chunks().to_batches()[0]
+    return {f.column: file_values(f, batch, 1) for f in missing}
 
 
 def _from_history(

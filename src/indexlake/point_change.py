@@ -20,7 +20,8 @@ from indexlake.blocks.block import BlockRecord
 from indexlake.catalog import inline
 from indexlake.errors import ConstraintError
 from indexlake.expr.test import ColumnTest
-from indexlake.keys.encoding import encode_key
+from indexlake.keys.encoding import Key, encode_key
+from indexlake.point import older_values
 from indexlake.rows import Values
 from indexlake.scan.plan import conjuncts
 from indexlake.schema import ROW_ID, TableSchema
@@ -62,27 +63,33 @@ class _InBlock:
     position: int
 
     def values(self, files: OpenFiles, state: TableState) -> Values:
-        """Encoded, in the order of the current fields; columns younger than the file take their default."""
+        """Encoded, in the order of the current fields."""
         in_file, schema = state.schema.at(self.block.schema_snapshot), state.current
-        all_columns = list(zip(schema.fields, schema.columns, schema.codecs, strict=True))
-        columns = [column for f, column, _ in all_columns if f.field_id in in_file.by_id]
+        all_columns = list(zip(schema.columns, schema.codecs, strict=True))
         reader = files.reader(self.block, in_file.file)
-        if len(schema.plain_names) == len(schema):
+        if in_file is schema:
+            columns, older = schema.columns, {}
+        else:
+            missing = [f for f in schema.fields if f.field_id not in in_file.by_id]
+            columns = tuple(f.column for f in schema.fields if f.field_id in in_file.by_id)
+            older = older_values(reader, self.position, missing, in_file) if missing else {}
+        if not older and len(schema.plain_names) == len(schema):
             row = reader.row(self.position, columns)
             if all(value == value for value in row.values()):  # Python may change the bits of a NaN
-                return tuple(
-                    codec.encode_one(row[column]) if column in row else f.default for f, column, codec in all_columns
-                )
+                return tuple(codec.encode_one(row[column]) for column, codec in all_columns)
         table = reader.take(np.array([self.position], np.uint64), columns)
         return tuple(
-            codec.encode(table.column(column))[0] if column in columns else f.default
-            for f, column, codec in all_columns
+            codec.encode(older[column] if column in older else table.column(column))[0] for column, codec in all_columns
         )
 
     def close(self, writes: TableWrites) -> None:
         file_id = self.block.data_file_id
         writes.close_in_block(file_id, np.array([self.position]), np.array([self.row_id]))
         writes.block_row_ids[file_id] = self.block.row_ids
+
+
+Place = _Hot | _InBlock
+"""Where a row lies: it has ``row_id``, ``values`` and ``close``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +99,7 @@ class _Target:
     state: TableState
     predicate: Bound
     key: list[SqlValue]
-    place: _Hot | _InBlock | None
+    place: Place | None
 
     def is_met(self, row: dict[str, Any]) -> bool:
         assert self.place is not None
@@ -153,14 +160,18 @@ def _find(tx: Transaction, table_id: int, predicate_of: PredicateOf) -> _Target 
         key = _key_in(predicate, state.current) if snapshot == state.at else None
         if key is None:
             return None
-        hot = _hot_row(r, state, snapshot, key)
+        hot = hot_row(r, state, snapshot, key)
     if hot is not None:
         return _Target(state, predicate, key, hot)
     wanted = encode_key(state.current.key_codecs, key)
-    for block, position in state.finder.find(wanted, state, snapshot, tx._lake._files):
-        row_id = state.row_ids(block).row_id_at(position)
-        return _Target(state, predicate, key, _InBlock(row_id, block, position))
-    return _Target(state, predicate, key, None)
+    return _Target(state, predicate, key, row_in_blocks(tx._lake._files, state, snapshot, wanted))
+
+
+def row_in_blocks(files: OpenFiles, state: TableState, snapshot: int, key: Key) -> Place | None:
+    """The row with that key in the blocks of a state that is not newer than the snapshot."""
+    for block, position in state.finder.find(key, state, snapshot, files):
+        return _InBlock(state.row_ids(block).row_id_at(position), block, position)
+    return None
 
 
 def _key_in(predicate: Bound, schema: TableSchema) -> list[SqlValue] | None:
@@ -182,12 +193,15 @@ def _key_in(predicate: Bound, schema: TableSchema) -> list[SqlValue] | None:
     return key or None
 
 
-def _hot_row(r: ReadTransaction, state: TableState, snapshot: int, key: list[SqlValue]) -> _Hot | None:
+def hot_row(r: ReadTransaction, state: TableState, snapshot: int, key: list[SqlValue]) -> Place | None:
+    """The row with that encoded key among the hot rows."""
     schema = state.current
     condition, values = inline.key_condition(schema.key_columns, schema.key_codecs, key)
-    for row in inline.rows_by_key(r, state.table.table_id, schema.columns, condition, values):
+    older = schema.inline if schema.evolved else None
+    columns = schema.columns if older is None else older.columns
+    for row in inline.rows_by_key(r, state.table.table_id, columns, condition, values):
         if inline.is_visible(row, snapshot, state.table):
-            return _Hot(row[1], row[0], row[3:])
+            return _Hot(row[1], row[0], row[3:] if older is None else older.row(row[0], row[3:]))
     return None
 
 

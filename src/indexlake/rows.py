@@ -8,17 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import Any
+from os import PathLike
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.types as pt
 
+from indexlake import field_steps
 from indexlake.errors import ConstraintError, SchemaError
 from indexlake.schema import Field, TableSchema
 from indexlake.types import SqlValue, check_values, codec_for
 
+if TYPE_CHECKING:
+    from indexlake.progress import ProgressBar
+
 Values = tuple[SqlValue, ...]
 _DICTS_PER_BATCH = 10_000
+_GATHERED_ROWS = 8_192
+_GATHERED_BYTES = 16 << 20
 
 
 class RowEncoder:
@@ -61,14 +68,17 @@ class RowEncoder:
 
 
 def take_rows(
-    rows: Any, schema: TableSchema, encoder: RowEncoder, limit: int
+    rows: Any, schema: TableSchema, encoder: RowEncoder, limit: int, bar: ProgressBar | None = None
 ) -> list[Values] | Iterator[pa.RecordBatch]:
     """Fewer than ``limit`` rows as encoded tuples; otherwise all of them as a stream of exact batches."""
     if isinstance(rows, Mapping):
         return [encoder.encode(rows)]
     if isinstance(rows, list | tuple) and len(rows) < limit and all(isinstance(row, Mapping) for row in rows):
         return [encoder.encode(row) for row in rows]
-    batches = (conform(batch, schema) for batch in arrow_batches(rows, schema))
+    given = arrow_batches(rows, schema)
+    if bar is not None:
+        given = bar.watch(given, getattr(rows, "num_rows", None))
+    batches = (conform(batch, schema) for batch in _gathered(given))
     held: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
@@ -81,33 +91,76 @@ def take_rows(
 
 def arrow_batches(rows: Any, schema: TableSchema | None) -> Iterator[pa.RecordBatch]:
     """Anything that holds rows, as record batches with the columns it came with."""
-    if isinstance(rows, pa.RecordBatch):
-        return iter([rows])
-    if isinstance(rows, pa.Table):
-        return iter(rows.to_batches())
-    if hasattr(rows, "__arrow_c_stream__"):
-        return iter(pa.RecordBatchReader.from_stream(rows))
-    if hasattr(rows, "__arrow_c_array__"):
-        return iter([pa.record_batch(rows)])
+    from indexlake.sources.files import as_files
+    from indexlake.sources.objects import checked, reader_of
+    from indexlake.sources.stream import FileStream
+
+    if (found := as_files(rows)) is not None:
+        return FileStream(found, schema)
+    if (reader := reader_of(rows)) is not None:
+        return checked(reader)
     if isinstance(rows, Iterable) and not isinstance(rows, str | bytes):
         return _from_items(iter(rows), schema)
     raise SchemaError(
-        f"Rows cannot be taken from {type(rows).__name__}. Give a dict, dicts, or anything that speaks Arrow: "
+        f"Rows cannot be taken from {type(rows).__name__}. Give a dict, dicts, files, or anything that speaks Arrow: "
         "a pyarrow Table, a pandas or polars DataFrame, a DuckDB relation."
     )
+
+
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches that are worth their fixed cost: small neighbours of one schema are joined."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if held and not batch.schema.equals(held[0].schema):
+            yield from _joined(held)
+            held, rows, size = [], 0, 0
+        held.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= _GATHERED_ROWS or size >= _GATHERED_BYTES:
+            yield from _joined(held)
+            held, rows, size = [], 0, 0
+    if held:
+        yield from _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    try:
+        return [pa.concat_batches(batches)] if len(batches) > 1 else batches
+    except pa.ArrowInvalid:
+        return batches  # one dictionary could not number the values of all of them
+
+
+def schema_and_rows(source: Any) -> tuple[pa.Schema, Any]:
+    """What a table made from the source looks like, and the rows to insert into it: a stream has not begun."""
+    from indexlake.sources.files import as_files
+    from indexlake.sources.objects import reader_of
+    from indexlake.sources.stream import common_schema
+
+    if (found := as_files(source)) is not None:
+        return common_schema(found), found
+    if (reader := reader_of(source)) is not None:
+        return reader.schema, reader
+    batches = arrow_batches([source] if isinstance(source, Mapping) else source, None)
+    first = next(batches, None)
+    if first is None:
+        raise SchemaError("A table cannot be made from no rows: give a pyarrow schema.")
+    return first.schema, chain([first], batches)
 
 
 def _from_items(items: Iterator[Any], schema: TableSchema | None) -> Iterator[pa.RecordBatch]:
     encoder = RowEncoder(schema) if schema is not None else None
     size = _DICTS_PER_BATCH if encoder is not None else None  # types are inferred from all rows together
-    while chunk := list(islice(items, size)):
-        if isinstance(chunk[0], pa.RecordBatch | pa.Table):
-            for item in chunk:
-                yield from arrow_batches(item, schema)
+    for first in items:
+        if isinstance(first, pa.RecordBatch | pa.Table):
+            yield from arrow_batches(first, schema)
             continue
+        chunk = [first, *islice(items, size - 1 if size is not None else None)]
         for row in chunk:
             if not isinstance(row, Mapping):
-                raise SchemaError(f"A row is a dict of column names and values, not {type(row).__name__}.")
+                hint = " Give paths of files as a list." if isinstance(row, str | PathLike) else ""
+                raise SchemaError(f"A row is a dict of column names and values, not {type(row).__name__}.{hint}")
         if encoder is not None and schema is not None:
             yield decode_batch([encoder.encode(row) for row in chunk], schema)
         else:
@@ -158,17 +211,47 @@ def fit(array: pa.Array, f: Field) -> pa.Array:
             f"Column {f.name!r} is of type {f.type}; the values given are {array.type}. Cast them first.",
             column=f.name,
         )
+    if (lost := _lost_field(array.type, f.type)) is not None:
+        raise SchemaError(
+            f"Column {f.name!r} is of type {f.type}; the values given have a field {lost!r}, which it has not.",
+            column=f.name,
+        )
     try:
         if pt.is_dictionary(f.type):
-            plain = array.dictionary_decode() if pt.is_dictionary(array.type) else array
+            plain = _decoded(array) if pt.is_dictionary(array.type) else array
             return codec_for(f.type).decode(codec_for(f.type.value_type).encode(plain.cast(f.type.value_type)))
         if pt.is_dictionary(array.type):
-            array = array.dictionary_decode()
+            array = _decoded(array)
         return array.cast(f.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise ConstraintError(
             f"Column {f.name!r}: a value given as {array.type} does not fit into {f.type}: {error}", column=f.name
         ) from error
+
+
+def _decoded(array: pa.DictionaryArray) -> pa.Array:
+    """The values of a dictionary array; Arrow takes from views only when they are not in a dictionary."""
+    values = array.dictionary
+    if values.type in (pa.string_view(), pa.binary_view()):
+        values = values.cast(pa.large_string() if values.type == pa.string_view() else pa.large_binary())
+    return values.take(array.indices)
+
+
+def _lost_field(source: pa.DataType, target: pa.DataType) -> str | None:
+    """A field inside the source that the target lacks: a cast would drop it without a word."""
+    if not pt.is_nested(source) or not pt.is_nested(target):
+        return None
+    if not pt.is_struct(source):
+        pairs = [(source.field(n), target.field(n)) for n in range(min(source.num_fields, target.num_fields))]
+    elif not pt.is_struct(target):
+        return None
+    else:
+        names = {f.name: f for f in target}
+        missing: str | None = next((f.name for f in source if f.name not in names), None)
+        if missing is not None:
+            return missing
+        pairs = [(f, names[f.name]) for f in source]
+    return next((lost for a, b in pairs if (lost := _lost_field(a.type, b.type)) is not None), None)
 
 
 _FAMILIES = (
@@ -199,10 +282,7 @@ def _castable(source: pa.DataType, target: pa.DataType) -> bool:
 
 def repeated(f: Field, value: SqlValue, count: int) -> pa.Array:
     """One encoded value, ``count`` times."""
-    one = f.codec.decode([value])
-    if pa.types.is_dictionary(f.type) or pa.types.is_nested(f.type):
-        return f.codec.decode([value] * count)
-    return pa.repeat(one[0], count)
+    return field_steps.repeated(f.type, value, count)
 
 
 def encode_batch(batch: pa.RecordBatch, schema: TableSchema) -> list[Values]:

@@ -1,13 +1,15 @@
 """Table schemas: columns with field ids, defaults and a primary key.
 
-A column is named ``f<field_id>`` in the inline table and in files, so its user-facing name is metadata only.
-A schema is immutable; ``TableSchema.at(snapshot)`` gives the columns that existed then.
+A column is named ``f<field_id>`` in the inline table and in files, so its user-facing name is metadata only.  A
+rename is another record of the same field; a column that changes in what it holds is another field, which knows the
+one whose place it took.  Schemas are immutable; ``SchemaHistory.at(snapshot)`` gives the columns that existed then.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -17,6 +19,8 @@ from typing import Any
 import pyarrow as pa
 
 from indexlake.errors import ConstraintError, SchemaError
+from indexlake.field_steps import Step
+from indexlake.lineage import InlineColumns
 from indexlake.types import Codec, SqlValue, check_supported, codec_for
 
 ROW_ID = "_indexlake_row_id"
@@ -27,7 +31,11 @@ RESERVED_PREFIX = "_indexlake_"
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One column.  ``default`` is the encoded value that rows take which do not name the column."""
+    """One column, from one snapshot to another.
+
+    ``default`` is the encoded value that rows take which do not name the column.  Row versions and files older than
+    ``since`` do not hold the column: they take the value of its ``source`` through ``steps``, or the default.
+    """
 
     field_id: int
     name: str
@@ -35,8 +43,13 @@ class Field:
     nullable: bool
     default: SqlValue = None
     metadata: Mapping[bytes, bytes] | None = None
-    begin_snapshot: int = 0
+    begin_snapshot: int = 0  # of this name
     end_snapshot: int | None = None
+    position: int = 0  # in the order of the table's columns
+    since: int = 0  # the snapshot that added the column; 0: it is as old as the table
+    source: Field | None = None
+    steps: tuple[Step, ...] = ()
+    released: bool = False  # the inline table need not have the column any more
 
     @property
     def column(self) -> str:
@@ -48,6 +61,12 @@ class Field:
 
     def arrow(self, name: str | None = None) -> pa.Field:
         return pa.field(name or self.name, self.type, self.nullable, self.metadata)
+
+    def derived(self, array: Any) -> Any:
+        """Values of this column, made from those of its source."""
+        for step in self.steps:
+            array = step.apply(array)
+        return array
 
 
 class TableSchema:
@@ -70,6 +89,11 @@ class TableSchema:
 
     def __len__(self) -> int:
         return len(self.fields)
+
+    @cached_property
+    def evolved(self) -> bool:
+        """Whether a row version or file may be older than one of the columns."""
+        return any(f.since for f in self.fields)
 
     @cached_property
     def arrow(self) -> pa.Schema:
@@ -114,6 +138,16 @@ class TableSchema:
         return {f.column: f.codec for f in self.fields} | {ROW_ID: codec_for(pa.int64())}
 
     @cached_property
+    def column_since(self) -> dict[str, int]:
+        """The columns that rows begun before some snapshot do not hold, with that snapshot."""
+        return {f.column: f.since for f in self.fields if f.since}
+
+    @cached_property
+    def inline(self) -> InlineColumns:
+        """How all columns are read from inline rows, older ones included."""
+        return InlineColumns(self.fields)
+
+    @cached_property
     def key_fields(self) -> tuple[Field, ...]:
         return tuple(self.by_id[i] for i in self.primary_key)
 
@@ -147,25 +181,44 @@ class TableSchema:
             raise unknown_column(name, self.names)
         return found
 
-    @cached_property
-    def _whole_from(self) -> int | None:
-        """The snapshot from which on all fields exist together; None when one of them has ended."""
-        if any(f.end_snapshot is not None for f in self.fields):
-            return None
-        return max((f.begin_snapshot for f in self.fields), default=0)
-
-    def at(self, snapshot: int) -> TableSchema:
-        if self._whole_from is not None and snapshot >= self._whole_from:
-            return self
-        fields = [
-            f
-            for f in self.fields
-            if f.begin_snapshot <= snapshot and (f.end_snapshot is None or f.end_snapshot > snapshot)
-        ]
-        return TableSchema(fields, self.primary_key)
-
     def project(self, columns: Iterable[str]) -> tuple[Field, ...]:
         return tuple(self.field(name) for name in columns)
+
+
+class SchemaHistory:
+    """Every field record that a table ever had.  The schema of a snapshot is made once."""
+
+    def __init__(self, fields: Sequence[Field], primary_key: Sequence[int] = ()) -> None:
+        self.fields = tuple(sorted(fields, key=lambda f: (f.position, f.begin_snapshot)))
+        self.primary_key = tuple(primary_key)
+        ends = {f.end_snapshot for f in self.fields if f.end_snapshot is not None}
+        self._changes = sorted({f.begin_snapshot for f in self.fields} | ends)
+        self._schemas: dict[int, TableSchema] = {}
+
+    def __repr__(self) -> str:
+        return f"SchemaHistory({len(self.fields)} fields, {len(self._changes)} changes)"
+
+    @property
+    def current(self) -> TableSchema:
+        return self._schema(len(self._changes))
+
+    def at(self, snapshot: int) -> TableSchema:
+        return self._schema(bisect_right(self._changes, snapshot))
+
+    def since(self, snapshot: int) -> list[TableSchema]:
+        """The schemas of a snapshot and of all that follow, in order."""
+        return [self._schema(n) for n in range(bisect_right(self._changes, snapshot), len(self._changes) + 1)]
+
+    def _schema(self, number: int) -> TableSchema:
+        """The columns after so many changes."""
+        found = self._schemas.get(number)
+        if found is None:
+            at = self._changes[number - 1] if number else -1
+            fields = [
+                f for f in self.fields if f.begin_snapshot <= at and (f.end_snapshot is None or f.end_snapshot > at)
+            ]
+            found = self._schemas[number] = TableSchema(fields, self.primary_key)
+        return found
 
 
 def _is_plain(type: pa.DataType) -> bool:

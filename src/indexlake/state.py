@@ -9,32 +9,38 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from indexlake.blocks.block import BlockRecord, SegmentRecord
 from indexlake.blocks.block_index import BlockIndex
 from indexlake.blocks.delete_vector import DeleteLog
 from indexlake.blocks.row_ids import RowIds
-from indexlake.catalog import definitions, layout
+from indexlake.catalog import definitions, fields, layout
 from indexlake.catalog.definitions import TableRecord
 from indexlake.catalog.driver import ReadTransaction, Transaction
 from indexlake.errors import NotFoundError
 from indexlake.keys.finder import KeyFinder
-from indexlake.schema import TableSchema
+from indexlake.schema import SchemaHistory, TableSchema
 
 
 @dataclass(frozen=True, slots=True)
 class TableState:
     table: TableRecord
-    schema: TableSchema  # every field the table ever had
-    current: TableSchema  # the fields of now
+    schema: SchemaHistory
+    current: TableSchema  # of now, or of the snapshot that a reader of the past or a transaction works at
     blocks: BlockIndex
     segments: dict[int, SegmentRecord]  # primary-key segment by data file id
     deletes: Mapping[int, DeleteLog]
     finder: KeyFinder
     primary_index: int | None
     at: int
+
+    def as_of(self, snapshot: int) -> TableState:
+        """The same state with the schema of a snapshot, for those who read or write at it."""
+        if snapshot >= self.table.schema_version:
+            return self
+        return replace(self, table=replace(self.table, schema_version=snapshot), current=self.schema.at(snapshot))
 
     def row_ids(self, block: BlockRecord) -> RowIds:
         return _row_ids(block)
@@ -79,7 +85,7 @@ def load(r: ReadTransaction | Transaction, table_id: int, last: int) -> TableSta
     table = definitions.read_table(r, table_id)
     if table is None:
         raise gone(table_id)
-    schema = definitions.read_schema(r, table)
+    schema = fields.read_schema(r, table)
     blocks = BlockIndex(layout.read_blocks(r, table_id))
     deletes: dict[int, DeleteLog] = {}
     collected: dict[int, list[tuple[int, Any]]] = {}
@@ -89,8 +95,8 @@ def load(r: ReadTransaction | Transaction, table_id: int, last: int) -> TableSta
         deletes[file_id] = DeleteLog(entries)
     segments = _by_block(layout.read_segments(r, table_id))
     primary = definitions.primary_index_id(r, table_id) if table.primary_key else None
-    finder = _finder(blocks, segments, schema)
-    return TableState(table, schema, _current(schema), blocks, segments, deletes, finder, primary, last)
+    finder = _finder(blocks, segments, schema.current)
+    return TableState(table, schema, schema.current, blocks, segments, deletes, finder, primary, last)
 
 
 def refresh(r: ReadTransaction | Transaction, table_id: int, cached: TableState | None) -> tuple[TableState, int]:
@@ -111,14 +117,14 @@ def refresh(r: ReadTransaction | Transaction, table_id: int, cached: TableState 
         found = definitions.read_table(r, table_id)
         assert found is not None
         if found.schema_version != table.schema_version:
-            schema = definitions.read_schema(r, found)
-            current = _current(schema)
+            schema = fields.read_schema(r, found)
+            current = schema.current
         table = found
     blocks, segments, deletes, finder = cached.blocks, cached.segments, cached.deletes, cached.finder
     if head.blocks_changed_in > cached.at:
         blocks = blocks.with_blocks(layout.read_blocks(r, table_id, cached.at))
         segments = {**segments, **_by_block(layout.read_segments(r, table_id, cached.at))}
-        finder = _finder(blocks, segments, schema)
+        finder = _finder(blocks, segments, current)
     if head.deletes_changed_in > cached.at:
         changed = dict(deletes)
         for file_id, snapshot, positions in layout.read_deletes(r, table_id, cached.at):
@@ -132,11 +138,6 @@ def refresh(r: ReadTransaction | Transaction, table_id: int, cached: TableState 
 
 def gone(table_id: int) -> NotFoundError:
     return NotFoundError(f"Table number {table_id} was dropped. Look it up again with lake.table(name).")
-
-
-def _current(schema: TableSchema) -> TableSchema:
-    live = [f for f in schema.fields if f.end_snapshot is None]
-    return schema if len(live) == len(schema.fields) else TableSchema(live, schema.primary_key)
 
 
 def _by_block(segments: list[SegmentRecord]) -> dict[int, SegmentRecord]:

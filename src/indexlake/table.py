@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from indexlake import changes
-from indexlake.catalog import commits, inline
+from indexlake.catalog import commits, definitions, inline
 from indexlake.catalog.driver import ReadTransaction
 from indexlake.commit.write_set import TableWrites, WriteResult
 from indexlake.config import TableConfig
+from indexlake.display import Listing, html_facts, html_schema, html_text, shown
 from indexlake.errors import (
     ConstraintError,
     ExpressionError,
+    IndexLakeError,
     NotFoundError,
     OwnershipError,
     SchemaError,
@@ -33,7 +35,13 @@ from indexlake.schema import ROW_ID, TableSchema
 from indexlake.state import TableState
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from indexlake.alter import Alter
+    from indexlake.feed.changes import Changes
+    from indexlake.field_path import Path
     from indexlake.lake import Lake
+    from indexlake.merge import Merge
     from indexlake.transaction import Transaction
 
 Params = Mapping[str, Any] | Sequence[Any] | None
@@ -47,6 +55,9 @@ class Snapshot:
     committed_at: datetime
     operation: str
     summary: dict[str, Any]
+
+    def _repr_html_(self) -> str:
+        return html_facts(f"snapshot {self.snapshot_id}", asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +91,9 @@ class TableStats:
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        return html_text(str(self))
+
 
 class Table:
     """Made by ``lake.table(name)``, ``lake.create_table`` or ``tx.table(name)``."""
@@ -100,10 +114,21 @@ class Table:
         self._tx = transaction
 
     def __repr__(self) -> str:
-        at = f" at snapshot {self._snapshot}" if self._snapshot is not None else ""
-        columns = ", ".join(f"{f.name} {f.type}" for f in self._schema_now().fields)
-        key = f", primary key ({', '.join(self.primary_key)})" if self.primary_key else ""
-        return f"<Table {self._name}{at}: {columns}{key}>"
+        """The columns and the key: at most one look at the catalog, none when the lake is closed."""
+        try:
+            schema = self._schema_now()
+        except IndexLakeError:
+            return f"<{self._title()}>"
+        columns = ", ".join(f"{f.name} {f.type}" for f in schema.fields)
+        key = f", primary key ({', '.join(f.name for f in schema.key_fields)})" if schema.key_fields else ""
+        return f"<{self._title()}: {columns}{key}>"
+
+    def _title(self) -> str:
+        return f"Table {self._name}" + (f" at snapshot {self._snapshot}" if self._snapshot is not None else "")
+
+    def _repr_html_(self) -> str:
+        """The columns and the key.  No rows are read: look at some with ``t.scan(limit=10)``."""
+        return shown(lambda: html_schema(self._schema_now(), caption=self._title()))
 
     def __reduce__(self) -> Any:
         raise TypeError("A Table belongs to the process that opened its lake and cannot be pickled. Send its name.")
@@ -112,6 +137,10 @@ class Table:
 
     @property
     def name(self) -> str:
+        """The present name, or that of the snapshot that the handle is fixed to."""
+        if self._snapshot is None and self._tx is None:
+            with suppress(IndexLakeError):  # of a lake that is closed: the last name known
+                self._state()
         return self._name
 
     @property
@@ -131,6 +160,8 @@ class Table:
 
     def _state(self) -> TableState:
         with self._lake._reading(self._table_id) as (_, state, _last):
+            if self._snapshot is None and self._tx is None:
+                self._name = state.table.full_name
             return state
 
     def _schema_now(self) -> TableSchema:
@@ -145,7 +176,8 @@ class Table:
             raise OwnershipError("at() is not for tables inside a transaction: it reads one snapshot already.")
         number = self._lake._snapshot_number(snapshot, time)
         view = Table(self._lake, self._table_id, self._name, snapshot=number)
-        with view._reading(None):
+        with view._reading(None) as (r, state, _s):
+            view._name = definitions.name_at(r, state.table, number)
             return view
 
     # ------------------------------------------------------------ reading
@@ -165,7 +197,7 @@ class Table:
                     raise NotFoundError(f"Table {self._name!r} was dropped.", name=self._name)
                 wanted = last
             self._lake._check_snapshot(wanted, last, state.table)
-            yield r, state, wanted
+            yield r, state.as_of(wanted), wanted
 
     def _own_writes(self) -> TableWrites | None:
         return self._tx.own_writes(self._table_id) if self._tx is not None else None
@@ -192,6 +224,56 @@ class Table:
             raise OwnershipError("for_update=True belongs in a transaction: with lake.transaction() as tx: …")
         return Scan(self, where, params, columns, order_by, limit, offset, with_row_id, for_update)
 
+    def to_spark(
+        self,
+        spark: SparkSession | None = None,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        params: Params = None,
+    ) -> DataFrame:
+        """A Spark DataFrame of the rows at this snapshot, which stays readable while the lake is open.
+
+        Without a session the active one is used, or a local one is started.  Name the columns that are needed:
+        Spark does not tell us which of them it will use.
+
+        Examples
+        --------
+        >>> t.to_spark(columns=["city", "total"]).groupBy("city").sum("total").show()  # doctest: +SKIP
+        """
+        from indexlake.spark.frame import to_spark
+
+        return to_spark(self, spark, columns, where, params)
+
+    def changes(
+        self,
+        since: int | datetime,
+        until: int | datetime | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        params: Params = None,
+        with_row_id: bool = False,
+    ) -> Changes:
+        """What commits after ``since``, up to ``until`` (by default the newest), did to each row; lazy like a scan.
+
+        Rows come in commit order with ``_change_type`` (insert, update_preimage, update_postimage, delete) and
+        ``_snapshot_id``; a predicate may name these too.  Go on with ``since=feed.until``.
+
+        Examples
+        --------
+        >>> t.changes(since=12, where="_change_type <> 'update_preimage'").to_arrow()  # doctest: +SKIP
+        """
+        from indexlake.feed.changes import Changes
+
+        return Changes(self, since, until, columns, where, params, with_row_id)
+
+    def __arrow_c_schema__(self) -> Any:
+        return self.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """All rows, as ``scan()``: pandas, polars, DuckDB and pyarrow take a table as it is."""
+        return self.scan().__arrow_c_stream__(requested_schema)
+
     def get(self, key: Any) -> dict[str, Any] | None:
         """The row with that primary key, or None.  A composite key is a tuple or a dict."""
         self._lake._check()
@@ -209,22 +291,9 @@ class Table:
         if len(fields) == 1:
             where = f"{_quoted(fields[0].name)} in $keys"
             return self.scan(where, params={"keys": [k[0] for k in wanted]}).to_arrow()
-        parts: list[str] = []
-        params: dict[str, Any] = {}
-        for n, values in enumerate(wanted):
-            parts.append("(" + " and ".join(f"{_quoted(f.name)} = $k{n}_{i}" for i, f in enumerate(fields)) + ")")
-            params |= {f"k{n}_{i}": v for i, v in enumerate(values)}
-        tables: dict[int, pa.Table] = {}
-        snapshot: int | None = None
-        for n, part in enumerate(parts):
-            named = {k: v for k, v in params.items() if k.startswith(f"k{n}_")}
-            scan = self.scan(part, params=named, with_row_id=True)
-            scan._snapshot = snapshot  # all keys are read at one snapshot
-            found = scan.to_arrow()
-            snapshot = scan._snapshot
-            if found.num_rows:
-                tables[found.column(ROW_ID)[0].as_py()] = found.drop_columns(ROW_ID)
-        return pa.concat_tables(tables.values()) if tables else schema.arrow.empty_table()
+        from indexlake.scan.by_keys import rows_by_keys
+
+        return rows_by_keys(self, wanted)
 
     def _key_fields(self, schema: TableSchema) -> tuple[Any, ...]:
         if not schema.primary_key:
@@ -265,22 +334,18 @@ class Table:
 
     def _lock_rows(self, row_ids: list[int]) -> None:
         assert self._tx is not None
-        changes.lock(self._tx.writes(self._state()), row_ids)
+        with self._tx.reading(self._table_id) as (_, state, _s):
+            changes.lock(self._tx.writes(state), row_ids)
 
     # ------------------------------------------------------------ writing
 
-    def insert(self, rows: Any, token: str | None = None) -> WriteResult:
-        """Add rows: a dict, dicts, or anything that speaks Arrow.  Large inputs go straight to blocks."""
-        prepared: changes.Prepared | None = None
+    def insert(self, rows: Any, token: str | None = None, progress: bool | None = None) -> WriteResult:
+        """Add rows: a dict, dicts, files, or anything that speaks Arrow.  Large inputs go straight to blocks.
 
-        def apply(tx: Transaction) -> int:
-            nonlocal prepared
-            state = tx.state_to_write(self._table_id)
-            if prepared is None:
-                prepared = changes.prepare_insert(self._lake, state, rows)
-            return changes.insert(tx, state, prepared)
-
-        return self._write("insert", apply, token)
+        Files are a path, a pattern such as ``"data/*.csv"``, a folder, a list of those, or ``il.files(…)``.
+        ``progress``: a bar on the error stream; None shows it when it takes long and somebody sees it.
+        """
+        return self._write("insert", changes.Insert(self._table_id, rows, progress), token)
 
     def update(
         self, assignments: Mapping[str, Any], where: str | None = None, params: Params = None, token: str | None = None
@@ -302,6 +367,30 @@ class Table:
             "delete", lambda tx: changes.delete(tx, self._table_id, lambda s: bind_predicate(where, s, params)), token
         )
 
+    def upsert(self, rows: Any, token: str | None = None) -> WriteResult:
+        """Replace rows of the same primary key, add the others.  Only the columns given change.
+
+        Examples
+        --------
+        >>> t.upsert([{"id": 1, "total": 9.5}, {"id": 7, "total": 3.0}])  # doctest: +SKIP
+        """
+        from indexlake.upsert import Upsert
+
+        return self._write("upsert", Upsert(self, rows), token)
+
+    def merge(self, source: Any, on: str | Sequence[str], params: Params = None) -> Merge:
+        """Rows of a source meet rows of this table where ``on`` holds: a column, columns, or SQL over ``t`` and ``s``.
+
+        Add clauses, then ``execute()``.
+
+        Examples
+        --------
+        >>> t.merge(rows, on="id").when_matched_update().when_not_matched_insert().execute()  # doctest: +SKIP
+        """
+        from indexlake.merge import merge
+
+        return merge(self, source, on, params)
+
     def truncate(self, token: str | None = None) -> WriteResult:
         """Remove every row that is there when this commits."""
 
@@ -319,8 +408,15 @@ class Table:
             self._tx._check()
             if token is not None:
                 raise OwnershipError("Inside a transaction the token belongs to it: lake.transaction(token=…).")
-            return WriteResult(apply(self._tx))
+            return self._in_transaction(self._tx, apply)
         return self._lake._autocommit(operation, apply, token)
+
+    def _in_transaction(self, tx: Transaction, apply: Callable[[Transaction], int]) -> WriteResult:
+        before = _counts(tx.own_writes(self._table_id))
+        rows = apply(tx)
+        after = _counts(tx.own_writes(self._table_id))
+        done = [max(0, now - then) for now, then in zip(after, before, strict=True)]  # a truncate counts at the commit
+        return WriteResult(rows, None, *done)
 
     # ------------------------------------------------------------ inspection
 
@@ -358,15 +454,51 @@ class Table:
 
         return pa.RecordBatchReader.from_batches(ADDRESS_SCHEMA, addresses(self, where, params))
 
+    # ------------------------------------------------------------ the definition
+
+    def alter(self) -> Alter:
+        """Several alterations in one commit: ``with t.alter() as a: a.add_column(…); a.rename_column(…)``."""
+        from indexlake.alter import Alter
+
+        return Alter(self)
+
+    def add_column(self, name: Path, type: Any, default: Any = None, nullable: bool = True) -> WriteResult:
+        """Add a column at the end, or a field to a struct (``"address.country"``).  Nothing is rewritten."""
+        return self.alter().add_column(name, type, default, nullable).commit()
+
+    def drop_column(self, name: Path) -> WriteResult:
+        """Drop a column or a nested field.  Past snapshots show it until they expire."""
+        return self.alter().drop_column(name).commit()
+
+    def rename_column(self, old: Path, new: str) -> WriteResult:
+        """Give a column or a nested field another name."""
+        return self.alter().rename_column(old, new).commit()
+
+    def widen_column(self, name: Path, type: Any) -> WriteResult:
+        """Give a column or a nested field a type that holds every value it held, such as int64 for int32."""
+        return self.alter().widen_column(name, type).commit()
+
+    def rename(self, name: str) -> WriteResult:
+        """Give the table another name; with a dot in it also another namespace."""
+        return self.alter().rename(name).commit()
+
+    def set_config(self, config: TableConfig | None = None, **changes: Any) -> WriteResult:
+        """Change settings, by name or as a whole ``il.TableConfig``."""
+        return self.alter().set_config(config, **changes).commit()
+
     def history(self) -> list[Snapshot]:
         """The commits that changed this table, oldest first, as far back as history is kept."""
         with self._reading(None) as (r, state, snapshot):
             first = max(state.table.begin_snapshot, state.table.horizon)
             rows = list(commits.list_snapshots(r, first))
-        return [s for s in map(_snapshot, rows) if s.snapshot_id <= snapshot and self._concerns(s, state)]
+        return Listing(s for s in map(_snapshot, rows) if s.snapshot_id <= snapshot and self._concerns(s, state))
 
     def _concerns(self, snapshot: Snapshot, state: TableState) -> bool:
         return snapshot.snapshot_id == state.table.begin_snapshot or str(self._table_id) in snapshot.summary
+
+
+def _counts(writes: TableWrites | None) -> tuple[int, int, int]:
+    return (0, 0, 0) if writes is None else (writes.inserted, writes.updated, writes.deleted)
 
 
 def _snapshot(row: tuple[int, int, str, str | None]) -> Snapshot:

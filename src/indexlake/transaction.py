@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from indexlake.state import TableState
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
+    from indexlake.sql.result import SqlResult
     from indexlake.table import Table
 
 
@@ -32,7 +33,7 @@ class Transaction:
         self._thread = threading.get_ident()
         self._base = base
         self.started = time.monotonic()
-        self.write_set = WriteSet(base if base is not None else -1, token)
+        self.write_set = WriteSet(base if base is not None else -1, token, single=base is None)
         self.result: WriteResult | None = None
         self.state = "open"
 
@@ -51,6 +52,19 @@ class Transaction:
         """The table as this transaction sees it; same methods as ``lake.table(name)``."""
         self._check()
         return self._lake._table(name, transaction=self)
+
+    def sql(
+        self,
+        text: str,
+        params: Mapping[str, Any] | Sequence[Any] | None = None,
+        *,
+        namespace: str = "main",
+        engine: str = "duckdb",
+    ) -> SqlResult:
+        """``lake.sql`` inside this transaction: its snapshot, its own writes, and its commit."""
+        from indexlake.sql.run import run
+
+        return run(self._lake, text, params, namespace=namespace, engine=engine, transaction=self)
 
     def commit(self) -> WriteResult:
         """Apply everything, all or nothing."""
@@ -108,19 +122,30 @@ class Transaction:
                     snapshot_id=self._base,
                     horizon=state.table.horizon,
                 )
-            yield r, state, self._base
+            yield r, state.as_of(self._base), self._base
 
     def state_to_write(self, table_id: int) -> TableState:
-        """A state to insert with: the cached one will do, what it misses is checked at the commit."""
+        """A state to insert with: the cached one will do, what it misses is checked at the commit.
+
+        A transaction that has its snapshot already writes with the columns of that snapshot.
+        """
         known = self.write_set.tables.get(table_id)
         if known is not None:
             return known.state
         state = self._lake._states.get(table_id)
-        if state is None:
+        if state is None or (self._base is not None and state.at < self._base):
             with self._lake._reading(table_id) as (_, state, _last):
                 pass
         self._set_base(state.at)
-        return state
+        assert self._base is not None
+        return state.as_of(self._base)
+
+    def is_outdated(self, state: TableState) -> bool:
+        """Whether a statement was made for columns that the table no longer has."""
+        if not self.write_set.single:
+            return False
+        with self._lake._reading(state.table.table_id) as (_, newest, _last):
+            return newest.table.schema_version != state.table.schema_version
 
     def writes(self, state: TableState) -> TableWrites:
         return self.write_set.writes(state)

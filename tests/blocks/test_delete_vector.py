@@ -120,3 +120,10 @@ def test_readers_that_bring_one_log_up_to_date_share_the_new_entries() -> None:
     assert one._history is two._history
     assert other._history is not one._history
     assert [list(log.at(2)) for log in (base, one, two, other)] == [[0], [0, 5], [0, 5], [0, 6]]
+
+
+def test_the_entries_of_a_range_of_commits_leave_out_its_begin() -> None:
+    log = DeleteLog([(0, [9]), (3, [1]), (5, [2, 4])]).add(7, [3])
+    assert [(s, list(p)) for s, p in log.between(3, 7)] == [(5, [2, 4]), (7, [3])]
+    assert [s for s, _ in log.between(0, 3)] == [3]
+    assert log.between(7, 100) == []

@@ -78,3 +78,10 @@ def test_a_damaged_record_is_reported() -> None:
     for data in (b"", b"\x01abc", b"\x09" * 17, b"\x02"):
         with pytest.raises(CorruptionError, match="row ids of a block cannot be read"):
             RowIds.from_bytes(data)
+
+
+def test_how_many_row_ids_are_smaller_is_the_position_from_which_on_they_are_not() -> None:
+    for ids in ([], [5], [5, 6, 7], [1, 4, 9, 1 << 40]):
+        found = RowIds.from_array(np.array(ids, np.int64))
+        for row_id in (0, 1, 4, 5, 6, 7, 8, 10, 1 << 40, (1 << 63) - 1):
+            assert found.count_below(row_id) == sum(i < row_id for i in ids)

@@ -54,7 +54,7 @@ def test_a_wrong_type_is_refused_and_named(make: Any) -> None:
             with pytest.raises(il.ConstraintError, match=f"'{column}'") as caught:
                 t.insert(wrong)
             assert caught.value.column == column
-        for wrong in (5, "text", [1, 2], None):
+        for wrong in (5, b"text", [1, 2], None):
             with pytest.raises(il.SchemaError, match="dict"):
                 t.insert(wrong)
 

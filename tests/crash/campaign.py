@@ -24,9 +24,10 @@ STEPS = (
     "sql.begin", "sql.execute", "sql.query", "sql.commit.before", "sql.commit.after",
     "block.begin", "storage.create", "storage.write", "storage.publish", "storage.published", "block.written",
     "block.segment", "dump.planned", "dump.written", "dump.commit", "dump.committed", "dump.purged",
-    "storage.open", "storage.read",
+    "storage.open", "storage.read", "storage.delete",
+    "rewrite.planned", "rewrite.written", "rewrite.commit", "rewrite.committed", "vacuum.listed", "vacuum.read",
 )  # fmt: skip
-"""Every named step of commit, direct write and dump; `test_kill` checks that none is missing."""
+"""Every named step of commit, direct write and jobs; `test_kill` checks that none is missing."""
 
 
 def run(

@@ -15,6 +15,7 @@ import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -110,8 +111,21 @@ class LakeUnderTest:
                     lake.table(name).at(snapshot.snapshot_id).scan().to_arrow()
             for job in lake.jobs():
                 assert job.state in ("done", "lost", "running"), job
+            self._check_files(lake)
         for path in self.folder.rglob("*.keys"):
             assert path.stat().st_size, "a file that is published is whole"
+
+    def _check_files(self, lake: il.Lake) -> None:
+        """Every file that the catalog names is whole; what the killed left behind, vacuum finds."""
+        lake._maintenance.forget()
+        with lake.catalog.transaction() as tx:
+            tx.execute("update indexlake_writer set expires_at = 5")
+            tx.commit()
+        p = lake.pipeline(runner="threads")
+        p.vacuum(dry_run=False, grace=timedelta(0))
+        found = p.verify()
+        assert found.ok, found
+        assert not found.unreachable_files, "nothing leaks"
 
     def _follow(self, lines: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
         """Apply what was acknowledged; the operations in flight by lane."""

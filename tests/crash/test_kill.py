@@ -20,9 +20,11 @@ import indexlake
 from .campaign import STEPS, run
 from .ledger import LakeUnderTest, new_lake, remove
 from .nursery import Nursery
+from .worker import WEIGHTS
 
 SEED = int(os.environ.get("INDEXLAKE_SEED", "20261115"))
-ELSEWHERE = {"storage.delete": "vacuum", "expire.commit": "killed in its own test"}
+HISTORY_GOES = {"expire.commit", "vacuum.deleted"}
+"""Where history expires, in a test of their own."""
 
 
 @pytest.fixture(scope="module")
@@ -49,21 +51,35 @@ def test_every_step_that_the_engine_names_is_killed_at() -> None:
         if path.name != "faults.py"
         for name in re.findall(r"faults\.step\(\"([a-z.]+)\"\)", path.read_text())
     }
-    assert named - set(ELSEWHERE) == set(STEPS)
+    assert named - HISTORY_GOES == set(STEPS)
 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_process_killed_at_a_named_step_loses_nothing_and_leaves_nothing_half_done(
     lake: LakeUnderTest, step: str
 ) -> None:
-    lake.kill_at(f"{step}:{lake.random.choice((1, 2, 3, 4))}=kill")
+    jobs = (
+        {"compact": 2, "cluster": 1, "vacuum": 2} if step.startswith(("rewrite.", "vacuum.", "storage.delete")) else {}
+    )
+    lake.kill_at(f"{step}:{lake.random.choice((1, 2, 3, 4))}=kill", weights={**WEIGHTS, **jobs})
 
 
-def test_a_process_killed_while_it_expires_history_loses_nothing(nursery: Nursery) -> None:
+def test_a_process_killed_while_it_expires_history_and_deletes_its_files_loses_nothing(nursery: Nursery) -> None:
     lake = new_lake(nursery, SEED)
     lake.kill_at_random()
-    for at in ("expire.commit:1", "expire.commit:2"):
-        lake.kill_at(f"{at}=kill", weights={"one": 3, "update": 3, "delete": 2, "both": 2, "dump": 1, "expire": 2})
+    weights = {
+        "one": 3,
+        "block": 1,
+        "update": 3,
+        "delete": 2,
+        "both": 2,
+        "dump": 1,
+        "compact": 2,
+        "expire": 2,
+        "vacuum": 2,
+    }
+    for at in ("expire.commit:1", "expire.commit:2", "vacuum.deleted:1", "vacuum.deleted:2"):
+        lake.kill_at(f"{at}=kill", weights=weights)
     lake.finish()
     remove(lake)
 

@@ -14,7 +14,9 @@ import random
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +24,7 @@ import pyarrow as pa
 import indexlake as il
 from indexlake import faults
 from indexlake.pipeline.job import JobBusy, LeaseLost
+from indexlake.pipeline.pipeline import Pipeline
 
 TABLES = ("a", "b")
 BLOCK_ROWS = 120
@@ -39,6 +42,7 @@ State = dict[str, dict[Any, int]]
 
 WEIGHTS = {
     "one": 6, "few": 3, "block": 1, "update": 4, "update_many": 1, "delete": 3, "both": 4, "dump": 1, "define": 1,
+    "compact": 0.7, "cluster": 0.3, "freeze": 0.3, "thaw": 0.2, "vacuum": 0.3,
 }  # fmt: skip
 
 
@@ -56,7 +60,7 @@ class Request:
     format: str = "vortex"
     faults: str = ""
     inline_limit: int = 60
-    weights: dict[str, int] = field(default_factory=dict)
+    weights: dict[str, float] = field(default_factory=dict)
 
     def connect(self, **options: Any) -> il.Lake:
         return il.connect(self.address, storage=self.storage, catalog_schema=self.catalog_schema, **options)
@@ -260,13 +264,30 @@ class Lane:
             name = self.random.choice(sorted(mine))
             self._do("drop", {"tables": {name: None}}, lambda: self.lake.drop_table(name))
 
-    def _dump(self) -> None:
+    def _job(self, act: Callable[[Pipeline, str], object]) -> None:
         with contextlib.suppress(JobBusy, LeaseLost):
-            self.lake.pipeline().dump(self.random.choice(TABLES))
+            act(self.lake.pipeline(runner="threads"), self.random.choice(TABLES))
+
+    def _dump(self) -> None:
+        self._job(lambda p, table: p.dump(table))
 
     def _expire(self) -> None:
-        with contextlib.suppress(JobBusy, LeaseLost):
-            self.lake.pipeline().expire(self.random.choice(TABLES))
+        self._job(lambda p, table: p.expire(table))
+
+    def _compact(self) -> None:
+        self._job(lambda p, table: p.compact(table))
+
+    def _cluster(self) -> None:
+        self._job(lambda p, table: p.compact(table, cluster_by=["value"]))
+
+    def _freeze(self) -> None:
+        self._job(lambda p, table: p.freeze(table))
+
+    def _thaw(self) -> None:
+        self._job(lambda p, table: p.thaw(table))
+
+    def _vacuum(self) -> None:
+        self._job(lambda p, table: p.vacuum(dry_run=False, grace=timedelta(0)))
 
 
 def write(log: int, line: dict[str, Any]) -> None:

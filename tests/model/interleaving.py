@@ -43,7 +43,7 @@ from indexlake.catalog import definitions, inline
 from indexlake.catalog.driver import ReadTransaction
 from indexlake.commit import group, key_check
 from indexlake.commit.group import ROUNDS_OUTSIDE, _Ticket
-from indexlake.commit.key_check import KeyLook, wanted_keys
+from indexlake.commit.section import Looks
 from indexlake.pipeline import dump as dump_job
 from indexlake.pipeline import rewrite as rewrite_job
 from indexlake.pipeline.compact import live_blocks
@@ -81,7 +81,7 @@ class World:
         self.lakes = [il.connect(**where, automatic=False) for _ in range(HANDLES)]
         for lake in self.lakes:
             lake._scan_threads = 1
-        self.kind = rng.choice((INTEGER, INTEGER, INTEGER, COMPOSITE, KEYLESS))
+        self.kind = rng.choice((INTEGER, INTEGER, INTEGER, COMPOSITE, KEYLESS, KEYLESS))
         config = il.TableConfig(
             direct_write_row_count=rng.choice((3, 50)), block_row_count=rng.choice((2, 3, 5)),
             dump_format=rng.choice(("ipc", "ipc", "ipc", "parquet", "vortex")), retention=timedelta(0),
@@ -272,7 +272,7 @@ def _statement(w: World, table: Table, expected: ModelTransaction, rng: random.R
     n, m, v = rng.randrange(KEYS), rng.randrange(KEYS), rng.randint(-60, 60)
     known = predicates(n, m, v, w.kind)
     where = rng.choice(known[:3] * 2 + known)
-    kind = rng.choice(("insert", "insert", "insert", "update", "update", "rekey", "delete", "reinsert", "lock"))
+    kind = rng.choice(("insert", "insert", "merge", "merge", "update", "update", "rekey", "delete", "reinsert", "lock"))
     held = {w.kind.key_of(row) for row in expected.view.values()} if w.kind.key else set()
     if kind == "insert":
         numbers = rng.sample(range(KEYS), rng.choice((1, 1, 2, 4)))
@@ -283,6 +283,13 @@ def _statement(w: World, table: Table, expected: ModelTransaction, rng: random.R
         if rows:
             table.insert(rows)
         return f"insert {numbers}"
+    if kind == "merge":
+        numbers = rng.sample(range(KEYS - 2, KEYS + 2), rng.choice((1, 1, 2, 3)))  # half of them are rarely there
+        rows = [w.kind.row(x, v, "m") for x in numbers]
+        expected.merge(rows)
+        merge = table.merge(rows, on=list(w.kind.same)).when_matched_update({"v": il.expr("s.v")})
+        merge.when_not_matched_insert().execute()
+        return f"merge {numbers}"
     if kind == "lock":
         expected.lock(where)
         table.scan(where.text, params=where.params, for_update=True).to_arrow()
@@ -309,20 +316,18 @@ def _refusal(error: Exception) -> str:
 def _submit(w: World, lake: il.Lake, members: list[tuple[il.Transaction, ModelTransaction]]) -> Steps:
     """The commit of one transaction, or of several as one group: look, enter the section, perhaps look again."""
     committer = lake._committer
-    waiting: list[tuple[Any, ModelTransaction, dict[int, Any], dict[int, KeyLook]]] = []
+    waiting: list[tuple[Any, ModelTransaction, dict[int, Any], dict[int, Looks]]] = []
     for tx, expected in members:
         ws = tx.write_set
         if ws.empty:
             w.judge(expected, "committed", w.model.last)
             continue
         try:
-            keys = {
-                i: wanted for i, x in ws.tables.items() if (wanted := wanted_keys(x)) is not None and not x.truncate
-            }
+            keys = committer._wanted(ws)
         except il.DuplicateKeyError:
             w.judge(expected, "duplicate")
             continue
-        looks = {i: committer._first_look(ws.tables[i], wanted) for i, wanted in keys.items()}
+        looks = {i: committer._first_look(ws, i, wanted) for i, wanted in keys.items()}
         waiting.append((ws, expected, keys, looks))
     yield f"looked for the keys of {len(waiting)}"
     rounds = 0
@@ -347,7 +352,7 @@ def _submit(w: World, lake: il.Lake, members: list[tuple[il.Transaction, ModelTr
         yield f"round {rounds}: {', '.join(f'S={e.base} {s}' for (_, e, _, _), s in zip(waiting, said, strict=True))}"
         waiting, rounds = [], rounds + 1
         for ws, expected, keys in again:
-            looks = {i: committer._look_again(ws.tables[i], wanted) for i, wanted in keys.items()}
+            looks = {i: committer._look_again(ws, i, wanted) for i, wanted in keys.items()}
             waiting.append((ws, expected, keys, looks))
             yield "looked at new blocks"
 
@@ -457,7 +462,7 @@ def dump(w: World, lake: il.Lake, rng: random.Random, history: bool = False) -> 
     job.__enter__()
     task = dump_job.plan_chunk(lake, w.table_id, history=history)
     if task is not None:
-        yield f"planned at {task.planned_at}: {task.rows.num_rows} rows, floor {task.floor} -> {task.new_floor}"
+        yield f"planned at {task.planned_at}: {task.row_count} rows, floor {task.floor} -> {task.new_floor}"
         block = dump_job.run_task(lake.storage, task, lambda: None)
         for _ in range(rng.choice((1, 1, 8))):
             yield "wrote its file"

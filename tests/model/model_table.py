@@ -34,6 +34,11 @@ class Kind:
         values = tuple(row[c] for c in self.key)
         return values[0] if len(values) == 1 else values
 
+    @property
+    def same(self) -> tuple[str, ...]:
+        """The columns by which a merge tells rows apart."""
+        return self.key or ("id",)
+
     def row(self, n: int, v: int | None = None, s: str | None = None) -> Row:
         """The row of key number n."""
         if self.name == "composite":
@@ -124,6 +129,7 @@ class ModelTable:
         self.states: dict[int, State] = {created_in: {}}
         self.written: dict[int, set[int] | str] = {}  # rows that a commit updated, deleted or locked
         self.commits: dict[int, tuple[int, int, int]] = {}  # snapshot -> (inserted, updated, deleted)
+        self.version: dict[int, int] = {}  # row -> the commit that wrote its newest version
         self.last = created_in
         self.horizon = 0
         self._rows = 0
@@ -161,6 +167,7 @@ class ModelTransaction:
     closed: set[int] = field(default_factory=set)  # committed rows that it updated or deleted
     own: set[int] = field(default_factory=set)  # rows that it inserted
     locked: set[int] = field(default_factory=set)
+    absent: set[Any] = field(default_factory=set)  # what a merge found in no row and added rows for
     truncated: bool = False
     counts: list[int] = field(default_factory=lambda: [0, 0, 0])
 
@@ -200,11 +207,27 @@ class ModelTransaction:
         self.counts[2] += len(gone)
         return len(gone)
 
+    def merge(self, rows: Iterable[Row]) -> int:
+        """Rows that are there take the value of the given one, the others are added."""
+        same, before = self.table.kind.same, dict(self.view)
+        count = 0
+        for row in rows:
+            there = [n for n, old in before.items() if all(old[c] == row[c] for c in same)]
+            for number in there:
+                self.view[number] = before[number] | {"v": row["v"]}
+            self.closed |= set(there) - self.own
+            self.counts[1] += len(there)
+            if not there:
+                self.insert([row])
+                self.absent.add(tuple(row[c] for c in same))
+            count += len(there) or 1
+        return count
+
     def lock(self, predicate: Predicate) -> None:
         self.locked |= {n for n, row in self.view.items() if predicate.holds(row)} - self.own
 
     def truncate(self) -> int:
-        self.view, self.closed, self.own, self.truncated = {}, set(), set(), True
+        self.view, self.closed, self.own, self.absent, self.truncated = {}, set(), set(), set(), True
         self.counts = [0, 0, 0]
         return 0
 
@@ -220,8 +243,24 @@ class ModelTransaction:
             since = [w for s, w in table.written.items() if s > self.base]
             if any(mine and (w == EVERYTHING or mine & w) for w in since):  # type: ignore[operator]
                 ways.add("conflict")
-            if table.duplicates(self.after()) or table.duplicates({n: self.view[n] for n in self.changed}):
+            if table.duplicates({n: self.view[n] for n in self.changed}):
                 ways.add("duplicate")
+            ways |= self.taken()
+        return ways
+
+    def taken(self) -> set[str]:
+        """How others are in the way who have committed since."""
+        table, kind, ways = self.table, self.table.kind, set()
+        if self.truncated:
+            return ways
+        others = {n: row for n, row in table.now.items() if n not in self.closed}
+        mine = {kind.key_of(self.view[n]) for n in self.changed} if kind.key else set()
+        for number, row in others.items():
+            guarded = tuple(row[c] for c in kind.same) in self.absent
+            if kind.key and kind.key_of(row) in mine:
+                ways.add("conflict" if guarded else "duplicate")
+            elif not kind.key and guarded and table.version[number] > self.base:
+                ways.add("conflict")
         return ways
 
     def after(self) -> State:
@@ -239,6 +278,7 @@ class ModelTransaction:
             return
         table.advance(snapshot - 1)
         table.states[snapshot] = after
+        table.version |= dict.fromkeys(self.changed, snapshot)
         table.last = snapshot
         written = self.closed | self.locked
         if self.truncated:

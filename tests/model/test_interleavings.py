@@ -20,7 +20,8 @@ from pyroaring import BitMap, BitMap64
 
 from indexlake import state
 from indexlake.catalog import activity, commits, definitions, inline, layout
-from indexlake.commit import key_check, section
+from indexlake.commit import group, key_check, section
+from indexlake.commit.absent import AbsentLook
 from indexlake.pipeline import dump, rewrite
 from indexlake.scan import plan
 
@@ -143,7 +144,7 @@ def _swap_whatever_became_of_the_inputs(original: Any, *args: Any) -> Any:
 
 
 def _nothing_closed(original: Any, tx: Any, head: Any, writes: Any, *args: Any) -> Any:
-    return original(tx, head, SimpleNamespace(state=writes.state, closed=BitMap64()), *args)
+    return original(tx, head, SimpleNamespace(state=writes.state, closed=BitMap64(), claimed=writes.claimed), *args)
 
 
 def _validated_before_all(m: pytest.MonkeyPatch) -> None:
@@ -182,6 +183,8 @@ MUTANTS: dict[str, Patch] = {
     "tx_horizon": _around(layout, "read_head", lambda original, *a: (h := original(*a)) and changed(h, horizon=0)),
     "group_order": _validated_before_all,
     "look": _around(layout, "has_new_live_blocks", lambda *_: False),
+    "absent": _around(section, "check_absent", lambda *_: None),
+    "absent_look": _around(group, "look_for_absent", lambda original, found, *_: AbsentLook(found.at)),
     "final_state": _around(key_check, "_check_hot", _nothing_closed),
     "keys_above_floor": _around(
         section, "check_keys", lambda original, tx, head, *a: original(tx, changed(head, hot_floor=BELOW), *a)
@@ -209,7 +212,7 @@ MUTANTS: dict[str, Patch] = {
     "touched_at": _around(commits, "drop_touched_up_to", lambda original, tx, t, h: original(tx, t, h + 1)),
     "expire_end": _around(layout, "drop_ended_blocks", lambda original, tx, t, h, now: original(tx, t, h + 1, now)),
 }
-QUICK = ("hot_floor", "changed_in", "purge_number", "touched", "look", "zero_carry")
+QUICK = ("hot_floor", "changed_in", "purge_number", "touched", "look", "absent", "zero_carry")
 
 
 @pytest.mark.timeout(0)

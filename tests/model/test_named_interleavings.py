@@ -13,7 +13,6 @@ import pytest
 import indexlake as il
 from indexlake import faults
 from indexlake.catalog import inline
-from indexlake.commit import group
 from indexlake.commit.group import ROUNDS_OUTSIDE, _Ticket
 from indexlake.pipeline.dump import commit_chunk, dump, plan_chunk, purge, run_task
 from indexlake.pipeline.job import Job
@@ -59,11 +58,11 @@ def plan(lake: il.Lake, *, history: bool = False) -> Callable[[], bool]:
     """A dump up to its written file; the call commits it."""
     task = plan_chunk(lake, table_id(lake), history=history)
     assert task is not None
-    block = run_task(lake.storage, task, lambda: None)
+    blocks = run_task(lake.storage, task, lambda: None)
 
     def commit() -> bool:
-        with Job(lake, "dump", table_id(lake), scope=block.file.path) as job:
-            return commit_chunk(lake, job, task, block)
+        with Job(lake, "dump", table_id(lake), scope=blocks[0].file.path) as job:
+            return commit_chunk(lake, job, task, blocks)
 
     return commit
 
@@ -237,8 +236,8 @@ def tickets(lake: il.Lake, *transactions: il.Transaction) -> list[_Ticket]:
     committer = lake._committer
     made = []
     for tx in transactions:
-        keys = {i: k for i, w in tx.write_set.tables.items() if (k := group.wanted_keys(w)) is not None}
-        looks = {i: committer._first_look(tx.write_set.tables[i], k) for i, k in keys.items()}
+        keys = committer._wanted(tx.write_set)
+        looks = {i: committer._first_look(tx.write_set, i, k) for i, k in keys.items()}
         made.append(_Ticket(tx.write_set, looks, None, False))
     return made
 

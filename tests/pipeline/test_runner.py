@@ -32,8 +32,8 @@ def test_a_dump_task_survives_pickling_and_writes_the_same_block(lake):
     table = filled(lake, 50)
     task = plan_chunk(lake, table._table_id, history=False)
     copy = pickle.loads(pickle.dumps(task))
-    assert copy.rows.equals(task.rows)
-    block = run_task(lake.storage, copy, lambda: None)
+    assert copy.parts[0].rows.equals(task.parts[0].rows)
+    (block,) = run_task(lake.storage, copy, lambda: None)
     assert block.record_count == 50
     assert len(table) == 50  # nothing is visible before the commit
 

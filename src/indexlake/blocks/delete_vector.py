@@ -100,6 +100,12 @@ class DeleteLog:
         """The entries (snapshot id, bitmap) in the order they were added.  Do not change the bitmaps."""
         return self._history.entries[: self._length]
 
+    def between(self, after: int, upto: int) -> list[tuple[int, Any]]:
+        """The entries of commits in (after, upto].  Do not change the bitmaps."""
+        if self._history.max_snapshot <= after:
+            return []
+        return [entry for entry in self.entries() if after < entry[0] <= upto]
+
     def __len__(self) -> int:
         return self._length
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from pyroaring import BitMap
 
+from indexlake.blocks.block import SegmentRecord
 from indexlake.blocks.row_ids import RowIds
 from indexlake.keys.encoding import KeyColumn
 
@@ -25,6 +26,11 @@ class NewSegment:
     file: NewFile
     min_key: bytes
     max_key: bytes
+
+    @staticmethod
+    def of(record: SegmentRecord) -> NewSegment:
+        """A segment of the lake, as far as reading it goes."""
+        return NewSegment(NewFile(record.path, record.size, record.checksum), record.min_key, record.max_key)
 
 
 @dataclass(slots=True)

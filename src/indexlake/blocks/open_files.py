@@ -43,12 +43,15 @@ class OpenFiles:
         return found
 
     def segment(self, record: SegmentRecord) -> Segment:
-        found = self._segments.get(record.path)
+        return self.segment_of(record.path, record.size, record.checksum)
+
+    def segment_of(self, path: str, size: int, checksum: bytes) -> Segment:
+        found = self._segments.get(path)
         if found is None:
             from indexlake.keys.segment import open_segment
 
-            found = open_segment(self.storage, record.path, record.size, Checksums.from_bytes(record.checksum))
-            self._segments.put(record.path, found)
+            found = open_segment(self.storage, path, size, Checksums.from_bytes(checksum))
+            self._segments.put(path, found)
         return found
 
     def clear(self) -> None:

@@ -142,6 +142,12 @@ class RowIds:
         inside[inside] = array[positions[inside]] == wanted[inside]
         return np.where(inside, positions, -1).astype(np.int64, copy=False)
 
+    def count_below(self, row_id: int) -> int:
+        """How many row ids are smaller: the position from which on they are not."""
+        if self._bitmap is None:
+            return min(max(row_id - self._start, 0), self._count)
+        return int(self._bitmap.rank(row_id - 1)) if row_id > 0 else 0
+
     def row_id_at(self, position: int) -> int:
         """The row id at a position."""
         if not 0 <= position < self._count:

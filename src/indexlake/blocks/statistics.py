@@ -89,7 +89,7 @@ class _ColumnBuilder:
     def add(self, array: pa.Array) -> None:
         plain = array
         if pa.types.is_dictionary(array.type):
-            plain = array.cast(array.type.value_type)  # a null may hide in the dictionary
+            plain = self.codec.to_storage(array)  # a null may hide in the dictionary
         nulls = plain.null_count
         self.null_count += nulls
         self.value_count += len(array) - nulls

@@ -21,7 +21,7 @@ from indexlake.blocks.statistics import StatisticsBuilder, stats_to_bytes
 from indexlake.keys.encoding import KeyColumn
 from indexlake.keys.writer import write_segment
 from indexlake.schema import ROW_ID, TableSchema
-from indexlake.types.selection import take
+from indexlake.types.selection import gather
 
 if TYPE_CHECKING:
     from indexlake.storage import Storage
@@ -98,4 +98,5 @@ def sorted_by_row_id(table: pa.Table) -> pa.Table:
     ids = table.column(ROW_ID).to_numpy()
     if len(ids) < 2 or bool((ids[1:] > ids[:-1]).all()):
         return table
-    return take(table, pa.array(np.argsort(ids, kind="stable")))
+    order = pa.array(np.argsort(ids, kind="stable"))
+    return pa.Table.from_batches(gather(table.to_batches(), order, table.schema), table.schema)

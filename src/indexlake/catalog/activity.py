@@ -84,8 +84,13 @@ def add_writer(tx: Transaction, writer_id: str, owner: str, now: int, expires_at
     tx.execute("insert into indexlake_writer values (?, ?, ?, ?, 0)", (writer_id, owner, now, expires_at))
 
 
-def beat_writer(tx: Transaction, writer_id: str, expires_at: int) -> None:
-    tx.execute("update indexlake_writer set expires_at = ? where writer_id = ?", (expires_at, writer_id))
+def beat_writer(tx: Transaction, writer_id: str, expires_at: int) -> bool:
+    """False: the writer was taken for dead."""
+    return bool(
+        tx.execute(
+            "update indexlake_writer set expires_at = ? where writer_id = ? and reaped = 0", (expires_at, writer_id)
+        )
+    )
 
 
 def writer_is_alive(tx: Transaction, writer_id: str) -> bool:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyroaring import BitMap64
 
 from indexlake.catalog.driver import ReadTransaction, Transaction
 
+JOB_OPERATIONS = frozenset({"dump", "expire", "compact", "freeze", "thaw"})
+"""Commits of these operations move rows and change none: change feeds pass over them.  Writes have other names."""
+
+_IN_LIMIT = 500
 _ADD = """insert into indexlake_snapshot (snapshot_id, committed_at, operation, summary, commit_token)
     values (?, ?, ?, ?, ?)"""
 _ENDS = "select (select min(snapshot_id) from indexlake_snapshot), (select max(snapshot_id) from indexlake_snapshot)"
@@ -48,6 +53,11 @@ def write_over_lost_commit(tx: Transaction) -> None:
     tx.execute("update indexlake_lake set incarnation = incarnation")
 
 
+def microseconds(time: datetime) -> int:
+    """A moment as the catalog holds it, to the microsecond: a float would lose the last one."""
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
 def snapshot_at_time(r: ReadTransaction | Transaction, time: int) -> int | None:
     """The newest snapshot committed at or before a time.
 
@@ -71,6 +81,18 @@ def list_snapshots(r: ReadTransaction, since: int = -1) -> Iterator[tuple[int, i
         where snapshot_id >= ? order by snapshot_id""",
         (since,),
     )
+
+
+def job_snapshots(r: ReadTransaction, snapshots: Sequence[int]) -> set[int]:
+    """Those of the snapshots that are commits of jobs."""
+    found: set[int] = set()
+    operations = sorted(JOB_OPERATIONS)
+    for start in range(0, len(snapshots), _IN_LIMIT):
+        some = snapshots[start : start + _IN_LIMIT]
+        sql = f"""select snapshot_id from indexlake_snapshot where snapshot_id in ({", ".join("?" * len(some))})
+            and operation in ({", ".join("?" * len(operations))})"""
+        found.update(number for (number,) in r.rows(sql, [*some, *operations]))
+    return found
 
 
 def drop_snapshots_below(tx: Transaction, horizon: int) -> int:

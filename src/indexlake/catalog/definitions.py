@@ -6,18 +6,16 @@ the commit applies inside its critical section, where the names are checked agai
 
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Protocol
 
 from indexlake.catalog.dialect import quote
 from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
+from indexlake.catalog.fields import inline_column, insert_fields
 from indexlake.catalog.tables import next_values
 from indexlake.config import TableConfig
 from indexlake.errors import AlreadyExistsError, ConflictError, NotFoundError
-from indexlake.schema import Field, TableSchema, default_from_text, default_to_text
-from indexlake.types import type_from_text, type_to_text
+from indexlake.schema import Field
 
 PRIMARY = "primary"
 
@@ -31,7 +29,7 @@ class TableRecord:
     name: str
     config: TableConfig
     primary_key: tuple[int, ...]
-    schema_version: int
+    schema_version: int  # the commit that last changed the columns
     hot_floor: tuple[int, int]
     history_floor: tuple[int, int]
     horizon: int
@@ -39,6 +37,7 @@ class TableRecord:
     begin_snapshot: int
     end_snapshot: int | None
     changed_in: int
+    named_in: int  # the commit that gave it its name
 
     @property
     def full_name(self) -> str:
@@ -70,17 +69,17 @@ def split_name(name: str) -> tuple[str, str]:
 
 _TABLE_COLUMNS = """t.table_id, n.namespace_name, t.table_name, t.config, t.primary_key, t.schema_version,
     t.hot_floor, t.hot_floor_row_id, t.history_floor, t.history_floor_row_id, t.horizon, t.purge_number,
-    t.begin_snapshot, t.end_snapshot, t.changed_in"""
+    t.begin_snapshot, t.end_snapshot, t.changed_in, t.named_in"""
 _TABLE_FROM = "from indexlake_table t join indexlake_namespace n on n.namespace_id = t.namespace_id"
 
 
 def _table_record(row: tuple) -> TableRecord:  # type: ignore[type-arg]
     (table_id, namespace, name, config, key, version, hot, hot_row, hist, hist_row, horizon, purge, *rest) = row
-    begin, end, changed_in = rest
+    begin, end, changed_in, named_in = rest
     key_ids = tuple(int(x) for x in key.split(",") if x)
     return TableRecord(
         table_id, namespace, name, TableConfig.from_json(config), key_ids, version, (hot, hot_row),
-        (hist, hist_row), horizon, purge, begin, end, changed_in,
+        (hist, hist_row), horizon, purge, begin, end, changed_in, named_in,
     )  # fmt: skip
 
 
@@ -92,19 +91,54 @@ def read_table(r: ReadTransaction | Transaction, table_id: int) -> TableRecord |
 def find_table(
     r: ReadTransaction | Transaction, namespace: str, name: str, at: int | None = None
 ) -> TableRecord | None:
-    """The table of that name, now or as of a snapshot."""
+    """The table of that name, now or as of a snapshot; the record has the name it had then."""
     visible, params = _visible("t", at)
+    folded = (namespace.lower(), name.lower())
+    if at is not None:
+        visible, params = f"{visible} and t.named_in <= ?", (*params, at)
     rows = r.rows(
         f"select {_TABLE_COLUMNS} {_TABLE_FROM} where n.folded_name = ? and t.folded_name = ? and {visible}",
-        (namespace.lower(), name.lower(), *params),
+        (*folded, *params),
     )
-    return _table_record(rows[0]) if rows else None
+    if rows or at is None:
+        return _table_record(rows[0]) if rows else None
+    for table_id, space, former in _former_names(r, at):
+        if (space.lower(), former.lower()) == folded and (record := read_table(r, table_id)) is not None:
+            return replace(record, namespace=space, name=former)
+    return None
 
 
 def list_tables(r: ReadTransaction | Transaction, at: int | None = None) -> list[TableRecord]:
+    """The tables of now or of a snapshot, by name."""
     visible, params = _visible("t", at)
     rows = r.rows(f"select {_TABLE_COLUMNS} {_TABLE_FROM} where {visible} order by 2, 3", params)
-    return [_table_record(row) for row in rows]
+    tables = [_table_record(row) for row in rows]
+    if at is None or all(t.named_in <= at for t in tables):
+        return tables
+    former = {table_id: (space, name) for table_id, space, name in _former_names(r, at)}
+    named = [replace(t, namespace=former[t.table_id][0], name=former[t.table_id][1]) if t.named_in > at else t
+             for t in tables]  # fmt: skip
+    return sorted(named, key=lambda t: (t.namespace, t.name))
+
+
+def name_at(r: ReadTransaction | Transaction, table: TableRecord, at: int) -> str:
+    """The full name that a table had at a snapshot."""
+    if table.named_in > at:
+        for table_id, space, name in _former_names(r, at):
+            if table_id == table.table_id:
+                return f"{space}.{name}"
+    return table.full_name
+
+
+def _former_names(r: ReadTransaction | Transaction, at: int) -> list[tuple[int, str, str]]:
+    """(table id, namespace, name) of the tables that have been renamed since the snapshot and were there then."""
+    return r.rows(
+        """select f.table_id, n.namespace_name, f.table_name from indexlake_former_name f
+        join indexlake_namespace n on n.namespace_id = f.namespace_id
+        join indexlake_table t on t.table_id = f.table_id
+        where f.begin_snapshot <= ? and f.end_snapshot > ? and (t.end_snapshot is null or t.end_snapshot > ?)""",
+        (at, at, at),
+    )
 
 
 def list_namespaces(r: ReadTransaction | Transaction, at: int | None = None) -> list[str]:
@@ -124,20 +158,6 @@ def list_dropped_tables(r: ReadTransaction | Transaction) -> list[TableRecord]:
     return [_table_record(row) for row in rows]
 
 
-def read_schema(r: ReadTransaction | Transaction, table: TableRecord) -> TableSchema:
-    """All fields the table ever had, in order; ``TableSchema.at`` picks those of a snapshot."""
-    rows = r.rows(
-        """select field_id, field_name, data_type, nullable, default_value, metadata, begin_snapshot, end_snapshot
-        from indexlake_field where table_id = ? order by field_id""",
-        (table.table_id,),
-    )
-    fields = [
-        Field(i, name, type_from_text(t), bool(null), default_from_text(d), _metadata(m), begin, end)
-        for i, name, t, null, d, m, begin, end in rows
-    ]
-    return TableSchema(fields, table.primary_key)
-
-
 def primary_index_id(r: ReadTransaction | Transaction, table_id: int) -> int | None:
     rows = r.rows(
         "select index_id from indexlake_index where table_id = ? and index_name = ? and end_snapshot is null",
@@ -146,34 +166,34 @@ def primary_index_id(r: ReadTransaction | Transaction, table_id: int) -> int | N
     return int(rows[0][0]) if rows else None
 
 
-def _metadata(text: str | None) -> Mapping[bytes, bytes] | None:
-    if text is None:
-        return None
-    return {base64.b64decode(k): base64.b64decode(v) for k, v in json.loads(text).items()}
-
-
-def _metadata_text(metadata: Mapping[bytes, bytes] | None) -> str | None:
-    if not metadata:
-        return None
-    return json.dumps({base64.b64encode(k).decode(): base64.b64encode(v).decode() for k, v in metadata.items()})
-
-
 # ---------------------------------------------------------------- changes, applied inside the critical section
+
+
+class DefinitionChange(Protocol):
+    """A change of definitions.  ``table_id``: the table whose history shows it."""
+
+    @property
+    def table_id(self) -> int | None: ...
+
+    def apply(self, tx: Transaction, catalog: Catalog, snapshot: int) -> bool:
+        """Check it against what is there now, and write it; False when there was nothing to change."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class CreateNamespace:
     name: str
     exist_ok: bool = False
+    table_id: ClassVar[None] = None
 
     def apply(self, tx: Transaction, catalog: Catalog, snapshot: int) -> bool:
-        if _namespace_id(tx, self.name) is not None:
+        if namespace_id_of(tx, self.name) is not None:
             if self.exist_ok:
                 return False
             raise AlreadyExistsError(
                 f"Namespace {self.name!r} exists already. Pass exist_ok=True to accept that.", name=self.name
             )
-        _make_namespace(tx, self.name, snapshot)
+        make_namespace(tx, self.name, snapshot)
         return True
 
 
@@ -182,9 +202,10 @@ class DropNamespace:
     name: str
     cascade: bool
     missing_ok: bool = False
+    table_id: ClassVar[None] = None
 
     def apply(self, tx: Transaction, catalog: Catalog, snapshot: int) -> bool:
-        namespace_id = _namespace_id(tx, self.name)
+        namespace_id = namespace_id_of(tx, self.name)
         if namespace_id is None:
             if self.missing_ok:
                 return False
@@ -210,6 +231,7 @@ class CreateTable:
     primary_key: tuple[int, ...]  # places in fields
     config: TableConfig
     exist_ok: bool = False
+    table_id: ClassVar[None] = None
     found: list[tuple[int, str, bool]] = field(default_factory=list, compare=False)
     """Table id, full name, whether it is new: known after the commit without another read, which could fail."""
 
@@ -223,9 +245,9 @@ class CreateTable:
             raise AlreadyExistsError(
                 f"Table {full!r} exists already. Pass exist_ok=True to use it, or drop it first.", name=full
             )
-        namespace_id = _namespace_id(tx, self.namespace)
+        namespace_id = namespace_id_of(tx, self.namespace)
         if namespace_id is None:
-            namespace_id = _make_namespace(tx, self.namespace, snapshot)
+            namespace_id = make_namespace(tx, self.namespace, snapshot)
         table_id = next_values(tx, "table")
         first = next_values(tx, "field", len(self.fields))
         key = [first + place for place in self.primary_key]
@@ -233,42 +255,37 @@ class CreateTable:
         tx.execute(
             """insert into indexlake_table (table_id, table_name, folded_name, namespace_id, config, primary_key,
             schema_version, next_row_id, hot_floor, hot_floor_row_id, history_floor, history_floor_row_id, horizon,
-            purge_number, begin_snapshot, changed_in) values (?, ?, ?, ?, ?, ?, 0, 1, 0, 0, 0, 0, 0, 0, ?, ?)""",
-            (table_id, self.name, self.name.lower(), namespace_id, self.config.to_json(), key_text, snapshot, snapshot),
-        )
-        tx.execute_many(
-            """insert into indexlake_field (field_id, table_id, field_name, data_type, nullable, default_value,
-            metadata, begin_snapshot) values (?, ?, ?, ?, ?, ?, ?, ?)""",
-            [
-                (first + place, table_id, f.name, type_to_text(f.type), int(f.nullable),
-                 default_to_text(f.default), _metadata_text(f.metadata), snapshot)
-                for place, f in enumerate(self.fields)
-            ],
+            purge_number, begin_snapshot, changed_in, named_in)
+            values (?, ?, ?, ?, ?, ?, ?, 1, 0, 0, 0, 0, 0, 0, ?, ?, ?)""",
+            (table_id, self.name, self.name.lower(), namespace_id, self.config.to_json(), key_text, snapshot, snapshot,
+             snapshot, snapshot),
         )  # fmt: skip
+        fields = [replace(f, field_id=first + place, position=place) for place, f in enumerate(self.fields)]
+        insert_fields(tx, table_id, fields, snapshot)
         if key:
             tx.execute(
                 """insert into indexlake_index (index_id, index_name, index_kind, table_id, key_field_ids,
                 include_field_ids, params, begin_snapshot) values (?, ?, 'btree', ?, ?, '', '{"unique": true}', ?)""",
                 (next_values(tx, "index"), PRIMARY, table_id, key_text, snapshot),
             )
-        tx.execute_batch(self._inline_statements(catalog, table_id, first, key))
+        tx.execute_batch(_inline_statements(catalog, table_id, fields, key))
         self.found[:] = [(table_id, f"{self.namespace}.{self.name}", True)]
         return True
 
-    def _inline_statements(self, catalog: Catalog, table_id: int, first: int, key: list[int]) -> list[str]:
-        d, name = catalog.dialect, inline_table(table_id)
-        kinds = {"int": d.int_type, "bytes": d.bytes_type}
-        columns = ", ".join(f"{quote(f'f{first + n}')} {kinds[f.codec.kind]}" for n, f in enumerate(self.fields))
-        statements = [
-            f"""create table {quote(name)} (_begin {d.int_type} not null, _indexlake_row_id {d.int_type} not null,
-            _end {d.int_type}, {columns}, primary key (_begin, _indexlake_row_id)){d.clustered}""",
-            f"create index {quote(name + '_row_id')} on {quote(name)} (_indexlake_row_id)",
-            f"create index {quote(name + '_end')} on {quote(name)} (_end, _indexlake_row_id) where _end is not null",
-        ]
-        if key:
-            columns = ", ".join(quote(f"f{field_id}") for field_id in key)
-            statements.append(f"create index {quote(name + '_key')} on {quote(name)} ({columns})")
-        return statements
+
+def _inline_statements(catalog: Catalog, table_id: int, fields: list[Field], key: list[int]) -> list[str]:
+    d, name = catalog.dialect, inline_table(table_id)
+    columns = ", ".join(inline_column(catalog, f) for f in fields)
+    statements = [
+        f"""create table {quote(name)} (_begin {d.int_type} not null, _indexlake_row_id {d.int_type} not null,
+        _end {d.int_type}, {columns}, primary key (_begin, _indexlake_row_id)){d.clustered}""",
+        f"create index {quote(name + '_row_id')} on {quote(name)} (_indexlake_row_id)",
+        f"create index {quote(name + '_end')} on {quote(name)} (_end, _indexlake_row_id) where _end is not null",
+    ]
+    if key:
+        columns = ", ".join(quote(f"f{field_id}") for field_id in key)
+        statements.append(f"create index {quote(name + '_key')} on {quote(name)} ({columns})")
+    return statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,10 +299,7 @@ class DropTable:
         return True
 
 
-DefinitionChange = CreateNamespace | DropNamespace | CreateTable | DropTable
-
-
-def _namespace_id(tx: Transaction, name: str) -> int | None:
+def namespace_id_of(tx: Transaction, name: str) -> int | None:
     rows = tx.rows(
         "select namespace_id from indexlake_namespace where folded_name = ? and end_snapshot is null",
         (name.lower(),),
@@ -293,7 +307,7 @@ def _namespace_id(tx: Transaction, name: str) -> int | None:
     return int(rows[0][0]) if rows else None
 
 
-def _make_namespace(tx: Transaction, name: str, snapshot: int) -> int:
+def make_namespace(tx: Transaction, name: str, snapshot: int) -> int:
     namespace_id = next_values(tx, "namespace")
     tx.execute(
         """insert into indexlake_namespace (namespace_id, namespace_name, folded_name, begin_snapshot)
@@ -306,14 +320,19 @@ def _make_namespace(tx: Transaction, name: str, snapshot: int) -> int:
 def _end_table(tx: Transaction, table_id: int, snapshot: int) -> bool:
     return bool(
         tx.execute(
-            """update indexlake_table set end_snapshot = ?, changed_in = ?, schema_version = schema_version + 1
+            """update indexlake_table set end_snapshot = ?, changed_in = ?, schema_version = ?
             where table_id = ? and end_snapshot is null""",
-            (snapshot, snapshot, table_id),
+            (snapshot, snapshot, snapshot, table_id),
         )
     )
 
 
+def forget_former_names(tx: Transaction, table_id: int, horizon: int) -> None:
+    """Names that no retained snapshot shows."""
+    tx.execute("delete from indexlake_former_name where table_id = ? and end_snapshot <= ?", (table_id, horizon))
+
+
 def remove_table(tx: Transaction, table_id: int) -> None:
     """Delete every record of a table; its blocks are gone already."""
-    for name in ("touched", "locked", "field", "index", "table"):
+    for name in ("touched", "locked", "field", "index", "former_name", "table"):
         tx.execute(f"delete from indexlake_{name} where table_id = ?", (table_id,))

@@ -16,7 +16,7 @@ def reachable_paths(r: ReadTransaction | Transaction) -> Iterator[str]:
 
 def garbage(r: ReadTransaction | Transaction) -> dict[str, int]:
     """Files whose records were dropped, and when that was."""
-    return dict(r.rows("select relative_path, unreachable_at from indexlake_garbage"))  # type: ignore[arg-type]
+    return dict(r.rows("select relative_path, unreachable_at from indexlake_garbage"))
 
 
 def forget_garbage(tx: Transaction, paths: Sequence[str]) -> None:

@@ -41,15 +41,18 @@ def visible_rows(
     columns: Sequence[str],
     test: Test = ALWAYS,
     codecs: Mapping[str, Codec] | None = None,
+    since: Mapping[str, int] | None = None,
     *,
     newest: bool = False,
 ) -> Iterator[Row]:
     """Rows a reader at ``snapshot`` sees, prefiltered by a necessary condition on columns ``f<id>``.
 
-    ``newest`` promises that the snapshot is the last one: superseded versions need no look then.
+    ``since`` names the columns that older rows do not hold, with the snapshot that added them: the condition says
+    nothing about those rows.  ``newest`` promises that the snapshot is the last one: superseded versions need no look
+    then.
     """
     visible, params = _visible(table, snapshot, newest=newest)
-    condition, values = test_sql(test, codecs or {})
+    condition, values = test_sql(test, codecs or {}, since or {})
     sql = f"{_select(table.table_id, tuple(columns))} where {visible} and {condition}"
     return r.query(sql, [*params, *values])
 
@@ -78,9 +81,13 @@ def rows_by_key(
 
 
 def rows_with_keys(
-    r: ReadTransaction | Transaction, table_id: int, columns: tuple[str, ...], keys: Iterable[Sequence[SqlValue]]
+    r: ReadTransaction | Transaction,
+    table_id: int,
+    columns: tuple[str, ...],
+    keys: Iterable[Sequence[SqlValue]],
+    shown: tuple[str, ...] = (),
 ) -> Iterator[Row]:
-    """(begin, row id, end) of every inline version with one of the encoded keys, which hold no floats."""
+    """(begin, row id, end, columns shown …) of every inline version with one of the encoded keys, which hold no floats."""
     remaining = iter(keys)
     while some := list(islice(remaining, _IN_LIMIT)):
         names = ", ".join(quote(c) for c in columns)
@@ -89,7 +96,7 @@ def rows_with_keys(
         else:
             one = f"({', '.join('?' * len(columns))})"
             condition = f"({names}) in (values {', '.join([one] * len(some))})"
-        yield from r.rows(f"{_select(table_id, ())} where {condition}", [v for key in some for v in key])
+        yield from r.rows(f"{_select(table_id, shown)} where {condition}", [v for key in some for v in key])
 
 
 def rows_by_id(r: ReadTransaction | Transaction, table_id: int, row_id: int, columns: Sequence[str]) -> list[Row]:
@@ -146,6 +153,50 @@ def count_rows(r: ReadTransaction | Transaction, table: TableRecord) -> tuple[in
         f"select count(*) from {name} where {_ABOVE_HISTORY}", (table.horizon, history[0], history[0], history[1])
     )[0][0]
     return int(live), int(dead)
+
+
+# ---------------------------------------------------------------- the change feed
+
+_NOT_IN_HISTORY = "(_end > ? or (_end = ? and _indexlake_row_id > ?))"
+
+
+def begun_between(
+    r: ReadTransaction, table: TableRecord, since: int, until: int, columns: Sequence[str]
+) -> Iterator[Row]:
+    """Versions that no block holds yet and that began in (since, until], in (_begin, row id) order."""
+    condition, params = _begun(table, since, until)
+    sql = f"{_select(table.table_id, tuple(columns))} where {condition} order by _begin, _indexlake_row_id"
+    return r.query(sql, params)
+
+
+def ended_between(
+    r: ReadTransaction, table: TableRecord, since: int, until: int, columns: Sequence[str]
+) -> Iterator[Row]:
+    """Versions that no block holds yet and that ended in (since, until], in (_end, row id) order."""
+    condition, params = _ended(table, since, until)
+    sql = f"{_select(table.table_id, tuple(columns))} where {condition} order by _end, _indexlake_row_id"
+    return r.query(sql, params)
+
+
+def count_changes(r: ReadTransaction, table: TableRecord, since: int, until: int) -> int:
+    """How many rows ``begun_between`` and ``ended_between`` would give together."""
+    (begun, first), (ended, second) = _begun(table, since, until), _ended(table, since, until)
+    name = quote(inline_table(table.table_id))
+    sql = f"select (select count(*) from {name} where {begun}), (select count(*) from {name} where {ended})"
+    return int(sum(r.rows(sql, [*first, *second])[0]))
+
+
+def _begun(table: TableRecord, since: int, until: int) -> tuple[str, list[int]]:
+    hot, history = table.hot_floor, table.history_floor
+    return (
+        f"_begin > ? and _begin <= ? and (({_ABOVE_HOT}) or (_end is not null and {_NOT_IN_HISTORY}))",
+        [since, until, hot[0], hot[0], hot[1], history[0], history[0], history[1]],
+    )
+
+
+def _ended(table: TableRecord, since: int, until: int) -> tuple[str, list[int]]:
+    history = table.history_floor
+    return f"_end > ? and _end <= ? and {_NOT_IN_HISTORY}", [since, until, history[0], history[0], history[1]]
 
 
 # ---------------------------------------------------------------- writing, inside the critical section
@@ -223,7 +274,7 @@ def drop(tx: Transaction, table_id: int) -> None:
 # ---------------------------------------------------------------- necessary conditions as SQL
 
 
-def test_sql(test: Test, codecs: Mapping[str, Codec]) -> tuple[str, list[SqlValue]]:
+def test_sql(test: Test, codecs: Mapping[str, Codec], since: Mapping[str, int]) -> tuple[str, list[SqlValue]]:
     """SQL that holds for every row that satisfies the test; columns are named as in the inline table."""
     if isinstance(test, All | Any_):
         if not test.children:
@@ -231,12 +282,19 @@ def test_sql(test: Test, codecs: Mapping[str, Codec]) -> tuple[str, list[SqlValu
         texts: list[str] = []
         values: list[SqlValue] = []
         for child in test.children:
-            text, params = test_sql(child, codecs)
+            text, params = test_sql(child, codecs, since)
             texts.append(text)
             values += params
         joined = (" and " if isinstance(test, All) else " or ").join(texts)
         return f"({joined})", values
     assert isinstance(test, ColumnTest)
+    if test.column in since:
+        condition, values = _column_sql(test, codecs)
+        return f"(_begin < ? or {condition})", [since[test.column], *values]
+    return _column_sql(test, codecs)
+
+
+def _column_sql(test: ColumnTest, codecs: Mapping[str, Codec]) -> tuple[str, list[SqlValue]]:
     codec = codecs.get(test.column)
     if test.op in ("is null", "is not null"):
         return f"{quote(test.column)} {test.op}", []

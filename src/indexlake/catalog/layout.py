@@ -103,13 +103,13 @@ def live_row_count(r: ReadTransaction | Transaction, table_id: int) -> int:
     return total
 
 
-def has_new_live_blocks(r: Transaction, table_id: int, since: int) -> bool:
-    """Whether a live block with rows was written, physically, after ``since``."""
+def has_new_live_blocks(r: Transaction, table_id: int, since: int, newest_above: int = -1) -> bool:
+    """Whether a live block was written, physically, after ``since``, with rows committed after ``newest_above``."""
     return bool(
         r.rows(
             """select 1 from indexlake_data_file where table_id = ? and changed_in > ? and end_snapshot is null
-            and role <> 'history' limit 1""",
-            (table_id, since),
+            and role <> 'history' and max_snapshot > ? limit 1""",
+            (table_id, since, newest_above),
         )
     )
 
@@ -221,6 +221,13 @@ def reserve_row_ids(tx: Transaction, table_id: int, count: int) -> int | None:
         (count, table_id),
     )
     return int(rows[0][0]) - count if rows else None
+
+
+def give_back_row_ids(tx: Transaction, table_id: int, end: int, kept: int) -> None:
+    """Of the row ids up to ``end`` only those below ``kept`` were used; nothing happens if more were reserved since."""
+    tx.execute(
+        "update indexlake_table set next_row_id = ? where table_id = ? and next_row_id = ?", (kept, table_id, end)
+    )
 
 
 # ---------------------------------------------------------------- expire, inside the critical section

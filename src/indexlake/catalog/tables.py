@@ -16,11 +16,11 @@ from indexlake.catalog.dialect import Dialect
 from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
 from indexlake.errors import CatalogError, NotFoundError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 def create_statements(d: Dialect) -> list[str]:
-    """The catalog of version 1.  INT is 64 bits wide; times are microseconds since 1970 in UTC."""
+    """The newest version.  INT is 64 bits wide; times are microseconds since 1970 in UTC."""
     i, b, t = d.int_type, d.bytes_type, d.text_type
     return [
         f"""create table indexlake_lake (
@@ -42,14 +42,13 @@ def create_statements(d: Dialect) -> list[str]:
             namespace_id {i} not null, config {t} not null, primary_key {t} not null, schema_version {i} not null,
             next_row_id {i} not null, hot_floor {i} not null, hot_floor_row_id {i} not null,
             history_floor {i} not null, history_floor_row_id {i} not null, horizon {i} not null,
-            purge_number {i} not null, begin_snapshot {i} not null, end_snapshot {i}, changed_in {i} not null)""",
+            purge_number {i} not null, begin_snapshot {i} not null, end_snapshot {i}, changed_in {i} not null,
+            named_in {i} not null)""",
         """create unique index indexlake_table_name on indexlake_table (namespace_id, folded_name)
             where end_snapshot is null""",
-        f"""create table indexlake_field (
-            field_id {d.key_type} primary key, table_id {i} not null, field_name {t} not null,
-            data_type {t} not null, nullable {i} not null, default_value {t}, metadata {t},
-            begin_snapshot {i} not null, end_snapshot {i})""",
-        "create index indexlake_field_table on indexlake_field (table_id)",
+        _former_names(d),
+        _fields(d, "indexlake_field"),
+        _FIELD_INDEX,
         f"""create table indexlake_index (
             index_id {d.key_type} primary key, index_name {t} not null, index_kind {t} not null,
             table_id {i} not null, key_field_ids {t} not null, include_field_ids {t} not null, params {t} not null,
@@ -102,7 +101,46 @@ def create_statements(d: Dialect) -> list[str]:
     ]
 
 
-MIGRATIONS: dict[int, Callable[[Transaction, Dialect], None]] = {}
+def _fields(d: Dialect, name: str) -> str:
+    i, t = d.int_type, d.text_type
+    return f"""create table {name} (
+        field_id {i} not null, table_id {i} not null, field_name {t} not null, data_type {t} not null,
+        nullable {i} not null, default_value {t}, metadata {t}, position {i} not null, source_field_id {i},
+        steps {t}, released_in {i}, begin_snapshot {i} not null, end_snapshot {i},
+        primary key (field_id, begin_snapshot))"""
+
+
+_FIELD_INDEX = "create index indexlake_field_table on indexlake_field (table_id)"
+
+
+def _former_names(d: Dialect) -> str:
+    i, t = d.int_type, d.text_type
+    return f"""create table indexlake_former_name (
+        table_id {i} not null, begin_snapshot {i} not null, end_snapshot {i} not null, namespace_id {i} not null,
+        table_name {t} not null, folded_name {t} not null, primary key (table_id, begin_snapshot))"""
+
+
+def _to_version_2(tx: Transaction, d: Dialect) -> None:
+    """Columns and tables can be altered: field records have versions, tables have former names."""
+    tx.execute_batch(
+        [
+            _fields(d, "indexlake_field_2"),
+            """insert into indexlake_field_2 (field_id, table_id, field_name, data_type, nullable, default_value,
+                metadata, position, begin_snapshot, end_snapshot)
+            select field_id, table_id, field_name, data_type, nullable, default_value, metadata, field_id,
+                begin_snapshot, end_snapshot from indexlake_field""",
+            "drop table indexlake_field",
+            "alter table indexlake_field_2 rename to indexlake_field",
+            _FIELD_INDEX,
+            f"alter table indexlake_table add column named_in {d.int_type} not null default 0",
+            """update indexlake_table set named_in = begin_snapshot,
+                schema_version = coalesce(end_snapshot, begin_snapshot)""",
+            _former_names(d),
+        ]
+    )
+
+
+MIGRATIONS: dict[int, Callable[[Transaction, Dialect], None]] = {1: _to_version_2}
 """From version n to n + 1.  Each runs inside the critical section."""
 
 
@@ -151,7 +189,17 @@ def create_lake(catalog: Catalog, properties: dict[str, Any], now: int) -> LakeR
     return record
 
 
-def open_lake(catalog: Catalog, where: str) -> LakeRecord:
+def next_incarnation(catalog: Catalog) -> LakeRecord:
+    """This copy of the catalog becomes another one than the copies it was made from."""
+    with catalog.transaction() as tx:
+        tx.execute("update indexlake_lake set incarnation = incarnation + 1")
+        record = _lake_record(tx)
+        tx.commit()
+    assert record is not None
+    return record
+
+
+def open_lake(catalog: Catalog, where: str, *, read_only: bool = False) -> LakeRecord:
     """The lake's record after any migration that is due."""
     record = read_lake(catalog)
     if record is None:
@@ -162,6 +210,11 @@ def open_lake(catalog: Catalog, where: str) -> LakeRecord:
         raise CatalogError(
             f"The catalog at {where} has version {record.schema_version}; this IndexLake knows versions up to "
             f"{SCHEMA_VERSION}. Upgrade with: pip install -U indexlake"
+        )
+    if record.schema_version < SCHEMA_VERSION and read_only:
+        raise CatalogError(
+            f"The catalog at {where} has version {record.schema_version} and must be brought to version "
+            f"{SCHEMA_VERSION} first. Connect once without read_only=True."
         )
     while record.schema_version < SCHEMA_VERSION:
         with catalog.transaction() as tx:

@@ -11,13 +11,16 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table as RichTable
 
+from indexlake.cli import pipeline
 from indexlake.errors import IndexLakeError
 
 app = typer.Typer(
     help="A lakehouse table you can write to one row at a time.", no_args_is_help=True, pretty_exceptions_enable=False
 )
+app.add_typer(pipeline.app, name="pipeline")
 console = Console()
 Lake = Annotated[str, typer.Argument(help="A lake: a folder or a postgresql:// address.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -83,6 +86,51 @@ def explain(
 
 
 @app.command()
+def load(
+    lake: Annotated[str, typer.Argument(help="A lake: a folder or a postgresql:// address. Made if it is not there.")],
+    table: Annotated[str, typer.Argument(help="namespace.table; made from the files if it is not there.")],
+    files: Annotated[list[str], typer.Argument(help="Files, folders, or patterns in quotes.")],
+    primary_key: Annotated[
+        list[str] | None, typer.Option(help="A column of the key of a new table; may be repeated.")
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option(help="parquet, csv, json (lines) or arrow; by default the suffixes say it.")
+    ] = None,
+    delimiter: Annotated[str | None, typer.Option(help="CSV: what separates values.")] = None,
+    header: Annotated[bool, typer.Option(help="CSV: whether the first row has the names.")] = True,
+    null: Annotated[list[str] | None, typer.Option(help="CSV: a text that means null; may be repeated.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Load files into a table, all in one commit."""
+    import indexlake
+
+    source = indexlake.files(files, format, delimiter=delimiter, header=header, null=null or "")
+    source.list()  # what is not there makes no lake
+    with indexlake.connect(lake) as opened:
+        from indexlake.cli.load import run
+
+        _show([asdict(run(opened, table, source, primary_key or []))], as_json)
+
+
+@app.command()
+def sql(
+    lake: Lake,
+    text: Annotated[str, typer.Argument(help="One or several statements; - reads them from standard input.")],
+    namespace: Annotated[str, typer.Option(help="Where names without a namespace are looked up.")] = "main",
+    at: Annotated[int | None, typer.Option(help="A past snapshot.")] = None,
+    limit: Annotated[int, typer.Option(help="At most so many rows in a table on the screen.")] = 100,
+    as_json: AsJson = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+) -> None:
+    """Run SQL and print the result of its last statement."""
+    from indexlake.cli.sql import print_result
+
+    with _open(lake) as opened:
+        result = opened.sql(sys.stdin.read() if text == "-" else text, namespace=namespace, at=at)
+        print_result(console, result, limit, "json" if as_json else "csv" if as_csv else "table")
+
+
+@app.command()
 def history(lake: Lake, table: str, as_json: AsJson = False) -> None:
     """List the commits that changed a table."""
     with _open(lake) as opened:
@@ -96,28 +144,12 @@ def jobs(lake: Lake, as_json: AsJson = False) -> None:
         _show([asdict(j) for j in opened.jobs()], as_json)
 
 
-@app.command()
-def dump(lake: Lake, table: Annotated[str | None, typer.Argument(help="One table; all if left out.")] = None) -> None:
-    """Move hot rows to columnar blocks."""
-    with _open(lake) as opened:
-        for name, result in opened.pipeline().dump(table).items():
-            console.print(f"{name}: {result.rows:,} rows in {result.blocks} blocks, {result.bytes:,} bytes")
-
-
-@app.command()
-def expire(lake: Lake, table: Annotated[str | None, typer.Argument(help="One table; all if left out.")] = None) -> None:
-    """Drop history older than the retention."""
-    with _open(lake) as opened:
-        for name, result in opened.pipeline().expire(table).items():
-            console.print(f"{name}: history from snapshot {result.horizon} on, {result.blocks_dropped} blocks dropped")
-
-
 def main() -> NoReturn:
     """Run the command; an error of ours is one line, not a traceback."""
     try:
         app()
     except IndexLakeError as error:
-        Console(stderr=True).print(f"[red]{type(error).__name__}[/red]: {error}", highlight=False)
+        Console(stderr=True).print(f"[red]{type(error).__name__}[/red]: {escape(str(error))}", highlight=False)
         sys.exit(1)
     sys.exit(0)
 
@@ -139,7 +171,7 @@ def _show(rows: list[dict[str, Any]], as_json: bool) -> None:
     for name in rows[0]:
         table.add_column(name, justify="right" if isinstance(rows[0][name], int | float) else "left")
     for row in rows:
-        table.add_row(*(f"{v:,}" if type(v) is int else "" if v is None else str(v) for v in row.values()))
+        table.add_row(*(f"{v:,}" if type(v) is int else "" if v is None else escape(str(v)) for v in row.values()))
     console.print(table)
 
 

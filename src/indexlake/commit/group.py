@@ -11,17 +11,18 @@ import threading
 import uuid
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from indexlake import faults
 from indexlake.catalog import commits, layout
 from indexlake.catalog.driver import Catalog, CommitUnknown, DatabaseError
-from indexlake.commit.key_check import FEW, KeyLook, LookNeeded, look, wanted_keys
-from indexlake.commit.section import Section
-from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet
+from indexlake.commit.absent import AbsentLook, look_for_absent
+from indexlake.commit.key_check import FEW, LookNeeded, look, wanted_keys
+from indexlake.commit.section import Looks, Section
+from indexlake.commit.write_set import WriteResult, WriteSet
 from indexlake.errors import CatalogError, IndexLakeError
 from indexlake.keys.encoding import KeyColumn
-from indexlake.state import refresh
+from indexlake.state import TableState, refresh
 
 if TYPE_CHECKING:
     from indexlake.blocks.open_files import OpenFiles
@@ -38,7 +39,7 @@ GROUP_LIMIT = 256
 class _Ticket:
     __slots__ = ("committed_at", "error", "inside", "lead", "look", "looks", "lost", "ready", "result", "token", "ws")
 
-    def __init__(self, ws: WriteSet, looks: dict[int, KeyLook], token: str | None, inside: bool) -> None:
+    def __init__(self, ws: WriteSet, looks: dict[int, Looks], token: str | None, inside: bool) -> None:
         self.ws = ws
         self.looks = looks
         self.token = token
@@ -60,7 +61,7 @@ class Committer:
         self,
         catalog: Catalog,
         files: OpenFiles,
-        read_state: Callable[[int, Callable[..., KeyLook]], KeyLook],
+        read_state: Callable[[int, Callable[..., Looks]], Looks],
     ) -> None:
         self._catalog = catalog
         self._files = files
@@ -73,12 +74,8 @@ class Committer:
         self.groups = 0  # database transactions used for them
 
     def commit(self, ws: WriteSet) -> WriteResult:
-        keys = {}
-        for table_id, writes in ws.tables.items():
-            wanted = wanted_keys(writes)
-            if wanted is not None and not writes.truncate:
-                keys[table_id] = wanted
-        looks = {i: self._first_look(ws.tables[i], wanted) for i, wanted in keys.items()}
+        wanted = self._wanted(ws)
+        looks = {i: self._first_look(ws, i, keys) for i, keys in wanted.items()}
         token = uuid.uuid4().hex if self._tokens else None
         rounds = failures = 0
         while True:
@@ -93,17 +90,39 @@ class Committer:
                 if failures > COMMIT_AGAIN:
                     raise DatabaseError(f"{ticket.lost} Nothing was changed.", **ticket.lost.details)
             rounds += 1
-            looks = {i: self._look_again(ws.tables[i], wanted) for i, wanted in keys.items()}
+            looks = {i: self._look_again(ws, i, keys) for i, keys in wanted.items()}
 
     # ------------------------------------------------------------ looking
 
-    def _first_look(self, writes: TableWrites, keys: KeyColumn) -> KeyLook:
-        if len(keys) > FEW:
-            return self._look_again(writes, keys)
-        return look(writes.state, writes, keys, self._files, None)
+    def _wanted(self, ws: WriteSet) -> dict[int, KeyColumn | None]:
+        """The tables where something must be absent, with the primary keys that must be."""
+        found = {}
+        for table_id, writes in ws.tables.items():
+            keys = wanted_keys(writes)
+            if (keys is not None or writes.absent or writes.loaded) and not writes.truncate:
+                found[table_id] = keys
+        return found
 
-    def _look_again(self, writes: TableWrites, keys: KeyColumn) -> KeyLook:
-        return self._read_state(writes.state.table.table_id, lambda r, state: look(state, writes, keys, self._files, r))
+    def _first_look(self, ws: WriteSet, table_id: int, keys: KeyColumn | None) -> Looks:
+        """With the state at hand where it will do: what it misses is checked at the commit."""
+        writes = ws.tables[table_id]
+        if (keys is not None and len(keys) > FEW) or (writes.absent and writes.state.at > ws.base):
+            return self._look_again(ws, table_id, keys)
+        found = look(writes.state, writes, keys, self._files, None) if keys is not None else None
+        return Looks(found, AbsentLook(ws.base) if writes.absent else None, writes.loaded)
+
+    def _look_again(self, ws: WriteSet, table_id: int, keys: KeyColumn | None) -> Looks:
+        return self._read_state(table_id, lambda r, state: self._look(ws, state, keys, r))
+
+    def _look(self, ws: WriteSet, state: TableState, keys: KeyColumn | None, r: Any) -> Looks:
+        writes = ws.tables[state.table.table_id]
+        if writes.loaded is not None:
+            writes.loaded.look_again(r, state, self._files, writes)
+        return Looks(
+            look(state, writes, keys, self._files, r) if keys is not None else None,
+            look_for_absent(state, writes, ws.base, self._files, r) if writes.absent else None,
+            writes.loaded,
+        )
 
     # ------------------------------------------------------------ the group
 
@@ -197,16 +216,17 @@ class Committer:
             if not ticket.inside:
                 raise
             looks = {
-                i: self._look_inside(section, ticket.ws.tables[i], found.keys) for i, found in ticket.looks.items()
+                i: self._look_inside(section, ticket.ws, i, found.keys.keys if found.keys else None)
+                for i, found in ticket.looks.items()
             }
             result = section.commit(ticket.ws, looks, ticket.token)
         ticket.committed_at = section.committed_at
         return result
 
-    def _look_inside(self, section: Section, writes: TableWrites, keys: KeyColumn) -> KeyLook:
+    def _look_inside(self, section: Section, ws: WriteSet, table_id: int, keys: KeyColumn | None) -> Looks:
         """The only storage I/O allowed in the section, after jobs have forced several rounds."""
-        state, _ = refresh(section.tx, writes.state.table.table_id, None)
-        return look(state, writes, keys, self._files, section.tx)
+        state, _ = refresh(section.tx, table_id, None)
+        return self._look(ws, state, keys, section.tx)
 
     def _one_of_many(self, section: Section, ticket: _Ticket) -> None:
         """A member that fails leaves nothing behind: rows are validated by reading alone, before the first of them

@@ -17,8 +17,9 @@ from indexlake.catalog import inline, layout
 from indexlake.catalog.driver import ReadTransaction, Transaction
 from indexlake.catalog.layout import Head
 from indexlake.commit.write_set import TableWrites
-from indexlake.errors import DuplicateKeyError
+from indexlake.errors import ConflictError, DuplicateKeyError
 from indexlake.keys.encoding import Key, KeyColumn, encode_key
+from indexlake.keys.key_set import KeySet
 from indexlake.state import TableState
 from indexlake.types.floats import is_float
 
@@ -98,7 +99,7 @@ def wanted_keys(writes: TableWrites) -> KeyColumn | None:
             needed.append(live)
     together = KeyColumn.concat(parts) if len(parts) > 1 else parts[0]
     if blocks and (again := together.first_duplicate()) is not None:
-        raise duplicate(writes.state, _decode_key(writes.state, together[again]), "is given twice")
+        raise duplicate(writes.state, decode_key(writes.state, together[again]), "is given twice")
     return KeyColumn.concat(needed) if len(needed) > 1 else needed[0]
 
 
@@ -137,23 +138,21 @@ def check_keys(tx: Transaction, head: Head, writes: TableWrites, found: KeyLook 
     if head.blocks_changed_in > found.at and layout.has_new_live_blocks(tx, table_id, found.at):
         raise LookNeeded
     for file_id, position, key in found.in_blocks:
-        if layout.live_block_ids(tx, [file_id]) and not any(
-            position in dead for dead in layout.deleted_positions(tx, file_id)
-        ):
-            raise duplicate(state, _decode_key(state, key), "exists already")
+        if is_live_in_block(tx, file_id, position):
+            raise _taken(writes, decode_key(state, key))
     columns = schema.key_columns
     if found.many:
         for begin, row_id in found.in_hot:
             for row in inline.rows_by_id(tx, table_id, row_id, columns):
                 if row[0] == begin and row[2] is None and (begin, row_id) > head.hot_floor:
-                    raise duplicate(state, row[3:], "exists already")
+                    raise _taken(writes, row[3:])
         since = _hot_holders(tx, state, head.hot_floor, found.at, writes, found.keys)
         if since:
             row = next(r for r in inline.rows_by_id(tx, table_id, since[0][1], columns) if r[0] == since[0][0])
-            raise duplicate(state, row[3:], "exists already")
+            raise _taken(writes, row[3:])
         return
     for wanted in found.keys.to_list():
-        _check_hot(tx, head, writes, columns, _decode_key(state, wanted))
+        _check_hot(tx, head, writes, columns, decode_key(state, wanted))
 
 
 def _check_hot(tx: Transaction, head: Head, writes: TableWrites, columns: tuple[str, ...], key: Sequence[Any]) -> None:
@@ -162,7 +161,7 @@ def _check_hot(tx: Transaction, head: Head, writes: TableWrites, columns: tuple[
     for row in inline.rows_by_key(tx, state.table.table_id, (), condition, values):
         begin, holder, end = row
         if end is None and (begin, holder) > head.hot_floor and holder not in writes.closed:
-            raise duplicate(state, key, "exists already")
+            raise _taken(writes, key)
 
 
 def _hot_holders(
@@ -180,13 +179,13 @@ def _hot_holders(
     """
     schema = state.current
     codecs, table_id = schema.key_codecs, state.table.table_id
-    wanted: _KeySet | None = None
+    wanted: KeySet | None = None
     found: list[tuple[int, int]] = []
     rows = inline.live_keys_since(r, table_id, floor, since, schema.key_columns)
     for seen, row in enumerate(rows):
         if seen > HOT_PER_KEY * len(keys) and not any(is_float(codec) for codec in codecs):
             return _holders_by_index(r, state, floor, since, writes, keys)
-        wanted = wanted or _KeySet(keys)
+        wanted = wanted or KeySet(keys)
         if row[1] not in writes.closed and encode_key(codecs, row[3:]) in wanted:
             found.append((row[0], row[1]))
     return found
@@ -200,7 +199,7 @@ def _holders_by_index(
     writes: TableWrites,
     keys: KeyColumn,
 ) -> list[tuple[int, int]]:
-    encoded = (_decode_key(state, key) for key in keys)
+    encoded = (decode_key(state, key) for key in keys)
     return [
         (begin, row_id)
         for begin, row_id, end in inline.rows_with_keys(r, state.table.table_id, state.current.key_columns, encoded)
@@ -208,24 +207,29 @@ def _holders_by_index(
     ]
 
 
-class _KeySet:
-    """Membership in many keys by binary search: no Python object per key."""
+def is_live_in_block(tx: Transaction, file_id: int, position: int) -> bool:
+    """Whether the row at a position of a block is there now."""
+    return bool(layout.live_block_ids(tx, [file_id])) and not any(
+        position in dead for dead in layout.deleted_positions(tx, file_id)
+    )
 
-    def __init__(self, keys: KeyColumn) -> None:
-        self._sorted = keys.take(keys.argsort())
 
-    def __contains__(self, key: Key) -> bool:
-        if self._sorted.ints is not None:
-            at = int(np.searchsorted(self._sorted.ints, np.uint64(key)))
-            return at < len(self._sorted) and int(self._sorted.ints[at]) == key
-        low, high = 0, len(self._sorted)
-        while low < high:
-            middle = (low + high) // 2
-            if self._sorted[middle] < key:  # type: ignore[operator]
-                low = middle + 1
-            else:
-                high = middle
-        return low < len(self._sorted) and self._sorted[low] == key
+def _taken(writes: TableWrites, encoded: Sequence[Any]) -> DuplicateKeyError | ConflictError:
+    """A wanted key has a holder.  Who found it absent and added a row for it (upsert, merge) lost a race: run again."""
+    state = writes.state
+    key = encode_key(state.current.key_codecs, encoded)
+    if any(key in KeySet(column) for column in writes.claimed):
+        return lost_key(state)
+    return duplicate(state, encoded, "exists already")
+
+
+def lost_key(state: TableState) -> ConflictError:
+    name = state.table.full_name
+    return ConflictError(
+        f"Another commit has added a row to {name!r} whose key this one wanted to add, after it read the table. "
+        "Run it again; lake.run does so by itself.",
+        table=name,
+    )
 
 
 def duplicate(state: TableState, encoded: Sequence[Any], what: str) -> DuplicateKeyError:
@@ -242,7 +246,7 @@ def duplicate(state: TableState, encoded: Sequence[Any], what: str) -> Duplicate
     )
 
 
-def _decode_key(state: TableState, key: Key) -> list[Any]:
+def decode_key(state: TableState, key: Key) -> list[Any]:
     """The encoded column values of a key."""
     codecs = state.current.key_codecs
     if isinstance(key, int):

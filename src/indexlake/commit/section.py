@@ -2,13 +2,13 @@
 
 Everything here runs inside one catalog transaction that excludes every other commit.  There is no storage I/O and
 no user code in it.  The order of the rules is that of the design: token, horizon, definitions, touched rows,
-keys; then closes before inserts.
+absent values, keys; then closes before inserts.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,12 @@ from indexlake import faults
 from indexlake.blocks.block import BlockRecord, SegmentRecord
 from indexlake.blocks.new_block import NewBlock
 from indexlake.blocks.row_ids import RowIds
-from indexlake.catalog import activity, commits, inline, layout
+from indexlake.catalog import activity, commits, definitions, fields, inline, layout
 from indexlake.catalog.driver import Catalog, Transaction
 from indexlake.catalog.layout import Head
+from indexlake.commit.absent import AbsentLook, check_absent
 from indexlake.commit.key_check import KeyLook, check_keys
+from indexlake.commit.loaded import LoadedKeys
 from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet
 from indexlake.errors import (
     ConflictError,
@@ -29,6 +31,14 @@ from indexlake.errors import (
     SnapshotExpiredError,
     StorageError,
 )
+
+
+class Looks(NamedTuple):
+    """What was found outside the section, for one table."""
+
+    keys: KeyLook | None = None
+    absent: AbsentLook | None = None
+    loaded: LoadedKeys | None = None
 
 
 class Section:
@@ -57,13 +67,14 @@ class Section:
         return self.newest
 
     def next_snapshot(self, operation: str, summary: str | None, token: str | None) -> int:
-        """Record the snapshot that the caller's changes carry."""
+        """Record the snapshot that the caller's changes carry.  Jobs have no summary: they change no row."""
+        assert (summary is None) == (operation in commits.JOB_OPERATIONS), f"is {operation!r} a job?"
         last, committed_at = self._newest()
         self.newest = snapshot, at = last + 1, max(now(), committed_at)
         commits.add_snapshot(self.tx, snapshot, at, operation, summary, token)
         return snapshot
 
-    def commit(self, ws: WriteSet, looks: dict[int, KeyLook], commit_token: str | None) -> WriteResult:
+    def commit(self, ws: WriteSet, looks: dict[int, Looks], commit_token: str | None) -> WriteResult:
         """Validate and apply.  Raises ``LookNeeded`` when new blocks must be looked at first.
 
         Apart from definitions nothing is written before everything is validated.
@@ -82,14 +93,18 @@ class Section:
         heads: dict[int, Head] = {}
         for table_id, writes in ws.tables.items():
             if not writes.empty:
-                heads[table_id] = self._validate(ws, writes, looks.get(table_id))
+                heads[table_id] = self._validate(ws, writes, looks.get(table_id) or Looks())
         faults.step("commit.validated")
         self.writing = True
         snapshot = self.last + 1
         changed = [change.apply(tx, self.catalog, snapshot) for change in ws.definitions]
         if ws.definitions and not any(changed) and not heads:
             return WriteResult(0, self.last)
-        summary = []
+        summary = [
+            f'"{change.table_id}":[0,0,0]'
+            for change, done in zip(ws.definitions, changed, strict=True)
+            if done and change.table_id is not None
+        ]
         inserted = updated = deleted = 0
         for table_id, head in heads.items():
             writes = ws.tables[table_id]
@@ -109,7 +124,7 @@ class Section:
 
     # ------------------------------------------------------------ validation
 
-    def _validate(self, ws: WriteSet, writes: TableWrites, look: KeyLook | None) -> Head:
+    def _validate(self, ws: WriteSet, writes: TableWrites, look: Looks) -> Head:
         state, tx = writes.state, self.tx
         table_id, name = state.table.table_id, state.table.full_name
         head = self._heads.get(table_id) or layout.read_head(tx, table_id)
@@ -127,7 +142,7 @@ class Section:
                 horizon=head.horizon,
             )
         if head.schema_version != state.table.schema_version:
-            raise ConflictError(f"The definition of table {name!r} changed meanwhile. Run it again.", table=name)
+            self._adopt(ws, writes)
         if rows and (writer := commits.conflicting_since(tx, table_id, ws.base, rows)) is not None:
             raise ConflictError(
                 f"Rows of {name!r} that this transaction changes were changed by commit {writer} after it began "
@@ -135,9 +150,24 @@ class Section:
                 table=name,
                 snapshot_id=writer,
             )
+        if look.loaded is not None:
+            look.loaded.check(tx, head, writes)
+        if look.absent is not None:
+            check_absent(tx, head, writes, ws.base, look.absent)
         if state.table.primary_key and not writes.truncate:
-            check_keys(tx, head, writes, look)
+            check_keys(tx, head, writes, look.keys)
         return head
+
+    def _adopt(self, ws: WriteSet, writes: TableWrites) -> None:
+        """The table's columns are not those that the write-set was made for."""
+        table = writes.state.table
+        if ws.single:
+            raise ConflictError(
+                f"The definition of table {table.full_name!r} changed meanwhile. Run it again.", table=table.full_name
+            )
+        found = definitions.read_table(self.tx, table.table_id)
+        assert found is not None
+        writes.adopt(fields.read_schema(self.tx, found).current)
 
     # ------------------------------------------------------------ application
 
@@ -153,13 +183,12 @@ class Section:
         if writes.locked:
             commits.add_locked(tx, table_id, s, writes.locked)
         if writes.rows:
-            columns = writes.state.current.columns
+            columns, stored = writes.stored()
             if len(writes.rows) == 1:
-                ((row_id, values),) = writes.rows.items()
+                ((row_id, values),) = stored
                 inline.insert_row(tx, table_id, columns, s, row_id, values)
             else:
-                rows = ((s, row_id, *values) for row_id, values in writes.rows.items())
-                inline.insert_rows(tx, table_id, columns, rows)
+                inline.insert_rows(tx, table_id, columns, ((s, row_id, *values) for row_id, values in stored))
         for block in writes.own_live_blocks():
             self._add_block(writes, block, s)
         return removed

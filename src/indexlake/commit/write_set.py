@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +19,26 @@ from pyroaring import BitMap64
 from indexlake.blocks.delete_vector import positions_bitmap
 from indexlake.blocks.new_block import NewBlock
 from indexlake.catalog.definitions import DefinitionChange
-from indexlake.keys.encoding import Key, encode_key
+from indexlake.display import html_facts
+from indexlake.errors import ConflictError
+from indexlake.keys.encoding import Key, KeyColumn, encode_key
+from indexlake.lineage import line
+from indexlake.schema import Field, TableSchema
 from indexlake.state import TableState
 from indexlake.types import SqlValue
 
+if TYPE_CHECKING:
+    from indexlake.commit.loaded import LoadedKeys
+
 Values = tuple[SqlValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AbsentValues:
+    """Values of some columns that no row had when they were read, and that rows were added for."""
+
+    fields: tuple[Field, ...]
+    keys: KeyColumn  # encoded by the codecs of the fields
 
 
 class TableWrites:
@@ -40,8 +55,12 @@ class TableWrites:
         self.unkeyed: set[int] = set()  # rows whose key is the one they had: no need to look for it
         self.blocks: list[NewBlock] = []
         self.locked = BitMap64()
+        self.absent: list[AbsentValues] = []  # no row with them may have been added meanwhile
+        self.loaded: LoadedKeys | None = None  # the keys of blocks that are too many for memory
+        self.claimed: list[KeyColumn] = []  # the same for primary keys: losing the race for one is a conflict
         self.inserted = self.updated = self.deleted = 0
         self._row_of_key: dict[Key, int] | None = None
+        self._adopted: TableSchema | None = None
 
     @property
     def empty(self) -> bool:
@@ -101,6 +120,37 @@ class TableWrites:
         self.__init__(state)  # type: ignore[misc]
         self.truncate, self.locked = True, locked
 
+    # -- a definition that changed meanwhile
+
+    def adopt(self, schema: TableSchema) -> None:
+        """Commit with the columns that the table has now: new ones take their default, dropped ones are left out.
+
+        A column that has changed in what it holds is a conflict.
+        """
+        own = self.state.current.by_id
+        for f in schema.fields:
+            if f.field_id not in own and any(g.field_id in own for g in line(f)):
+                name = self.state.table.full_name
+                raise ConflictError(
+                    f"Column {f.name!r} of table {name!r} was altered after this transaction began. Run it again; "
+                    "lake.run does so by itself.",
+                    table=name,
+                )
+        self._adopted = schema
+
+    def stored(self) -> tuple[tuple[str, ...], Iterable[tuple[int, Values]]]:
+        """The columns of the inline table and the buffered rows, as the commit writes them."""
+        schema, new = self.state.current, self._adopted
+        if new is None or new.columns == schema.columns:
+            return schema.columns, self.rows.items()
+        place = {f.field_id: n for n, f in enumerate(schema.fields)}
+        given = [(place.get(f.field_id), f.default) for f in new.fields]
+        rows = (
+            (row_id, tuple(default if n is None else values[n] for n, default in given))
+            for row_id, values in self.rows.items()
+        )
+        return new.columns, rows
+
     # -- what reads and the commit ask
 
     def own_row(self, key: Key) -> Values | None:
@@ -123,9 +173,10 @@ class TableWrites:
 class WriteSet:
     """All changes of one transaction, read at snapshot ``base``."""
 
-    def __init__(self, base: int, token: str | None = None) -> None:
+    def __init__(self, base: int, token: str | None = None, *, single: bool = False) -> None:
         self.base = base
         self.token = token
+        self.single = single  # one statement, which is run again when a definition has changed
         self.tables: dict[int, TableWrites] = {}
         self.definitions: list[DefinitionChange] = []
         self.operation: str | None = None
@@ -154,6 +205,10 @@ class WriteResult:
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
+
+    def _repr_html_(self) -> str:
+        facts = {"snapshot": self.snapshot_id, **self.to_json()}
+        return html_facts("written", facts, note=None if self.snapshot_id is not None else "Not committed yet.")
 
     def to_json(self) -> dict[str, Any]:
         return {"rows": self.rows, "inserted": self.inserted, "updated": self.updated, "deleted": self.deleted}

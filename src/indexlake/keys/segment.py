@@ -90,6 +90,40 @@ class Segment:
         indices, positions = self._find_all(keys.take(passed))
         return passed[indices], positions
 
+    def keys(self) -> KeyColumn:
+        """All keys in order."""
+        if self._layout.is_int:
+            return KeyColumn(ints=self._array(self._layout.prefixes, "<u8"))
+        return KeyColumn(binary=self._stored_keys())
+
+    def positions(self) -> npt.NDArray[np.int64]:
+        """Where each of ``keys()`` is."""
+        return self._array(self._layout.positions, "<u4").astype(np.int64)
+
+    def rows_between(self, low: Key | None, high: Key | None) -> tuple[int, int]:
+        """The rows of ``keys()`` with low <= key < high; None is no bound."""
+        first = 0 if low is None else self._row_of(low)
+        return first, len(self) if high is None else max(first, self._row_of(high))
+
+    def _row_of(self, key: Key) -> int:
+        """The first row whose key is not less."""
+        if isinstance(key, int):
+            return int(np.searchsorted(self._array(self._layout.prefixes, "<u8"), np.uint64(key)))
+        return bisect_left(range(len(self)), key, key=self._key_at)
+
+    def sample(self, count: int) -> list[Key]:
+        """Up to so many of the keys, evenly spaced."""
+        rows = np.unique(np.linspace(0, len(self) - 1, min(count, len(self)), dtype=np.int64)).tolist()
+        if self._layout.is_int:
+            run = self._array(self._layout.prefixes, "<u8")
+            return [int(run[row]) for row in rows]
+        return [self._key_at(row) for row in rows]
+
+    @property
+    def unique(self) -> bool:
+        """Whether no key is there twice."""
+        return self._layout.unique
+
     def close(self) -> None:
         """Let the file go.  Harmless when repeated."""
         self._file.close()
@@ -158,13 +192,13 @@ class Segment:
             return self._answer(indices, low, high)
         sought = keys.binary if len(indices) == len(keys) else keys.binary.take(pa.array(indices))
         stored = self._stored_keys()
-        low = _bisect(stored, sought, low, high, pc.less)
+        low = bisect_many(stored, sought, low, high, pc.less)
         there = low < high
         there[there] = np.asarray(pc.equal(stored.take(pa.array(low[there])), _only(sought, there)))
         indices, low, high = indices[there], low[there], high[there]
         if self._layout.unique:
             return self._answer(indices, low, low + 1)
-        return self._answer(indices, low, _bisect(stored, _only(sought, there), low, high, pc.less_equal))
+        return self._answer(indices, low, bisect_many(stored, _only(sought, there), low, high, pc.less_equal))
 
     def _rows_of(self, prefixes: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The rows [low, high) of each prefix."""
@@ -236,7 +270,9 @@ class Segment:
         )
 
 
-def _bisect(stored: Any, sought: Any, low: npt.NDArray[Any], high: npt.NDArray[Any], before: Any) -> npt.NDArray[Any]:
+def bisect_many(
+    stored: Any, sought: Any, low: npt.NDArray[Any], high: npt.NDArray[Any], before: Any
+) -> npt.NDArray[Any]:
     """Binary search of many keys at once, each in its own range of sorted keys.
 
     A range of one key is left alone by `pc.less`: its key is compared afterwards anyway.

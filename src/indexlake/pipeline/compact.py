@@ -16,6 +16,7 @@ from indexlake.pipeline.runner import Runner
 if TYPE_CHECKING:
     from indexlake.blocks.block import BlockRecord
     from indexlake.lake import Lake
+    from indexlake.progress import ProgressBar
     from indexlake.state import TableState
 
 SMALL = 0.5
@@ -24,10 +25,20 @@ SMALL = 0.5
 DELETE_HEAVY = 0.2
 """A block with at least this part of its rows deleted is worth writing anew."""
 
+MOST_INPUTS = 1_000
+"""Blocks that one task reads: of very small ones several rounds make a full one."""
 
-def compact(lake: Lake, table_id: int, runner: Runner, *, stop: threading.Event | None = None) -> RewriteResult:
+
+def compact(
+    lake: Lake,
+    table_id: int,
+    runner: Runner,
+    *,
+    stop: threading.Event | None = None,
+    bar: ProgressBar | None = None,
+) -> RewriteResult:
     """Rewrite what is small or full of deleted rows."""
-    return rewrite(lake, table_id, "compact", choices, runner, stop=stop)
+    return rewrite(lake, table_id, "compact", choices, runner, stop=stop, bar=bar)
 
 
 def choices(state: TableState, snapshot: int) -> list[Choice]:
@@ -67,7 +78,7 @@ def _groups(blocks: Sequence[tuple[BlockRecord, int]], full: int) -> Iterator[li
     rows = 0
     for block, dead in sorted(blocks, key=lambda pair: pair[0].min_row_id):
         live = block.record_count - dead
-        if group and rows + live > full:
+        if group and (rows + live > full or len(group) == MOST_INPUTS):
             yield group
             group, rows = [], 0
         group.append((block, dead))

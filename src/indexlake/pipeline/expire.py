@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from indexlake import faults
-from indexlake.catalog import activity, commits, definitions, inline, layout
+from indexlake.catalog import activity, commits, definitions, inline, layout, released_columns
 from indexlake.catalog.definitions import TableRecord
 from indexlake.catalog.driver import Transaction
 from indexlake.commit.section import Section, now
@@ -37,6 +37,16 @@ class ExpireResult:
     deletes_folded: int
     rows_purged: int
 
+    @property
+    def did_something(self) -> bool:
+        return bool(self.blocks_dropped or self.deletes_folded or self.rows_purged)
+
+    def __str__(self) -> str:
+        return (
+            f"history from snapshot {self.horizon:,} on; {self.blocks_dropped:,} blocks and {self.rows_purged:,} "
+            "superseded rows dropped"
+        )
+
 
 def expire(lake: Lake, table_id: int, *, stop: threading.Event | None = None) -> ExpireResult:
     """Apply the table's retention now."""
@@ -55,8 +65,10 @@ def expire(lake: Lake, table_id: int, *, stop: threading.Event | None = None) ->
                 blocks = layout.drop_ended_blocks(tx, table_id, horizon, now())
                 commits.drop_touched_up_to(tx, table_id, horizon)
                 layout.set_horizon(tx, table_id, horizon, s)
+                definitions.forget_former_names(tx, table_id, horizon)
+                released_columns.release(tx, table, horizon, s)
                 if table.end_snapshot is not None and table.end_snapshot <= horizon:
-                    _forget_table(tx, table_id, now())
+                    blocks += _forget_table(tx, table_id, now())
                 kept = [*definitions.list_tables(tx), *definitions.list_dropped_tables(tx)]
                 lowest = min((t.horizon for t in kept), default=horizon)
                 commits.drop_snapshots_below(tx, lowest)
@@ -82,12 +94,13 @@ def _horizon(lake: Lake, tx: Transaction, table: TableRecord, last: int) -> int:
     return max(table.horizon, min(newest, last, last if pin is None else pin))
 
 
-def _forget_table(tx: Transaction, table_id: int, time: int) -> None:
-    """A dropped table that no retained snapshot shows any more."""
+def _forget_table(tx: Transaction, table_id: int, time: int) -> int:
+    """A dropped table that no retained snapshot shows any more; returns how many blocks it had."""
     layout.end_live_blocks(tx, table_id, 0)
-    layout.drop_ended_blocks(tx, table_id, 0, time)
+    blocks = layout.drop_ended_blocks(tx, table_id, 0, time)
     inline.drop(tx, table_id)
     definitions.remove_table(tx, table_id)
+    return blocks
 
 
 def _exists(lake: Lake, table_id: int) -> bool:

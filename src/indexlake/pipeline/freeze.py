@@ -16,6 +16,7 @@ from indexlake.pipeline.runner import Runner
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
+    from indexlake.progress import ProgressBar
     from indexlake.state import TableState
 
 COLD = "parquet"
@@ -29,6 +30,7 @@ def freeze(
     *,
     older_than: timedelta = timedelta(0),
     stop: threading.Event | None = None,
+    bar: ProgressBar | None = None,
 ) -> RewriteResult:
     """Rewrite warm blocks as Parquet whose rows were all written longer ago than ``older_than``."""
     with lake.catalog.read() as r:
@@ -39,13 +41,20 @@ def freeze(
     def choose(state: TableState, snapshot: int) -> list[Choice]:
         return [([b], COLD) for b in live_blocks(state, snapshot) if b.format != COLD and b.max_snapshot <= newest]
 
-    return rewrite(lake, table_id, "freeze", choose, runner, stop=stop)
+    return rewrite(lake, table_id, "freeze", choose, runner, stop=stop, bar=bar)
 
 
-def thaw(lake: Lake, table_id: int, runner: Runner, *, stop: threading.Event | None = None) -> RewriteResult:
+def thaw(
+    lake: Lake,
+    table_id: int,
+    runner: Runner,
+    *,
+    stop: threading.Event | None = None,
+    bar: ProgressBar | None = None,
+) -> RewriteResult:
     """Rewrite Parquet blocks as warm ones."""
 
     def choose(state: TableState, snapshot: int) -> list[Choice]:
-        return [([b], WARM) for b in live_blocks(state, snapshot) if b.format != WARM]
+        return [([b], WARM) for b in live_blocks(state, snapshot) if b.format == COLD]
 
-    return rewrite(lake, table_id, "thaw", choose, runner, stop=stop)
+    return rewrite(lake, table_id, "thaw", choose, runner, stop=stop, bar=bar)

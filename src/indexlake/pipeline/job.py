@@ -11,7 +11,10 @@ import logging
 import os
 import socket
 import threading
+import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -24,6 +27,7 @@ from indexlake.errors import JobError
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
+    from indexlake.progress import ProgressBar
 
 log = logging.getLogger("indexlake")
 
@@ -87,9 +91,20 @@ def job_info(record: JobRecord, names: dict[int, str]) -> JobInfo:
 
 
 class Job:
-    """One run of a job.  A context manager: leaving it records how it ended."""
+    """One run of a job.  A context manager: leaving it records how it ended.
 
-    def __init__(self, lake: Lake, kind: str, table_id: int, scope: str = "", stop: threading.Event | None = None):
+    ``stop`` ends it at its next step; ``bar`` shows how far it is.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        kind: str,
+        table_id: int,
+        scope: str = "",
+        stop: threading.Event | None = None,
+        bar: ProgressBar | None = None,
+    ) -> None:
         self.lake = lake
         self.kind = kind
         self.table_id = table_id
@@ -97,6 +112,8 @@ class Job:
         self.job_id = uuid.uuid4().hex
         self.progress = Progress()
         self._stop = stop
+        self._bar = bar
+        self._lost = False
 
     def __enter__(self) -> Job:
         _in_this_process.add(self.job_id)
@@ -129,6 +146,8 @@ class Job:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         self.lake._maintenance.unwatch(self)
+        if self._bar is not None:
+            self._bar.close()
         state, text = "done", None
         if isinstance(error, JobStopped):
             state, text = "cancelled", str(error)
@@ -147,6 +166,7 @@ class Job:
     def expect(self, *, tasks: int) -> None:
         """So many tasks more are to be done."""
         self.progress = replace(self.progress, tasks=self.progress.tasks + tasks)
+        self._show()
 
     def add(self, *, rows: int = 0, size: int = 0, tasks: int = 1) -> None:
         done = self.progress.tasks_done + tasks
@@ -157,23 +177,55 @@ class Job:
             rows=self.progress.rows + rows,
             bytes=self.progress.bytes + size,
         )
+        self._show()
+
+    def _show(self) -> None:
+        if self._bar is not None:
+            p = self.progress
+            self._bar.show(p.tasks_done, p.tasks, rows=p.rows, size=p.bytes)
 
     def beat(self, tx: Transaction) -> None:
-        activity.beat_job(tx, self.job_id, now(), self._text())
+        """Say that this run is alive, and learn whether it has been taken over meanwhile."""
+        self._lost = not activity.beat_job(tx, self.job_id, now(), self._text())
 
     def fence(self, tx: Transaction) -> None:
         """Inside the commit: this run still holds the lease."""
         if not activity.is_running(tx, self.job_id):
-            raise LeaseLost(f"{self.kind} was taken over by another process; its work is dropped.", job=self.job_id)
+            raise self._taken_over()
+
+    def _taken_over(self) -> LeaseLost:
+        return LeaseLost(f"{self.kind} was taken over by another process; its work is dropped.", job=self.job_id)
 
     def check(self) -> None:
-        """Between steps: stop if asked to."""
+        """Between steps: stop if asked to, or if somebody else does this job now."""
+        if self._lost:
+            raise self._taken_over()
         if self._stop is not None and self._stop.is_set():
             raise JobStopped(f"{self.kind} was stopped before its next step; nothing is lost.", job=self.job_id)
 
     def _text(self) -> str:
         p = self.progress
         return json.dumps({"tasks_done": p.tasks_done, "tasks": p.tasks, "rows": p.rows, "bytes": p.bytes})
+
+
+class Held:
+    """A snapshot that somebody works from: pinned like any other long reader."""
+
+    def __init__(self, snapshot: int) -> None:
+        self.snapshot_id = snapshot
+        self.started = time.monotonic()
+
+
+@contextmanager
+def holding(lake: Lake, snapshot: int) -> Iterator[Held]:
+    """From plan to commit a job's snapshot stays, whatever the retention: its commit needs what was touched since."""
+    held = Held(snapshot)
+    lake._readers.add(held)
+    lake._maintenance.reader_began()
+    try:
+        yield held
+    finally:
+        lake._readers.discard(held)
 
 
 def _alive(job: JobRecord, time: int) -> bool:

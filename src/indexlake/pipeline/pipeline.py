@@ -2,88 +2,179 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from indexlake.catalog import definitions
+from indexlake.commit.write_set import WriteResult
+from indexlake.errors import IndexLakeError, SchemaError
 from indexlake.pipeline.compact import compact
 from indexlake.pipeline.dump import DumpResult, dump
 from indexlake.pipeline.expire import ExpireResult, expire
 from indexlake.pipeline.freeze import freeze, thaw
-from indexlake.pipeline.job import Job
+from indexlake.pipeline.job import JobStopped
+from indexlake.pipeline.load import load
 from indexlake.pipeline.rewrite import RewriteResult
-from indexlake.pipeline.runner import Runner, ThreadRunner
-from indexlake.pipeline.vacuum import GRACE, VacuumResult, vacuum
+from indexlake.pipeline.run import Due, RunResult, run
+from indexlake.pipeline.runner import Runner
+from indexlake.pipeline.vacuum import GRACE, WHOLE_LAKE, VacuumResult, vacuum
 from indexlake.pipeline.verify import VerifyResult, verify
+from indexlake.progress import ProgressBar
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
 
-R = TypeVar("R")
+log = logging.getLogger("indexlake")
 
-WHOLE_LAKE = 0
-"""Stands for a table id in the leases of jobs that are about all tables."""
+R = TypeVar("R")
 
 
 class Pipeline:
     """Made by ``lake.pipeline()``.  ``table=None`` means every table."""
 
-    def __init__(self, lake: Lake, runner: Runner | None = None) -> None:
+    def __init__(self, lake: Lake, runner: Runner, *, progress: bool | None = None) -> None:
         self._lake = lake
-        self._runner = runner or ThreadRunner(lake.storage)
-        self._stop = threading.Event()
+        self._runner = runner
+        self._progress = progress
+        self._running: weakref.WeakSet[threading.Event] = weakref.WeakSet()  # what stops each call that runs
 
     def __repr__(self) -> str:
         return f"<Pipeline of {self._lake.catalog.location} on {self._runner!r}>"
 
     def cancel(self) -> None:
         """Stop what runs, from another thread: at its next step, with nothing lost."""
-        self._stop.set()
+        for stop in list(self._running):
+            stop.set()
+
+    def load(self, source: Any, table: str, mode: str = "append", *, token: str | None = None) -> WriteResult:
+        """Add many rows in one commit: a Spark DataFrame, files, or anything that ``insert`` takes.
+
+        Parameters
+        ----------
+        mode
+            ``"append"``; ``"overwrite"``: in the place of all rows that are there; ``"upsert"``: by primary key.
+        token
+            Makes a repetition harmless: it returns the result of the first.
+
+        Examples
+        --------
+        >>> lake.pipeline().load(spark.read.parquet("orders/"), "sales.orders")  # doctest: +SKIP
+        """
+        bar = self._bar(f"load {table}")
+        return load(self._lake, source, table, mode, token=token, stop=self._begin(), bar=bar)
 
     def dump(self, table: str | None = None) -> dict[str, DumpResult]:
         """Move hot rows to blocks."""
-        return self._each(table, lambda t: dump(self._lake, t, runner=self._runner, stop=self._stop))
+        return self._each("dump", table, partial(dump, self._lake, runner=self._runner))
 
-    def compact(self, table: str | None = None) -> dict[str, RewriteResult]:
-        """Make full blocks of small and delete-heavy ones."""
-        return self._each(table, lambda t: compact(self._lake, t, self._runner, stop=self._stop))
+    def compact(
+        self, table: str | None = None, *, cluster_by: Sequence[str] | None = None, order: str = "sort"
+    ) -> dict[str, RewriteResult]:
+        """Make full blocks of small and delete-heavy ones.
+
+        With ``cluster_by`` all rows of the table are re-distributed, so that each block covers a narrow range of those
+        columns and scans that ask for one read few blocks: in the order of the columns (``order="sort"``), or with
+        equal weight for each of them (``"zorder"``).
+
+        Examples
+        --------
+        >>> lake.pipeline().compact("sales.orders", cluster_by=["customer", "day"], order="zorder")  # doctest: +SKIP
+        """
+        if cluster_by is None:
+            if order != "sort":
+                raise SchemaError(f"order={order!r} says how to cluster: give cluster_by=[…] too.")
+            return self._each("compact", table, partial(compact, self._lake, runner=self._runner))
+        if table is None:
+            raise SchemaError("cluster_by names columns of one table: give its name too.")
+        from indexlake.pipeline.cluster import cluster
+
+        job = partial(cluster, self._lake, runner=self._runner, columns=cluster_by, order=order)
+        return self._each("compact", table, job)
 
     def freeze(self, table: str | None = None, *, older_than: timedelta = timedelta(0)) -> dict[str, RewriteResult]:
         """Turn warm blocks whose rows are all older than that into Parquet, which every engine reads."""
-        return self._each(table, lambda t: freeze(self._lake, t, self._runner, older_than=older_than, stop=self._stop))
+        if not isinstance(older_than, timedelta):
+            raise SchemaError(f"older_than is a timedelta, not {older_than!r}.")
+        return self._each("freeze", table, partial(freeze, self._lake, runner=self._runner, older_than=older_than))
 
     def thaw(self, table: str | None = None) -> dict[str, RewriteResult]:
         """Turn Parquet blocks into warm ones again."""
-        return self._each(table, lambda t: thaw(self._lake, t, self._runner, stop=self._stop))
+        return self._each("thaw", table, partial(thaw, self._lake, runner=self._runner))
 
     def expire(self, table: str | None = None) -> dict[str, ExpireResult]:
         """Drop history that the retention no longer asks for."""
-        self._stop.clear()
-        found = self._tables(table)
-        if table is None:
-            with self._lake.catalog.read() as r:
-                found += [(f"{t.full_name} (dropped)", t.table_id) for t in definitions.list_dropped_tables(r)]
-        return {name: expire(self._lake, table_id, stop=self._stop) for name, table_id in found}
+        stop = self._begin()
+        return {t.name: expire(self._lake, t.table_id, stop=stop) for t in self._tables(table, dropped=True)}
 
     def vacuum(self, *, dry_run: bool = True, grace: timedelta = GRACE) -> VacuumResult:
         """Delete the files that nothing reaches; unless ``dry_run=False`` only say which."""
-        self._stop.clear()
-        with Job(self._lake, "vacuum", WHOLE_LAKE, stop=self._stop) as job:
-            return vacuum(self._lake, job, dry_run=dry_run, grace=grace)
+        bar = self._bar("vacuum")
+        return vacuum(self._lake, self._runner, dry_run=dry_run, grace=grace, stop=self._begin(), bar=bar)
 
     def verify(self, table: str | None = None) -> VerifyResult:
         """Read every byte and compare it with its checksum, and the catalog with the storage."""
-        self._stop.clear()
-        tables = [table_id for _, table_id in self._tables(table)]
-        with Job(self._lake, "verify", tables[0] if table is not None else WHOLE_LAKE, stop=self._stop) as job:
-            return verify(self._lake, job, tables, self._runner)
+        tables = [(t.name, t.table_id) for t in self._tables(table, dropped=True)]
+        lease = tables[0][1] if table is not None else WHOLE_LAKE
+        return verify(self._lake, tables, self._runner, lease, stop=self._begin(), bar=self._bar("verify"))
 
-    def _each(self, table: str | None, job: Callable[[int], R]) -> dict[str, R]:
-        self._stop.clear()
-        return {name: job(table_id) for name, table_id in self._tables(table)}
+    def run(self, table: str | None = None) -> RunResult:
+        """Whatever is due, in the right order: expire, dump, compact, freeze where it is asked for, and vacuum."""
+        return self._run(table, self._begin())
 
-    def _tables(self, table: str | None) -> list[tuple[str, int]]:
+    def watch(
+        self,
+        table: str | None = None,
+        *,
+        every: timedelta = timedelta(minutes=1),
+        stop: threading.Event | None = None,
+        each: Callable[[RunResult], object] | None = None,
+    ) -> None:
+        """``run`` again and again, until ``stop`` is set or ``cancel`` is called; ``each`` is told every result.
+
+        What fails is logged and tried again.
+        """
+        if not isinstance(every, timedelta) or every <= timedelta(0):
+            raise SchemaError(f"every is a timedelta above zero, not {every!r}.")
+        stop = self._begin(stop)
+        while not stop.is_set():
+            try:
+                result = self._run(table, stop)
+                if each is not None:
+                    each(result)
+            except JobStopped:
+                return
+            except IndexLakeError as error:
+                log.warning("a run of the pipeline failed and will be tried again: %s", error)
+            stop.wait(every.total_seconds())
+
+    def _run(self, table: str | None, stop: threading.Event) -> RunResult:
+        return run(self._lake, self._tables(table, dropped=True), self._runner, stop, self._bar)
+
+    def _begin(self, stop: threading.Event | None = None) -> threading.Event:
+        """What ``cancel`` sets as long as the call runs."""
+        stop = stop or threading.Event()
+        self._running.add(stop)
+        return stop
+
+    def _each(self, kind: str, table: str | None, job: Callable[..., R]) -> dict[str, R]:
+        stop = self._begin()
+        return {
+            t.name: job(table_id=t.table_id, stop=stop, bar=self._bar(f"{kind} {t.name}")) for t in self._tables(table)
+        }
+
+    def _bar(self, label: str) -> ProgressBar:
+        return ProgressBar(label, self._progress)
+
+    def _tables(self, table: str | None, *, dropped: bool = False) -> list[Due]:
+        """The named table; or all of them, with those that were dropped and have not expired."""
         names = [table] if table is not None else self._lake.tables()
-        return [(t.name, t._table_id) for t in map(self._lake.table, names)]
+        found = [Due(t.name, t._table_id, False) for t in map(self._lake.table, names)]
+        if dropped and table is None:
+            with self._lake.catalog.read() as r:
+                found += [Due(f"{t.full_name} (dropped)", t.table_id, True) for t in definitions.list_dropped_tables(r)]
+        return found

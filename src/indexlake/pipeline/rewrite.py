@@ -9,10 +9,11 @@ delete entries of the outputs, found from the row ids in the results without rea
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,23 +27,38 @@ from indexlake.blocks.writer import write_block
 from indexlake.catalog import activity, commits, definitions, layout
 from indexlake.commit.section import Section, add_block
 from indexlake.errors import StorageError
-from indexlake.pipeline.job import Job
+from indexlake.pipeline.job import Job, holding
 from indexlake.pipeline.runner import Runner
 from indexlake.scan.execute import read_task
 from indexlake.scan.plan import BlockTask, block_task
 from indexlake.schema import ROW_ID, VERSION, TableSchema
 from indexlake.state import TableState
 from indexlake.storage import Storage
-from indexlake.types.selection import take
+from indexlake.types.selection import gather
 
 if TYPE_CHECKING:
     from indexlake.blocks.block import BlockRecord
     from indexlake.lake import Lake
+    from indexlake.progress import ProgressBar
 
-BATCH_ROWS = 65_536
 TASKS_PER_COMMIT = 32
 MOST_ROUNDS = 8
 """Tasks whose inputs changed are planned again so often; what then remains is for the next run."""
+
+
+class Target(Protocol):
+    """What the writing of blocks needs to know."""
+
+    @property
+    def folder(self) -> str: ...
+    @property
+    def writer_id(self) -> str: ...
+    @property
+    def schema(self) -> TableSchema: ...
+    @property
+    def format(self) -> str: ...
+    @property
+    def planned_at(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +91,10 @@ class Rewritten:
 
     blocks: tuple[tuple[NewBlock, tuple[int, int]], ...]
 
+    @property
+    def rows(self) -> int:
+        return sum(b.record_count for b, _ in self.blocks)
+
 
 @dataclass(frozen=True, slots=True)
 class RewriteResult:
@@ -86,22 +106,20 @@ class RewriteResult:
     bytes_before: int = 0
     bytes_after: int = 0
 
+    def __str__(self) -> str:
+        return (
+            f"{self.blocks_before:,} blocks of {self.bytes_before:,} bytes became {self.blocks_after:,} of "
+            f"{self.bytes_after:,} bytes with {self.rows:,} rows"
+        )
+
     def with_task(self, task: RewriteTask, done: Rewritten) -> RewriteResult:
         return RewriteResult(
             self.blocks_before + len(task.inputs),
             self.blocks_after + len(done.blocks),
-            self.rows + sum(b.record_count for b, _ in done.blocks),
+            self.rows + done.rows,
             self.bytes_before + task.size,
             self.bytes_after + sum(b.file.size for b, _ in done.blocks),
         )
-
-
-class Held:
-    """A snapshot that a job works from: pinned like any other long reader."""
-
-    def __init__(self, snapshot: int) -> None:
-        self.snapshot_id = snapshot
-        self.started = time.monotonic()
 
 
 Choice = tuple[Sequence["BlockRecord"], str]
@@ -116,33 +134,37 @@ def rewrite(
     runner: Runner,
     *,
     stop: threading.Event | None = None,
+    bar: ProgressBar | None = None,
 ) -> RewriteResult:
     """Plan, run and commit until nothing that was chosen remains."""
     result = RewriteResult()
-    with Job(lake, kind, table_id, stop=stop) as job:
+    with Job(lake, kind, table_id, stop=stop, bar=bar) as job:
         for _ in range(MOST_ROUNDS):
             job.check()
             tasks = plan(lake, table_id, choose)
             faults.step("rewrite.planned")
-            if not tasks:
-                break
             job.expect(tasks=len(tasks))
-            held = Held(tasks[0].planned_at)
-            lake._readers.add(held)
-            lake._maintenance.reader_began()
-            lost = False
-            for group in _groups(tasks, runner.map(run_task, tasks, job.check)):
-                faults.step("rewrite.written")
-                for task, done in commit(lake, job, kind, group):
-                    result = result.with_task(task, done)
-                    job.add(rows=sum(b.record_count for b, _ in done.blocks), size=task.size)
-                    group.remove((task, done))
-                lost = lost or bool(group)
-                faults.step("rewrite.committed")
-            lake._readers.discard(held)
-            if not lost:
+            kept = 0
+            for task, done in _swapped(lake, job, kind, runner, tasks):
+                kept += 1
+                result = result.with_task(task, done)
+                job.add(rows=done.rows, size=task.size)
+            if kept == len(tasks):
                 break
     return result
+
+
+def _swapped(
+    lake: Lake, job: Job, kind: str, runner: Runner, tasks: Sequence[RewriteTask]
+) -> Iterator[tuple[RewriteTask, Rewritten]]:
+    """The tasks whose outputs took the place of their inputs."""
+    if not tasks:
+        return
+    with holding(lake, tasks[0].planned_at), closing(runner.map(run_task, tasks, job.check)) as results:
+        for group in _groups(tasks, results):
+            faults.step("rewrite.written")
+            yield from commit(lake, job, kind, group)
+            faults.step("rewrite.committed")
 
 
 def _groups(
@@ -192,16 +214,29 @@ def plan(lake: Lake, table_id: int, choose: Callable[[TableState, int], Sequence
 def run_task(storage: Storage, task: RewriteTask, check: Callable[[], None]) -> Rewritten:
     """Read the inputs' live rows and write them as full blocks, in row-id order."""
     files = OpenFiles(storage)
-    rows = _Cut(_in_order(task, files), check)
-    written: list[tuple[NewBlock, tuple[int, int]]] = []
+    inputs = [
+        (low, partial(live_rows, (block,), files, task.schema))
+        for block, (low, _) in zip(task.inputs, task.bounds, strict=True)
+    ]
     try:
-        while rows.more():
-            stream = rows.take(task.block_rows)
-            block = write_block(storage, task.folder, task.writer_id, task.schema, task.planned_at, task.format, stream)
-            block.keys = None  # the rows keep their keys: nobody has to look for them
-            written.append((block, rows.versions))
+        return write_rows(storage, task, in_row_id_order(inputs), task.block_rows, check)
     finally:
         files.clear()
+
+
+def write_rows(
+    storage: Storage, target: Target, batches: Iterator[pa.RecordBatch], block_rows: int, check: Callable[[], None]
+) -> Rewritten:
+    """Write a stream of rows as blocks of so many rows."""
+    rows = _Cut(batches, check)
+    written: list[tuple[NewBlock, tuple[int, int]]] = []
+    while rows.more():
+        block = write_block(
+            storage, target.folder, target.writer_id, target.schema, target.planned_at, target.format,
+            rows.take(block_rows),
+        )  # fmt: skip
+        block.keys = None  # the rows keep their keys: nobody has to look for them
+        written.append((block, rows.versions))
     return Rewritten(tuple(written))
 
 
@@ -235,9 +270,14 @@ class _Cut:
             yield part
 
 
-def _in_order(task: RewriteTask, files: OpenFiles) -> Iterator[pa.RecordBatch]:
-    """The live rows of all inputs by row id.  An input is opened when the others have come to its first row."""
-    waiting = list(zip(task.inputs, task.bounds, strict=True))[::-1]
+def in_row_id_order(
+    inputs: Iterable[tuple[int, Callable[[], Iterator[pa.RecordBatch]]]],
+) -> Iterator[pa.RecordBatch]:
+    """The rows of several inputs, each in order, as one stream.
+
+    An input comes with a bound below its row ids, and is opened when the others have come to it.
+    """
+    waiting = sorted(inputs, key=lambda one: one[0], reverse=True)
     heads: list[tuple[pa.RecordBatch, Iterator[pa.RecordBatch]]] = []
 
     def advance(stream: Iterator[pa.RecordBatch]) -> None:
@@ -247,8 +287,8 @@ def _in_order(task: RewriteTask, files: OpenFiles) -> Iterator[pa.RecordBatch]:
 
     while heads or waiting:
         limit = min((_last_id(head) for head, _ in heads), default=None)
-        while waiting and (limit is None or waiting[-1][1][0] <= limit):
-            advance(_rows(waiting.pop()[0], files, task.schema))
+        while waiting and (limit is None or waiting[-1][0] <= limit):
+            advance(waiting.pop()[1]())
             limit = min((_last_id(head) for head, _ in heads), default=None)
         if limit is None:
             continue
@@ -263,25 +303,25 @@ def _in_order(task: RewriteTask, files: OpenFiles) -> Iterator[pa.RecordBatch]:
                 heads.append((head.slice(count), stream))
             else:
                 advance(stream)
-        yield _sorted(parts)
+        yield from _sorted(parts)
 
 
 def _last_id(batch: pa.RecordBatch) -> int:
     return int(batch.column(ROW_ID)[-1].as_py())
 
 
-def _sorted(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _sorted(parts: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     if len(parts) == 1:
-        return parts[0]
-    together = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
-    order = np.argsort(together.column(ROW_ID).to_numpy(), kind="stable")
-    return take(together, pa.array(order))
+        return parts
+    ids = np.concatenate([part.column(ROW_ID).to_numpy() for part in parts])
+    return gather(parts, pa.array(np.argsort(ids, kind="stable")), parts[0].schema)
 
 
-def _rows(block: BlockTask, files: OpenFiles, schema: TableSchema) -> Iterator[pa.RecordBatch]:
-    """The live rows of one input with the columns of now, as a file holds them."""
-    for batch in read_task(block, files, schema.fields, None, row_id=True, version=True):
-        yield pa.RecordBatch.from_arrays(batch.columns, schema=schema.file)
+def live_rows(blocks: Iterable[BlockTask], files: OpenFiles, schema: TableSchema) -> Iterator[pa.RecordBatch]:
+    """The live rows of the blocks with the columns of now, as a file holds them."""
+    for block in blocks:
+        for batch in read_task(block, files, schema.fields, None, row_id=True, version=True):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema.file)
 
 
 # ---------------------------------------------------------------- the commit

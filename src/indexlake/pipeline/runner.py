@@ -6,7 +6,7 @@ to the catalog.  So the same code runs in threads here and anywhere else that ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from queue import SimpleQueue
 from threading import Thread
@@ -19,16 +19,21 @@ Result = TypeVar("Result")
 
 
 class Runner(Protocol):
-    width: int
-    """How many tasks it works on at a time."""
+    @property
+    def width(self) -> int:
+        """How many tasks it works on at a time."""
+        ...
 
     def map(
         self,
         run: Callable[[Storage, Task, Callable[[], None]], Result],
         tasks: Sequence[Task],
         check: Callable[[], None],
-    ) -> Iterator[Result]:
-        """Run every task; results come in the order of the tasks.  ``check`` raises when the job has to stop."""
+    ) -> Generator[Result, None, None]:
+        """Run every task; results come in the order of the tasks.  ``check`` raises when the job has to stop.
+
+        Whoever stops early closes the generator, which ends the tasks that still run.
+        """
         ...
 
 
@@ -43,12 +48,15 @@ class ThreadRunner:
         self.width = width
         self._storage = storage
 
+    def __repr__(self) -> str:
+        return f"ThreadRunner({self.width})"
+
     def map(
         self,
         run: Callable[[Storage, Task, Callable[[], None]], Result],
         tasks: Sequence[Task],
         check: Callable[[], None],
-    ) -> Iterator[Result]:
+    ) -> Generator[Result, None, None]:
         if len(tasks) == 1:
             yield run(self._storage, tasks[0], check)
             return

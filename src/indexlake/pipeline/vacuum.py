@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Collection, Iterable
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -18,19 +20,26 @@ from typing import TYPE_CHECKING
 from indexlake import faults
 from indexlake.catalog import files, tables
 from indexlake.commit.section import now
-from indexlake.errors import NotFoundError, StorageError
+from indexlake.errors import NotFoundError, SchemaError, StorageError
+from indexlake.pipeline.job import Job
+from indexlake.pipeline.runner import Runner
+from indexlake.storage import Storage
 from indexlake.storage.path import FileInfo
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
-    from indexlake.pipeline.job import Job
+    from indexlake.progress import ProgressBar
 
 GRACE = timedelta(hours=24)
 FOLDER = "tables"
-_NAME = re.compile(r"tables/(\d+)/[a-z]+/([0-9a-f]{12})-[0-9a-f]{32}\.")
-"""How every file that this program writes is named: table, role, writer, attempt."""
+MARK = "indexlake.json"
+WHOLE_LAKE = 0
+"""Stands for a table id in the leases of jobs that are about all tables."""
 
-DELETES_PER_COMMIT = 1_000
+_NAME = re.compile(r"tables/(\d+)/[a-z]+/\.?([0-9a-f]{12})-[0-9a-f]{32}\.")
+"""How every file that this program writes is named: table, role, writer, attempt.  A dot: it was not finished."""
+
+FILES_PER_TASK = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,50 +56,66 @@ class VacuumResult:
     def __str__(self) -> str:
         did = "would delete" if self.dry_run else "deleted"
         return (
-            f"vacuum {did} {self.files:,} files of {self.bytes:,} bytes; {self.waiting:,} wait for the grace period, "
+            f"{did} {self.files:,} files of {self.bytes:,} bytes; {self.waiting:,} wait for the grace period, "
             f"{self.kept:,} are in use"
         )
 
 
-def vacuum(lake: Lake, job: Job, *, dry_run: bool = True, grace: timedelta = GRACE) -> VacuumResult:
+def vacuum(
+    lake: Lake,
+    runner: Runner,
+    *,
+    dry_run: bool = True,
+    grace: timedelta = GRACE,
+    stop: threading.Event | None = None,
+    bar: ProgressBar | None = None,
+) -> VacuumResult:
     """Find the files that nothing reaches, and unless it is a dry run delete them."""
+    if not isinstance(grace, timedelta) or grace < timedelta(0):
+        raise SchemaError(f"grace is a timedelta that is not negative, not {grace!r}.")
     check_owner(lake)
-    job.check()
-    listed = [f for f in lake.storage.list(FOLDER)] if _has_tables(lake) else []
-    faults.step("vacuum.listed")
-    time = now()
-    before = lake._clock() - int(grace.total_seconds() * 1e6)
-    if dry_run:
+    with Job(lake, "vacuum", WHOLE_LAKE, stop=stop, bar=bar) as job:
+        listed = list(lake.storage.list(FOLDER))
+        faults.step("vacuum.listed")
+        before = lake._clock() - int(grace.total_seconds() * 1e6)
+        lapsed = _lapsed_writers(lake, job, before, dry_run=dry_run)
+        job.check()
+        # After the reaping: what a dead writer has committed by now is in the catalog, and it commits nothing more.
         with lake.catalog.read() as r:
-            writers = files.living_writers(r) - files.lapsed_writers(r, time)
+            writers = files.living_writers(r) - lapsed
             reachable, dropped = set(files.reachable_paths(r)), files.garbage(r)
-    else:
-        with lake.catalog.transaction() as tx:
-            job.fence(tx)
-            files.reap_writers(tx, time)
-            files.forget_writers(tx, before)
-            writers = files.living_writers(tx)
-            reachable, dropped = set(files.reachable_paths(tx)), files.garbage(tx)
-            tx.commit()
-    faults.step("vacuum.read")
-    doomed: list[FileInfo] = []
-    waiting = 0
-    for found in listed:
-        if found.path in reachable:
-            continue
-        since = _unreachable_since(found, writers, dropped)
-        if since is None:
-            continue
-        if since > before:
-            waiting += 1
-        else:
-            doomed.append(found)
-    if not dry_run:
-        _delete(lake, job, doomed, dropped)
+        faults.step("vacuum.read")
+        doomed: list[FileInfo] = []
+        waiting = 0
+        for found in listed:
+            since = None if found.path in reachable else _unreachable_since(found, writers, dropped)
+            if since is None:
+                continue
+            if since > before:
+                waiting += 1
+            else:
+                doomed.append(found)
+        if not dry_run:
+            _delete(lake, job, runner, doomed, dropped)
+            _forget_missing(lake, dropped, {f.path for f in listed})
+            _remove_empty_folders(lake, doomed)
     return VacuumResult(
         dry_run, len(doomed), sum(f.size for f in doomed), len(listed) - len(doomed) - waiting, waiting,
         tuple(sorted(f.path for f in doomed)),
     )  # fmt: skip
+
+
+def _lapsed_writers(lake: Lake, job: Job, before: int, *, dry_run: bool) -> set[str]:
+    """Those who have not been heard of in time; unless it is a dry run they can commit nothing from here on."""
+    if dry_run:
+        with lake.catalog.read() as r:
+            return files.lapsed_writers(r, now())
+    with lake.catalog.transaction() as tx:
+        job.fence(tx)
+        files.reap_writers(tx, now())
+        files.forget_writers(tx, before)
+        tx.commit()
+    return set()
 
 
 def _unreachable_since(found: FileInfo, writers: set[str], dropped: dict[str, int]) -> int | None:
@@ -104,25 +129,29 @@ def _unreachable_since(found: FileInfo, writers: set[str], dropped: dict[str, in
     return 0 if found.modified is None else int(found.modified.timestamp() * 1e6)
 
 
-def _delete(lake: Lake, job: Job, doomed: list[FileInfo], dropped: dict[str, int]) -> None:
-    job.expect(tasks=len(doomed))
-    for start in range(0, len(doomed), DELETES_PER_COMMIT):
-        group = doomed[start : start + DELETES_PER_COMMIT]
-        for found in group:
-            job.check()
-            lake.storage.delete(found.path)
-            job.add(size=found.size)
-        faults.step("vacuum.deleted")
-        with lake.catalog.transaction() as tx:
-            files.forget_garbage(tx, [f.path for f in group if f.path in dropped])
-            tx.commit()
-    _forget_missing(lake, dropped, {f.path for f in doomed})
-    _remove_empty_folders(lake, doomed)
+def _delete(lake: Lake, job: Job, runner: Runner, doomed: list[FileInfo], dropped: dict[str, int]) -> None:
+    paths = [f.path for f in doomed]
+    groups = [tuple(paths[n : n + FILES_PER_TASK]) for n in range(0, len(paths), FILES_PER_TASK)]
+    job.expect(tasks=len(groups))
+    with closing(runner.map(delete_files, groups, job.check)) as results:
+        for group, _ in zip(groups, results, strict=True):
+            faults.step("vacuum.deleted")
+            with lake.catalog.transaction() as tx:
+                files.forget_garbage(tx, [path for path in group if path in dropped])
+                tx.commit()
+            job.add()
 
 
-def _forget_missing(lake: Lake, dropped: dict[str, int], done: set[str]) -> None:
+def delete_files(storage: Storage, paths: tuple[str, ...], check: Callable[[], None]) -> None:
+    """One task; a file that is gone already is no error."""
+    for path in paths:
+        check()
+        storage.delete(path)
+
+
+def _forget_missing(lake: Lake, dropped: dict[str, int], listed: Collection[str]) -> None:
     """Records of files that an earlier run deleted and was killed before it could say so."""
-    gone = [path for path in dropped if path not in done and not lake.storage.exists(path)]
+    gone = [path for path in dropped if path not in listed and not lake.storage.exists(path)]
     if gone:
         with lake.catalog.transaction() as tx:
             files.forget_garbage(tx, gone)
@@ -139,9 +168,7 @@ def _remove_empty_folders(lake: Lake, doomed: Iterable[FileInfo]) -> None:
             lake.storage.remove_dir_all(folder)
 
 
-def _has_tables(lake: Lake) -> bool:
-    with lake.catalog.read() as r:
-        return bool(files.table_ids(r)) or bool(files.garbage(r)) or lake.storage.exists("indexlake.json")
+# ---------------------------------------------------------------- whose files these are
 
 
 def check_owner(lake: Lake) -> None:
@@ -149,19 +176,38 @@ def check_owner(lake: Lake) -> None:
     record = tables.read_lake(lake.catalog)
     assert record is not None
     try:
-        with lake.storage.open_file("indexlake.json") as f:
+        with lake.storage.open_file(MARK) as f:
             mark = json.loads(f.read())
+        found = (mark["lake_id"], mark["incarnation"])
     except NotFoundError:
         raise StorageError(
-            "The storage root has no indexlake.json, so it is not certain whose files these are: nothing is deleted. "
-            "Open the lake once for writing, which puts it there.",
-            path="indexlake.json",
+            f"The storage root has no {MARK}, so it is not certain whose files these are: nothing is deleted. "
+            "Open the lake once more for writing, which puts it there.",
+            path=MARK,
         ) from None
-    if (mark.get("lake_id"), mark.get("incarnation")) != (record.lake_id, record.incarnation):
+    except (ValueError, KeyError, TypeError):
         raise StorageError(
-            f"The files at {lake.storage.root} belong to lake {mark.get('lake_id')}, incarnation "
-            f"{mark.get('incarnation')}; this catalog is {record.lake_id}, incarnation {record.incarnation}: a copied "
-            "or restored catalog must not delete the files of the living one. To take the files over with this "
-            "catalog call lake.adopt().",
-            path="indexlake.json",
+            f"{MARK} at the storage root is damaged, so it is not certain whose files these are: nothing is deleted. "
+            "If they are this lake's, lake.adopt() writes it anew.",
+            path=MARK,
+        ) from None
+    if found != (record.lake_id, record.incarnation):
+        raise StorageError(
+            f"The files at {lake.storage.root} belong to lake {found[0]}, incarnation {found[1]}; this catalog is "
+            f"{record.lake_id}, incarnation {record.incarnation}: a copied or restored catalog must not delete the "
+            "files of the living one. To take the files over with this catalog call lake.adopt().",
+            path=MARK,
         )
+
+
+def adopt(lake: Lake) -> int:
+    """Make this catalog the owner of the files; the copy that owned them before can delete none from now on."""
+    record = tables.next_incarnation(lake.catalog)
+    write_mark(lake.storage, record, overwrite=True)
+    return record.incarnation
+
+
+def write_mark(storage: Storage, record: tables.LakeRecord, *, overwrite: bool) -> None:
+    """Say at the storage root whose files these are."""
+    with storage.create_file(MARK, overwrite=overwrite) as out:
+        out.write(json.dumps({"lake_id": record.lake_id, "incarnation": record.incarnation}).encode())

@@ -1,32 +1,38 @@
 """Verify: is every byte where the catalog says it is, and does the catalog agree with itself?
 
-Reads every file that a retained snapshot reaches and compares each chunk with its checksum, decodes the row ids of
-every data block and looks each key segment's bounds up, and cross-checks the records.  It reports and never repairs.
+Reads every file that a retained snapshot reaches and compares each chunk with its checksum, decodes the row ids and
+versions of every block and looks each key segment's bounds up, and cross-checks the records.  What it compares with is
+read from the catalog, not from what this process remembers.  It reports and never repairs.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from indexlake import state as table_state
 from indexlake.blocks.block import BlockRecord, SegmentRecord
 from indexlake.blocks.checksum import Checksums
 from indexlake.blocks.open_files import OpenFiles
-from indexlake.catalog import files
-from indexlake.errors import IndexLakeError
+from indexlake.blocks.row_ids import RowIds
+from indexlake.catalog import commits, files
+from indexlake.errors import IndexLakeError, NotFoundError
 from indexlake.keys.encoding import key_from_bytes
-from indexlake.pipeline.job import Job
+from indexlake.pipeline.job import Job, holding
 from indexlake.pipeline.runner import Runner
-from indexlake.schema import ROW_ID, TableSchema
+from indexlake.schema import ROW_ID, VERSION, TableSchema
+from indexlake.state import TableState
 from indexlake.storage import Storage
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
-    from indexlake.state import TableState
+    from indexlake.progress import ProgressBar
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,32 +77,64 @@ class VerifyTask:
     schema: TableSchema
     segment: SegmentRecord | None
 
+    @property
+    def paths(self) -> list[str]:
+        return [self.block.path, *([self.segment.path] if self.segment else [])]
 
-def verify(lake: Lake, job: Job, table_ids: list[int], runner: Runner) -> VerifyResult:
-    """Check the given tables."""
+    @property
+    def size(self) -> int:
+        return self.block.size + (self.segment.size if self.segment else 0)
+
+
+def verify(
+    lake: Lake,
+    tables: Sequence[tuple[str, int]],
+    runner: Runner,
+    lease: int,
+    *,
+    stop: threading.Event | None = None,
+    bar: ProgressBar | None = None,
+) -> VerifyResult:
+    """Check the given tables, by name and number."""
     problems: list[Problem] = []
     seen: set[str] = set()
-    count = size = 0
-    for table_id in table_ids:
-        with lake._reading(table_id) as (_, state, last):
-            pass
-        problems += _records(state)
-        tasks = list(_tasks(state))
-        job.expect(tasks=len(tasks))
-        for task, found in zip(tasks, runner.map(run_task, tasks, job.check), strict=True):
-            problems += found
-            read = [task.block.path, *([task.segment.path] if task.segment else [])]
-            seen.update(read)
-            count += len(read)
-            size += task.block.size + (task.segment.size if task.segment else 0)
-            job.add(rows=task.block.record_count, size=task.block.size)
-    return VerifyResult(len(table_ids), count, size, _unreachable(lake, seen), tuple(problems))
+    size = count = 0
+    with Job(lake, "verify", lease, stop=stop, bar=bar) as job:
+        for name, table_id in tables:
+            try:
+                state = _state(lake, table_id)
+            except NotFoundError:
+                continue  # it was dropped and has expired meanwhile
+            except IndexLakeError as error:
+                problems.append(Problem(name, None, str(error)))
+                continue
+            count += 1
+            problems += _records(name, state)
+            tasks = list(_tasks(name, state))
+            job.expect(tasks=len(tasks))
+            with holding(lake, state.at), closing(runner.map(run_task, tasks, job.check)) as results:
+                for task, found in zip(tasks, results, strict=True):
+                    problems += found
+                    seen.update(task.paths)
+                    size += task.size
+                    job.add(rows=task.block.record_count, size=task.size)
+    with lake.catalog.read() as r:
+        known = set(files.reachable_paths(r))
+    # What expired while it was looked at may be gone, and rightly so.
+    lasting = tuple(p for p in problems if p.path is None or p.path in known)
+    unreachable = sum(f.path not in known for f in lake.storage.list("tables"))
+    return VerifyResult(count, len(seen), size, unreachable, lasting)
 
 
-def _tasks(state: TableState) -> Iterator[VerifyTask]:
+def _state(lake: Lake, table_id: int) -> TableState:
+    with lake.catalog.read() as r:
+        return table_state.load(r, table_id, commits.last_snapshot(r)[0])
+
+
+def _tasks(name: str, state: TableState) -> Iterator[VerifyTask]:
     for block in state.blocks.records:
         schema = state.schema.at(block.schema_snapshot)
-        yield VerifyTask(state.table.full_name, block, schema, state.segments.get(block.data_file_id))
+        yield VerifyTask(name, block, schema, state.segments.get(block.data_file_id))
 
 
 def run_task(storage: Storage, task: VerifyTask, check: Callable[[], None]) -> list[Problem]:
@@ -109,6 +147,8 @@ def run_task(storage: Storage, task: VerifyTask, check: Callable[[], None]) -> l
             wrong = look()
         except IndexLakeError as error:
             wrong = str(error)
+        except Exception as error:  # of a decoder that was given something else than its record says
+            wrong = f"cannot be read as its record says: {type(error).__name__}: {error}"
         if wrong is not None:
             problems.append(Problem(task.table, path, wrong))
         return wrong is None
@@ -127,21 +167,29 @@ def _bytes(storage: Storage, path: str, checksum: bytes) -> None:
 
 
 def _rows(storage: Storage, task: VerifyTask) -> str | None:
-    """Whether the row ids in the file are those of the record."""
+    """Whether the row ids and versions in the file are those of the record."""
     block = task.block
     schema = task.schema.history_file if block.role == "history" else task.schema.file
     reader = OpenFiles(storage).reader(block, schema)
-    parts = [batch.column(ROW_ID).to_numpy() for batch in reader.read([ROW_ID])]
-    ids = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+    parts = [np.zeros(0, np.int64)]
+    low, high = block.max_snapshot, block.min_snapshot
+    for batch in reader.read([ROW_ID, VERSION]):
+        parts.append(batch.column(ROW_ID).to_numpy())
+        versions = batch.column(VERSION).fill_null(block.begin_snapshot).to_numpy()
+        low, high = min(low, int(versions.min())), max(high, int(versions.max()))
+    ids = np.concatenate(parts)
     if len(ids) != block.record_count:
         return f"holds {len(ids):,} rows; its record says {block.record_count:,}"
     if len(ids) and (int(ids.min()), int(ids.max())) != (block.min_row_id, block.max_row_id):
         return f"holds row ids {ids.min()}–{ids.max()}; its record says {block.min_row_id}–{block.max_row_id}"
-    if block.role == "data" and block.row_order == "row_id":
-        from indexlake.blocks.row_ids import RowIds
-
-        if not bool((RowIds.from_bytes(block.row_ids).to_array() == ids).all()):
-            return "holds other row ids than its record says"
+    if low < block.min_snapshot or high > block.max_snapshot:
+        return f"holds versions {low}–{high}; its record says {block.min_snapshot}–{block.max_snapshot}"
+    if (
+        block.role == "data"
+        and block.row_order == "row_id"
+        and not np.array_equal(RowIds.from_bytes(block.row_ids).to_array(), ids)
+    ):
+        return "holds other row ids than its record says"
     return None
 
 
@@ -157,9 +205,8 @@ def _keys(storage: Storage, task: VerifyTask, segment: SegmentRecord) -> str | N
     return None
 
 
-def _records(state: TableState) -> Iterator[Problem]:
+def _records(name: str, state: TableState) -> Iterator[Problem]:
     """What the records of a table say about each other."""
-    name = state.table.full_name
     known = {b.data_file_id: b for b in state.blocks.records}
     for path, times in Counter(b.path for b in state.blocks.records).items():
         if times > 1:
@@ -176,10 +223,3 @@ def _records(state: TableState) -> Iterator[Problem]:
             yield Problem(name, block.path, "has no key segment, so its primary keys cannot be found")
     for file_id in state.segments.keys() - known.keys():
         yield Problem(name, state.segments[file_id].path, f"covers block {file_id}, which has no record")
-
-
-def _unreachable(lake: Lake, seen: set[str]) -> int:
-    """Files below the tables' folders that no record names."""
-    with lake.catalog.read() as r:
-        known = set(files.reachable_paths(r)) | seen
-    return sum(f.path not in known for f in lake.storage.list("tables"))

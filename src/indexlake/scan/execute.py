@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from queue import Full, Queue, SimpleQueue
+from queue import Empty, Full, Queue, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from indexlake import kernels as pc
 from indexlake.blocks.delete_vector import positions_from_bytes
+from indexlake.lineage import file_columns, file_values
 from indexlake.scan.plan import BlockTask, ScanPlan
 from indexlake.schema import END, ROW_ID, VERSION, Field, TableSchema
 from indexlake.types import selection
@@ -62,17 +63,11 @@ def read_task(
     if positions is not None and not len(positions):
         return
     in_file = {f.field_id for f in task.fields}
-    pushed = predicate
-    if predicate is not None:
-        names = TableSchema(task.fields)
-        needed = [names.by_name.get(c.lower()) for c in predicate.columns if c != ROW_ID]
-        if None in needed:
-            pushed = None  # the file lacks a column: evaluate after filling it in
+    named = [] if predicate is None else [f for f in task.shown if f.name in predicate.columns]
+    # A predicate on a column that the file lacks is evaluated when its older values have been found.
+    pushed = predicate if all(f.field_id in in_file for f in named) else None
     has_versions, history = task.versions_up_to is not None, task.kind == "history"
-    columns = [f.column for f in fields if f.field_id in in_file]
-    extra: list[str] = []
-    if predicate is not None and pushed is None:
-        extra = [f.column for f in task.fields if f.name in predicate.columns and f.column not in columns]
+    columns = file_columns(fields if predicate is None or pushed is not None else [*fields, *named], in_file)
     hidden_columns = []
     if row_id or hidden is not None or (pushed is None and predicate is not None and ROW_ID in predicate.columns):
         hidden_columns.append(ROW_ID)
@@ -83,8 +78,8 @@ def read_task(
     schema = TableSchema(task.fields)
     file_schema = schema.history_file if history else schema.file
     reader = files.reader_of(task.path, task.format, task.size, task.checksum, file_schema)
-    bound = pushed.renamed({f.name: f.column for f in task.fields} | {ROW_ID: ROW_ID}) if pushed is not None else None
-    asked = [*columns, *extra, *hidden_columns] or [ROW_ID]
+    bound = pushed.renamed({f.name: f.column for f in task.shown} | {ROW_ID: ROW_ID}) if pushed is not None else None
+    asked = [*columns, *hidden_columns] or [ROW_ID]
     start = 0
     for found in reader.read(asked, positions, bound, BATCH_ROWS):
         batch = found
@@ -98,22 +93,16 @@ def read_task(
             batch = selection.keep(batch, keep)
         if not batch.num_rows:
             continue
-        rows = _dressed(batch, fields, task, row_id=row_id)
+        rows = _dressed(batch, fields, row_id=row_id)
         if version:
             begun = pc.fill_null(batch.column(VERSION), task.begin_snapshot)
             rows = rows.append_column(pa.field(VERSION, pa.int64(), False), begun)
         if predicate is not None and pushed is None:
-            dressed = _dressed(batch, _fields_of(predicate, fields, task), task, row_id=True)
+            dressed = _dressed(batch, named, row_id=ROW_ID in predicate.columns)
             rows = selection.keep(rows, predicate.mask(dressed))
             if not rows.num_rows:
                 continue
         yield rows
-
-
-def _fields_of(predicate: Bound, fields: Sequence[Field], task: BlockTask) -> list[Field]:
-    """The fields that the predicate names, in the file or not."""
-    known = {f.name: f for f in (*task.fields, *fields)}
-    return [known[name] for name in predicate.columns if name != ROW_ID]
 
 
 def _live_mask(task: BlockTask) -> Any:
@@ -152,17 +141,10 @@ def _visible(batch: pa.RecordBatch, task: BlockTask, hidden: npt.NDArray[np.int6
     return keep
 
 
-def _dressed(batch: pa.RecordBatch, fields: Sequence[Field], task: BlockTask, *, row_id: bool) -> pa.RecordBatch:
-    """User-facing names; columns younger than the file take their default."""
-    here = set(batch.schema.names)
-    arrays, shown = [], []
-    for f in fields:
-        if f.column in here:
-            arrays.append(batch.column(f.column))
-        else:
-            default = f.codec.decode([f.default])
-            arrays.append(pa.repeat(default[0], batch.num_rows) if batch.num_rows else default.slice(0, 0))
-        shown.append(f.arrow())
+def _dressed(batch: pa.RecordBatch, fields: Sequence[Field], *, row_id: bool) -> pa.RecordBatch:
+    """User-facing names; columns younger than the file take the values of older ones, or their default."""
+    arrays = [file_values(f, batch, batch.num_rows) for f in fields]
+    shown = [f.arrow() for f in fields]
     if row_id:
         arrays.append(batch.column(ROW_ID))
         shown.append(pa.field(ROW_ID, pa.int64(), False))
@@ -253,10 +235,19 @@ class _Prefetch:
                 self._running.append((task, queue))
                 self._inbox.put((task, queue))
             task, queue = self._running.popleft()
-            while (item := queue.get()) is not None:
+            while (item := self._next(queue)) is not None:
                 if isinstance(item, BaseException):
                     raise item
                 yield task, item
+
+    def _next(self, queue: Queue[Any]) -> Any:
+        """What comes next; nothing when reading was stopped, also while another thread waits here."""
+        while True:
+            try:
+                return queue.get(timeout=0.1)
+            except Empty:
+                if self._stop.is_set():
+                    return _Stopped("reading was stopped")
 
     def _work(self) -> None:
         try:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexlake.errors import ConstraintError
+from indexlake.lineage import InlineColumns
 from indexlake.schema import ROW_ID, VERSION, Field, TableSchema
 from indexlake.types.selection import keep
 
@@ -27,11 +28,17 @@ class HotRows:
 
     def __init__(self, fields: Sequence[Field]) -> None:
         self.fields = tuple(fields)
+        self._inline = InlineColumns(self.fields)
         self.count = 0
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
         self._spill: Any = None
         self._writer: Any = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the inline table that ``read`` wants."""
+        return self._inline.columns
 
     @property
     def schema(self) -> pa.Schema:
@@ -42,7 +49,7 @@ class HotRows:
         """Take rows as the catalog gives them: (begin, row id, end, value …)."""
         while chunk := list(islice(rows, BATCH_ROWS)):
             columns = list(zip(*chunk, strict=True))
-            self._add(columns[3:], columns[1], columns[0])
+            self._add(self._inline.values(columns[0], columns[3:]), columns[1], columns[0])
 
     def read_own(self, rows: Mapping[int, Sequence[Any]], schema: TableSchema) -> None:
         """Take the buffered rows of a transaction."""

@@ -1,11 +1,13 @@
 """Sorting of results: SQL order with nulls last both ways, NaN the greatest, strings by their bytes.
 
-With a limit only the rows that can still be in the answer are kept, so memory follows the limit and not the table.
+Memory is bounded: with a small limit only the rows that can still be in the answer are kept, otherwise what does not
+fit is sorted in a temporary file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,12 +15,14 @@ import pyarrow as pa
 
 from indexlake import kernels as pc
 from indexlake.errors import SchemaError
+from indexlake.scan.sorted_runs import BATCH_ROWS, SortedRuns
 from indexlake.schema import ROW_ID, TableSchema, unknown_column
 from indexlake.types import codec_for
-from indexlake.types.selection import take
+from indexlake.types.selection import gather
 
 OrderBy = Sequence[tuple[str, str]]
 _ENOUGH = 100_000
+"""Up to so many rows of a limit are kept in memory, and as many more before the worse half is dropped."""
 
 
 def check_order(order_by: Any, schema: TableSchema) -> list[tuple[str, str]]:
@@ -49,8 +53,8 @@ def _is_pair(item: object) -> bool:
     return isinstance(item, tuple) and len(item) == 2 and item[1] in ("asc", "desc")
 
 
-def sort_indices(table: pa.Table, order: OrderBy) -> pa.Array:
-    """Stable: equal rows stay in the order they came."""
+def sort_indices(table: pa.Table, order: OrderBy, places: Any = None) -> pa.Array:
+    """The order of the rows.  Equal ones are in the order of ``places``: by default that in which they came."""
     keys, columns = [], {}
     for n, (name, direction) in enumerate(order):
         column = table.column(name)
@@ -64,7 +68,7 @@ def sort_indices(table: pa.Table, order: OrderBy) -> pa.Array:
             columns[f"null{n}"] = column.is_null()
             columns[f"key{n}"] = encoded
         keys += [(f"null{n}", "ascending"), (f"key{n}", f"{direction}ending")]
-    columns["place"] = pa.array(np.arange(table.num_rows))
+    columns["place"] = pa.array(np.arange(table.num_rows)) if places is None else places
     return pc.sort_indices(pa.table(columns), [*keys, ("place", "ascending")])
 
 
@@ -72,18 +76,38 @@ def ordered(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, order: OrderBy, most: int | None
 ) -> Iterator[pa.RecordBatch]:
     """The batches as one sorted stream, at most ``most`` rows of it."""
+    if most is not None and most <= _ENOUGH:
+        yield from _first(batches, schema, order, most)
+        return
+    runs = SortedRuns(schema, [name for name, _ in order], partial(_by, order))
+    for batch in batches:
+        runs.add(batch)
+    for batch in runs.batches():
+        yield batch if most is None else batch.slice(0, most)
+        if most is not None:
+            most -= batch.num_rows
+            if most <= 0:
+                return
+
+
+def _by(order: OrderBy, table: pa.Table, places: Any) -> pa.Array:
+    return sort_indices(table, order, places)
+
+
+def _first(batches: Iterable[pa.RecordBatch], schema: pa.Schema, order: OrderBy, most: int) -> Iterator[pa.RecordBatch]:
     held: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
         held.append(batch)
         count += batch.num_rows
-        if most is not None and count > most + _ENOUGH:
-            best = _best(held, schema, order, most)
-            held, count = best.to_batches(), best.num_rows
-    yield from _best(held, schema, order, most).to_batches(max_chunksize=65_536)
+        if count > most + _ENOUGH:
+            held = _best(held, schema, order, most)
+            count = sum(kept.num_rows for kept in held)
+    for batch in _best(held, schema, order, most):
+        for start in range(0, batch.num_rows, BATCH_ROWS):
+            yield batch.slice(start, BATCH_ROWS)
 
 
-def _best(batches: list[pa.RecordBatch], schema: pa.Schema, order: OrderBy, most: int | None) -> pa.Table:
+def _best(batches: list[pa.RecordBatch], schema: pa.Schema, order: OrderBy, most: int) -> list[pa.RecordBatch]:
     table = pa.Table.from_batches(batches, schema)
-    indices = sort_indices(table, order)
-    return take(table, indices if most is None else indices.slice(0, most))
+    return gather(batches, sort_indices(table, order).slice(0, most), schema)

@@ -22,9 +22,11 @@ from indexlake.catalog.driver import ReadTransaction
 from indexlake.errors import ConstraintError
 from indexlake.expr.test import ALWAYS, All, Any_, ColumnTest, Test
 from indexlake.keys.encoding import Key, KeyColumn, encode_key
+from indexlake.lineage import older_tests
 from indexlake.scan.hot_rows import HotRows
 from indexlake.schema import ROW_ID, Field, TableSchema
 from indexlake.state import TableState
+from indexlake.types import Codec
 
 if TYPE_CHECKING:
     from indexlake.blocks.open_files import OpenFiles
@@ -53,6 +55,7 @@ class BlockTask:
     deleted: bytes | None  # serialised positions
     only: npt.NDArray[np.uint64] | None  # candidates found through keys or row ids
     versions_up_to: int | None  # None: every row of the block is old enough
+    shown: tuple[Field, ...] = ()  # the columns at the snapshot: what a predicate may name
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ def plan_scan(
 
     ``counting``: only the number of hot rows is asked for, and no predicate chooses among them.
     """
-    schema = state.current if newest else state.schema.at(snapshot)
+    schema = state.as_of(snapshot).current
     test = file_test(predicate, schema)
     notes: dict[str, Any] = {"blocks": len(state.blocks)}
     hidden = None
@@ -98,8 +101,10 @@ def plan_scan(
         if counting and predicate is None and writes is None:
             hot.count = inline.count_visible(r, state.table, snapshot, newest=newest)
         else:
-            names = [f.column for f in columns]
-            hot.read(inline.visible_rows(r, state.table, snapshot, names, test, schema.column_codecs, newest=newest))
+            found = inline.visible_rows(
+                r, state.table, snapshot, hot.columns, test, schema.column_codecs, schema.column_since, newest=newest
+            )
+            hot.read(found)
         tasks = _block_tasks(state, snapshot, files, schema, test, notes)
     if writes is not None:
         tasks += own_tasks(state, writes)
@@ -119,10 +124,31 @@ def renamed(test: Test, names: Mapping[str, str]) -> Test:
     return type(test)(tuple(renamed(child, names) for child in test.children))
 
 
+def with_older_columns(test: Test, schema: TableSchema) -> tuple[Test, dict[str, Codec]]:
+    """The test for statistics: of a column that was widened, also on the columns that older blocks hold instead.
+
+    A block holds one column of a line, and statistics know nothing of the others, so all may be asked at once.
+    """
+    codecs = dict(schema.column_codecs)
+    fields = {f.column: f for f in schema.fields if f.source is not None}
+
+    def extended(part: Test) -> Test:
+        if not isinstance(part, ColumnTest):
+            return type(part)(tuple(extended(child) for child in part.children))
+        if part.column not in fields:
+            return part
+        older = older_tests(fields[part.column], part.op, part.values)
+        codecs.update({f.column: f.codec for f, _ in older})
+        return All((part, *(ColumnTest(f.column, part.op, values) for f, values in older)))
+
+    return extended(test), codecs
+
+
 def _block_tasks(
     state: TableState, snapshot: int, files: OpenFiles, schema: TableSchema, test: Test, notes: dict[str, Any]
 ) -> list[BlockTask]:
-    chosen = [state.blocks.records[n] for n in state.blocks.candidates(test, schema.column_codecs, snapshot)]
+    block_test, codecs = (test, schema.column_codecs) if not schema.evolved else with_older_columns(test, schema)
+    chosen = [state.blocks.records[n] for n in state.blocks.candidates(block_test, codecs, snapshot)]
     notes["pruned by statistics"] = len(state.blocks) - len(chosen)
     ids = _row_ids_in(test)
     if ids is not None:
@@ -131,7 +157,7 @@ def _block_tasks(
     keys = keys_in(test, schema)
     if keys is not None:
         notes["found by"] = "primary key"
-        return _tasks_for_keys(state, snapshot, files, chosen, keys)
+        return tasks_for_keys(state, snapshot, files, chosen, keys)
     return [block_task(state, block, snapshot) for block in chosen]
 
 
@@ -153,9 +179,10 @@ def _tasks_for_row_ids(
     return tasks
 
 
-def _tasks_for_keys(
+def tasks_for_keys(
     state: TableState, snapshot: int, files: OpenFiles, chosen: Sequence[BlockRecord], keys: KeyColumn
 ) -> list[BlockTask]:
+    """Where rows with one of the keys may lie, among the chosen blocks."""
     tasks = [block_task(state, block, snapshot) for block in chosen if block.role == "history"]
     if len(keys) == 1:
         for block, position in state.finder.find(keys[0], state, snapshot, files):
@@ -184,7 +211,7 @@ def block_task(
     return BlockTask(
         "history" if history else "block", block.data_file_id, block.path, block.format, block.size, block.checksum,
         block.record_count, state.schema.at(block.schema_snapshot).fields, block.begin_snapshot, deleted, only,
-        snapshot if history or block.max_snapshot > snapshot else None,
+        snapshot if history or block.max_snapshot > snapshot else None, state.as_of(snapshot).current.fields,
     )  # fmt: skip
 
 
@@ -194,6 +221,7 @@ def own_tasks(state: TableState, writes: TableWrites) -> list[BlockTask]:
         BlockTask(
             "own block", block.token, block.file.path, block.format, block.file.size, block.file.checksum,
             block.record_count, state.current.fields, 0, block.dead.serialize() if block.dead else None, None, None,
+            state.current.fields,
         )
         for block in writes.own_live_blocks()
     ]  # fmt: skip

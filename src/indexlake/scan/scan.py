@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from indexlake.errors import ExpressionError, MissingExtraError, SchemaError
+from indexlake.display import FIRST_ROWS, html_rows, html_text, shown
+from indexlake.errors import ExpressionError, SchemaError
 from indexlake.scan.execute import hot_pieces, pieces, read_task
 from indexlake.scan.order import check_order, ordered
 from indexlake.scan.plan import BlockTask, ScanPlan, arrow_schema, plan_scan
+from indexlake.scan.result import Result
 from indexlake.schema import ROW_ID, Field, TableSchema
 
 if TYPE_CHECKING:
@@ -52,8 +54,11 @@ class Explanation:
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        return html_text(str(self))
 
-class Scan:
+
+class Scan(Result):
     """Made by ``table.scan``."""
 
     def __init__(
@@ -85,8 +90,25 @@ class Scan:
         parts = [f"Scan of {self._table.name}"]
         parts += [f"where {self._where}"] if self._where else []
         parts += [f"columns {', '.join(self._columns)}"] if self._columns is not None else []
+        parts += [f"order by {self._order_by}"] if self._order_by else []
         parts += [f"limit {self._limit}"] if self._limit is not None else []
+        parts += [f"offset {self._offset}"] if self._offset else []
         return f"<{', '.join(parts)}>"
+
+    def _repr_html_(self) -> str:
+        """The first rows, read through another scan: this one keeps its freedom of snapshot, and locks nothing."""
+        return html_text(repr(self)) if self._for_update else shown(self._first_rows)
+
+    def _first_rows(self) -> str:
+        limit = FIRST_ROWS + 1 if self._limit is None else min(self._limit, FIRST_ROWS + 1)
+        first = Scan(
+            self._table, self._where, self._params, self._columns, self._order_by, limit, self._offset,
+            self._with_row_id, False,
+        )  # fmt: skip
+        first._snapshot = self._snapshot
+        rows = first.to_arrow()
+        note = f"The first {FIRST_ROWS} rows." if rows.num_rows > FIRST_ROWS else None
+        return html_rows(rows.slice(0, FIRST_ROWS), caption=repr(self)[1:-1], note=note)
 
     def __reduce__(self) -> Any:
         raise TypeError("A Scan belongs to the process that made it and cannot be pickled. Pickle its result.")
@@ -143,10 +165,6 @@ class Scan:
 
     # ------------------------------------------------------------ running
 
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """A stream of record batches, in bounded memory unless the rows are to be sorted without a limit."""
-        return self._run()[1]
-
     def _run(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         plan, fields, shown, row_id, order = self._plan()
         extra: list[Field] = []
@@ -187,33 +205,6 @@ class Scan:
         for piece in pieces(plan, lake._files, lake._scan_threads, fields, row_id=row_id):
             yield piece.batch
 
-    def to_arrow(self) -> pa.Table:
-        """The whole result in memory."""
-        schema, batches = self._run()
-        return pa.Table.from_batches(list(batches), schema)
-
-    def to_pylist(self) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self.to_arrow().to_pylist()
-        return rows
-
-    def to_pandas(self) -> Any:
-        return self.to_arrow().to_pandas()
-
-    def to_polars(self) -> Any:
-        try:
-            import polars
-        except ImportError as error:
-            raise MissingExtraError("to_polars needs polars: pip install polars", extra="polars") from error
-        return polars.from_arrow(self.to_arrow())
-
-    def to_duckdb(self, connection: Any = None) -> Any:
-        """A DuckDB relation over the result, in memory."""
-        try:
-            import duckdb
-        except ImportError as error:
-            raise MissingExtraError("to_duckdb needs DuckDB: pip install 'indexlake[sql]'", extra="sql") from error
-        return (connection or duckdb.connect()).from_arrow(self.to_arrow())
-
     def count(self) -> int:
         """How many rows the scan gives; blocks that are wholly visible are counted by their records."""
         if self._for_update:
@@ -250,33 +241,18 @@ class Scan:
             plan.hot.count, plan.notes.get("found by", "statistics"), tuple(tasks),
         )  # fmt: skip
 
-    # ------------------------------------------------------------ the Arrow PyCapsule interface
-
-    def __arrow_c_schema__(self) -> Any:
-        return self.schema.__arrow_c_schema__()
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        lazy = _FirstBatch(self)
-        reader = pa.RecordBatchReader.from_batches(self.schema, lazy)
-        return reader.__arrow_c_stream__(requested_schema)
-
-
-class _FirstBatch:
-    """Begins the scan only when a batch is asked for."""
-
-    def __init__(self, scan: Scan) -> None:
-        self._scan = scan
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        yield from self._scan.to_batches()
-
 
 def bind_predicate(where: str, schema: TableSchema, params: Mapping[str, Any] | Sequence[Any] | None) -> Bound:
+    return bind_condition(where, schema.arrow_with_row_id, params)
+
+
+def bind_condition(where: str, schema: pa.Schema, params: Mapping[str, Any] | Sequence[Any] | None) -> Bound:
+    """A predicate over any columns."""
     from indexlake.expr import compile
 
     if not isinstance(where, str):
         raise ExpressionError(f'A predicate is SQL text, not {type(where).__name__}. Write for example "id = $id".')
-    bound = compile(where, schema.arrow_with_row_id, params)
+    bound = compile(where, schema, params)
     if not pa.types.is_boolean(bound.type) and not pa.types.is_null(bound.type):
         raise ExpressionError(f"{where!r} is of type {bound.type}; a predicate is true or false.", text=where)
     return bound

@@ -62,6 +62,7 @@ class Storage:
     def __init__(self, root: str, backend: Backend, options: Mapping[str, str]) -> None:
         self.root = root
         self._backend = backend
+        self._options = dict(options)
         public = sorted((name, value) for name, value in options.items() if name in _PUBLIC_OPTIONS)
         self._spec = StorageSpec(root, tuple(public))
 
@@ -148,6 +149,11 @@ class Storage:
     def _listing(self, prefix: str) -> Iterator[FileInfo]:
         with translated("list", prefix):
             yield from self._backend.list(prefix)
+
+    @property
+    def secrets(self) -> Mapping[str, str]:
+        """What `spec().open` needs elsewhere besides the description.  Never print, log or store it."""
+        return self._options
 
     def spec(self) -> StorageSpec:
         """The picklable description of this storage."""

@@ -6,12 +6,13 @@ round trip through the plain type.  Batches without them take the direct way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
+from indexlake.errors import ConstraintError
 from indexlake.types.convert import convert, mapped_leaves, without_view
 
 
@@ -23,6 +24,43 @@ def take(data: Any, indices: Any) -> Any:
 def keep(data: Any, mask: Any) -> Any:
     """The rows of an array, a record batch or a table for which `mask` is true."""
     return _select(data, lambda plain: plain.filter(mask))
+
+
+def gather(batches: Sequence[pa.RecordBatch], indices: Any, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Rows of several batches, numbered through, in the order of ``indices``.
+
+    Dictionaries are made anew, in more than one batch where one could not number all values.
+    """
+    if not any(_has_dictionaries(f.type) for f in schema):
+        return take(pa.Table.from_batches(batches, schema), indices).to_batches()  # type: ignore[no-any-return]
+    plain = pa.schema([pa.field(str(n), _plain(f.type)) for n, f in enumerate(schema)])
+    parts = [
+        pa.RecordBatch.from_arrays([convert(c, f.type) for c, f in zip(b.columns, plain, strict=True)], schema=plain)
+        for b in batches
+    ]
+    rows = pa.Table.from_batches(parts, plain).take(indices).combine_chunks()
+    return [part for batch in rows.to_batches() for part in with_dictionaries(batch, schema)]
+
+
+def with_dictionaries(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """A batch of plain values with the types of ``schema``, cut where a dictionary could not number all values."""
+    try:
+        columns = [convert(c, f.type) for c, f in zip(batch.columns, schema, strict=True)]
+    except ConstraintError:
+        half = batch.num_rows // 2
+        if not half:
+            raise
+        yield from with_dictionaries(batch.slice(0, half), schema)
+        yield from with_dictionaries(batch.slice(half), schema)
+        return
+    yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+@lru_cache(1024)
+def _has_dictionaries(type: Any) -> bool:
+    if pa.types.is_dictionary(type):
+        return True
+    return pa.types.is_nested(type) and any(_has_dictionaries(type.field(n).type) for n in range(type.num_fields))
 
 
 def _select(data: Any, select: Callable[[Any], Any]) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from indexlake.errors import SchemaError
+from indexlake.errors import ConstraintError, SchemaError
 from indexlake.types.convert import convert
 
 if TYPE_CHECKING:
@@ -38,6 +38,20 @@ def decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return record_batch(columns, schema, batch.num_rows)
 
 
+def decoded_batches(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The same in as many batches as it takes: a dictionary may not be able to number the values of all rows."""
+    try:
+        whole = decoded(batch, schema)
+    except ConstraintError:
+        half = batch.num_rows // 2
+        if not half:
+            raise
+        yield from decoded_batches(batch.slice(0, half), schema)
+        yield from decoded_batches(batch.slice(half), schema)
+        return
+    yield whole
+
+
 def record_batch(columns: list[Any], schema: pa.Schema, row_count: int) -> pa.RecordBatch:
     """A batch that knows its row count even without columns."""
     if columns:
@@ -50,7 +64,8 @@ def matching(batch: pa.RecordBatch, predicate: Bound, schema: pa.Schema) -> pa.R
     """The rows of a batch of stored types for which the predicate is true."""
     names = [name for name in schema.names if name in predicate.columns]
     known = pa.schema([schema.field(name) for name in names])
-    mask = predicate.mask(decoded(batch, known))
+    masks = [predicate.mask(part) for part in decoded_batches(batch, known)]
+    mask = masks[0] if len(masks) == 1 else pa.concat_arrays(masks)
     return batch if mask.true_count == len(mask) else batch.filter(mask)
 
 

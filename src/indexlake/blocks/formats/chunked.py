@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from indexlake.blocks.formats.batches import decoded, distinct, matching, record_batch, with_columns_of
+from indexlake.blocks.formats.batches import decoded_batches, distinct, matching, record_batch, with_columns_of
 
 if TYPE_CHECKING:
     from indexlake.blocks.formats import Positions
@@ -73,7 +73,7 @@ class ChunkedReader:
             if predicate is not None:
                 batch = matching(batch, predicate, self.schema)
             for start in range(0, batch.num_rows, batch_rows):
-                yield decoded(batch.slice(start, batch_rows), logical)
+                yield from decoded_batches(batch.slice(start, batch_rows), logical)
 
     def take(self, positions: Any, columns: Sequence[str]) -> pa.Table:
         wanted, places = distinct(positions)
@@ -87,7 +87,7 @@ class ChunkedReader:
             rows.append(batch if inside is None else batch.take(pa.array(inside)))
         if places is not None and rows:
             rows = pa.Table.from_batches(rows).take(pa.array(places)).to_batches()
-        return pa.Table.from_batches([decoded(batch, logical) for batch in rows], logical)
+        return pa.Table.from_batches([part for batch in rows for part in decoded_batches(batch, logical)], logical)
 
     def row(self, position: int, columns: Sequence[str]) -> dict[str, Any]:
         return self.take([position], columns).to_pylist()[0]  # type: ignore[no-any-return]

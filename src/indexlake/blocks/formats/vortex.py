@@ -18,6 +18,7 @@ import pyarrow as pa
 from indexlake.blocks.formats.batches import (
     BATCH_ROWS,
     decoded,
+    decoded_batches,
     distinct,
     encoded,
     matching,
@@ -107,7 +108,7 @@ class VortexReader:
             if recheck is not None:
                 batch = matching(batch, recheck, self.schema)
             if batch.num_rows:
-                yield decoded(batch, logical)
+                yield from decoded_batches(batch, logical)
 
     def take(self, positions: Any, columns: Sequence[str]) -> pa.Table:
         wanted, places = distinct(positions)
@@ -120,7 +121,8 @@ class VortexReader:
         rows = pa.Table.from_batches(self._batches(list(dict.fromkeys(columns)), wanted, None, BATCH_ROWS))
         if places is not None:
             rows = rows.take(pa.array(places))
-        return pa.Table.from_batches([decoded(batch, logical) for batch in rows.to_batches()], logical)
+        parts = [part for batch in rows.to_batches() for part in decoded_batches(batch, logical)]
+        return pa.Table.from_batches(parts, logical)
 
     def row(self, position: int, columns: Sequence[str]) -> dict[str, Any]:
         if not 0 <= position < self.row_count:
@@ -282,7 +284,15 @@ def _has_scalars(type: Any) -> bool:
     return not pa.types.is_nested(type) or (
         not pa.types.is_map(type)
         and all(
-            not pa.types.is_temporal(inner) and not pa.types.is_dictionary(inner) and _has_scalars(inner)
-            for inner in (type.field(index).type for index in range(type.num_fields))
+            not pa.types.is_temporal(inner.type)
+            and not pa.types.is_dictionary(inner.type)
+            and _has_scalars(inner.type)
+            and _is_plain_name(inner.name)
+            for inner in (type.field(index) for index in range(type.num_fields))
         )
     )
+
+
+def _is_plain_name(name: str) -> bool:
+    """Vortex gives names of struct fields as it would print them: quotes and some other characters escaped."""
+    return name.isascii() and name.isprintable() and '"' not in name and "\\" not in name

@@ -1,0 +1,142 @@
+"""``Alter``: several alterations of one table, in one commit.
+
+Each method checks its alteration at once against the table as it is; the commit checks all of them again against the
+table as it is then, and applies all or none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from indexlake.alterations import (
+    AddColumn,
+    Alteration,
+    Definition,
+    DropColumn,
+    RenameColumn,
+    RenameTable,
+    SetConfig,
+    WidenColumn,
+)
+from indexlake.catalog.alter_table import AlterTable
+from indexlake.commit.write_set import WriteResult
+from indexlake.config import TableConfig
+from indexlake.errors import NotFoundError, OwnershipError, SchemaError
+from indexlake.field_path import Path
+
+if TYPE_CHECKING:
+    from indexlake.table import Table
+
+
+class Alter:
+    """Made by ``table.alter()``.  A context manager: it commits at its end, or does nothing on an error.
+
+    Examples
+    --------
+    >>> with t.alter() as a:  # doctest: +SKIP
+    ...     a.add_column("country", pa.string(), default="DE")
+    ...     a.rename_column("total", "amount")
+    """
+
+    def __init__(self, table: Table) -> None:
+        if table._snapshot is not None:
+            raise OwnershipError(
+                f"{table._name} at snapshot {table._snapshot} is a view of the past: it cannot be altered."
+            )
+        if table._tx is not None:
+            raise OwnershipError(
+                "A table cannot be altered inside a transaction. Alter it before or after: lake.table(name).alter()."
+            )
+        table._lake._check(writing=True)
+        self._table = table
+        self._alterations: list[Alteration] = []
+        self._done = False
+        self.result: WriteResult | None = None
+        state = table._state()
+        record = state.table
+        if record.end_snapshot is not None:
+            raise NotFoundError(f"Table {record.full_name!r} was dropped.", name=record.full_name)
+        self._definition = Definition.of(record.namespace, record.name, record.config, state.current)
+
+    def __repr__(self) -> str:
+        return f"<Alter {self._table._name}: {len(self._alterations)} alterations>"
+
+    def add_column(self, name: Path, type: Any, default: Any = None, nullable: bool = True) -> Alter:
+        """Add a column at the end, or a field to a struct: ``"address.country"``.
+
+        Rows that are there take the default; nothing is rewritten.
+        """
+        return self._add(AddColumn(name, type, default, nullable))
+
+    def drop_column(self, name: Path) -> Alter:
+        """Drop a column, or a field of a struct.  Past snapshots show it until they expire."""
+        return self._add(DropColumn(name))
+
+    def rename_column(self, old: Path, new: str) -> Alter:
+        """Give a column, or a field of a struct, another name."""
+        return self._add(RenameColumn(old, new))
+
+    def widen_column(self, name: Path, type: Any) -> Alter:
+        """Give a column, or a field inside it, a type that holds every value it held."""
+        return self._add(WidenColumn(name, type))
+
+    def rename(self, name: str) -> Alter:
+        """Give the table another name; with a dot in it also another namespace."""
+        return self._add(RenameTable(name))
+
+    def set_config(self, config: TableConfig | None = None, **changes: Any) -> Alter:
+        """Change settings: a whole ``TableConfig``, or some of its values by name."""
+        if config is not None:
+            if not isinstance(config, TableConfig) or changes:
+                raise SchemaError("set_config takes either an il.TableConfig(…) or settings by name.")
+            changes = {name: getattr(config, name) for name in TableConfig.__dataclass_fields__}
+        if not changes:
+            raise SchemaError("set_config needs a setting to change, for example retention=3600.")
+        return self._add(SetConfig(tuple(changes.items())))
+
+    def _add(self, alteration: Alteration) -> Alter:
+        if self._done:
+            raise OwnershipError("These alterations are over. Call table.alter() again.")
+        self._definition = alteration.on(self._definition)
+        self._alterations.append(alteration)
+        return self
+
+    def commit(self) -> WriteResult:
+        """Apply all alterations, or none."""
+        if self._done:
+            raise OwnershipError("These alterations are over. Call table.alter() again.")
+        self._done = True
+        lake, table = self._table._lake, self._table
+        self._definition.check()
+        if not self._alterations:
+            self.result = WriteResult(0)
+            return self.result
+        change = AlterTable(table._table_id, table._name, tuple(self._alterations))
+        try:
+            self.result = lake._define(change, self._operation())
+        finally:
+            lake._states.forget(table._table_id)
+        return self.result
+
+    def _operation(self) -> str:
+        if len(self._alterations) > 1:
+            return "alter table"
+        return _OPERATIONS[type(self._alterations[0])]
+
+    def __enter__(self) -> Alter:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is None and not self._done:
+            self.commit()
+        self._done = True
+
+
+_OPERATIONS = {
+    AddColumn: "add column",
+    DropColumn: "drop column",
+    RenameColumn: "rename column",
+    WidenColumn: "widen column",
+    RenameTable: "rename table",
+    SetConfig: "set config",
+}

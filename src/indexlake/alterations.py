@@ -1,0 +1,267 @@
+"""Alterations of a table's definition, as values: each turns one definition into the next, or is refused.
+
+Nothing here touches the catalog.  The builder applies alterations to what it read, so that a wrong one fails in its
+own line; the commit applies them again to what is there then.  Column names are judged when all have been applied, so
+two columns may swap their names; a name that two columns have meanwhile means the one that had it from the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import pyarrow as pa
+
+from indexlake.config import TableConfig
+from indexlake.errors import NotFoundError, SchemaError
+from indexlake.field_path import Path, Place, find, parse, shown, type_at
+from indexlake.field_steps import AddField, DropField, RenameField, Step, Widen
+from indexlake.schema import Field, TableSchema, check_columns, encode_default, unknown_column
+from indexlake.types import check_supported, codec_for
+from indexlake.widening import check_widening, limits
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column while it is altered: how it is now, what it was, and the steps between in what it holds."""
+
+    field: Field
+    before: Field | None  # None: it is new
+    steps: tuple[Step, ...] = ()
+
+    def step(self, step: Step) -> Column:
+        """The column after a change of what it holds; its default changes along."""
+        old = self.field
+        new = replace(old, type=step.type_after(old.type))
+        if old.default is not None:
+            changed = step.apply(codec_for(old.type).decode([old.default]))
+            new = replace(new, default=codec_for(new.type).encode(changed)[0])
+        return replace(self, field=new, steps=(*self.steps, step) if self.before is not None else ())
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What can be altered of a table."""
+
+    namespace: str
+    name: str
+    config: TableConfig
+    key: tuple[int, ...]
+    columns: tuple[Column, ...]
+
+    @staticmethod
+    def of(namespace: str, name: str, config: TableConfig, schema: TableSchema) -> Definition:
+        return Definition(namespace, name, config, schema.primary_key, tuple(Column(f, f) for f in schema.fields))
+
+    @property
+    def names(self) -> list[str]:
+        return [c.field.name for c in self.columns]
+
+    def column(self, name: str) -> Column:
+        found = [c for c in self.columns if c.field.name.lower() == name.lower()]
+        if len(found) > 1:
+            found = [c for c in found if c.before is not None and c.before.name.lower() == name.lower()] or found
+        if not found:
+            raise unknown_column(name, self.names)
+        return found[0]
+
+    def has(self, name: object) -> bool:
+        return isinstance(name, str) and any(own.lower() == name.lower() for own in self.names)
+
+    def resolve(self, path: Path) -> tuple[Column, Place, tuple[str, ...]]:
+        """The column that a path begins in, the place of the field in it, and all names."""
+        if isinstance(path, str) and self.has(path):
+            return self.column(path), (), (path,)
+        names = parse(path)
+        column = self.column(names[0])
+        return column, find(column.field.type, names[1:], column.field.name), names
+
+    def with_column(self, old: Column, new: Column | None) -> Definition:
+        changed = [new if c is old else c for c in self.columns]
+        return replace(self, columns=tuple(c for c in changed if c is not None))
+
+    def refuse_key(self, column: Column, what: str) -> None:
+        if column.field.field_id in self.key and column.before is not None:
+            raise SchemaError(
+                f"Column {column.field.name!r} is part of the primary key: {what}. A key column can only be renamed.",
+                column=column.field.name,
+            )
+
+    def check(self) -> None:
+        """What must hold when all alterations have been applied."""
+        seen: set[str] = set()
+        for name in self.names:
+            if name in seen:
+                raise SchemaError(f"There is a column {name!r} already. Give the other one another name.", column=name)
+            seen.add(name)
+        check_columns(pa.schema([c.field.arrow() for c in self.columns]))
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumn:
+    path: Path
+    type: Any
+    default: Any = None
+    nullable: bool = True
+
+    def on(self, d: Definition) -> Definition:
+        if isinstance(self.path, str) and d.has(self.path):
+            raise SchemaError(f"There is a column {self.path!r} already. Give the new one another name.",
+                              column=self.path)  # fmt: skip
+        names = parse(self.path)
+        where = shown(names)
+        check_supported(self.type, where)
+        default = encode_default(where, codec_for(self.type), self.default)
+        if default is None and not self.nullable:
+            raise SchemaError(
+                f"Column {where!r} is NOT NULL and needs a default for the rows that are there: add default=….",
+                column=where,
+            )
+        if len(names) == 1:
+            f = Field(-1, names[0], self.type, bool(self.nullable), default)
+            return replace(d, columns=(*d.columns, Column(f, None)))
+        if not d.has(names[0]):
+            raise SchemaError(
+                f"There is no column {names[0]!r} to add {names[-1]!r} to. If the new column's own name is "
+                f"{self.path!r}, write it as a tuple: ({where!r},).",
+                column=names[0],
+            )
+        column, place, _ = d.resolve(names[:-1])
+        d.refuse_key(column, "nothing can be added to it")
+        _check_field_name(type_at(column.field.type, place), names[-1], names[:-1])
+        step = AddField(place, names[-1], self.type, bool(self.nullable), default)
+        return d.with_column(column, column.step(step))
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumn:
+    path: Path
+
+    def on(self, d: Definition) -> Definition:
+        column, place, names = d.resolve(self.path)
+        d.refuse_key(column, "it cannot be dropped")
+        if not place:
+            if len(d.columns) == 1:
+                raise SchemaError(
+                    f"Column {column.field.name!r} is the last one: a table needs at least one. Drop the table "
+                    "instead, or add another column before.",
+                    column=column.field.name,
+                )
+            return d.with_column(column, None)
+        struct = _struct_at(column, place, names, "dropped")
+        if struct.num_fields == 1:
+            raise SchemaError(
+                f"{shown(names)!r} is the last field of {shown(names[:-1])!r}: drop {shown(names[:-1])!r} instead.",
+                column=shown(names),
+            )
+        return d.with_column(column, column.step(DropField(place[:-1], place[-1])))
+
+
+@dataclass(frozen=True, slots=True)
+class RenameColumn:
+    path: Path
+    name: str
+
+    def on(self, d: Definition) -> Definition:
+        if not isinstance(self.name, str):
+            raise SchemaError(f"The new name of column {self.path!r} is text, not {self.name!r}.")
+        column, place, names = d.resolve(self.path)
+        if not place:
+            return d.with_column(column, replace(column, field=replace(column.field, name=self.name)))
+        d.refuse_key(column, "its fields cannot be renamed")
+        struct = _struct_at(column, place, names, "renamed")
+        if struct.field(place[-1]).name == self.name:
+            return d
+        _check_field_name(struct, self.name, names[:-1], but=place[-1])
+        return d.with_column(column, column.step(RenameField(place[:-1], place[-1], self.name)))
+
+
+@dataclass(frozen=True, slots=True)
+class WidenColumn:
+    path: Path
+    type: Any
+
+    def on(self, d: Definition) -> Definition:
+        column, place, names = d.resolve(self.path)
+        d.refuse_key(column, "its type cannot change")
+        where = shown(names)
+        old = type_at(column.field.type, place)
+        check_widening(where, old, self.type)
+        if place and limits(old, self.type) is not None:
+            raise SchemaError(
+                f"Column {where!r} of type {old} cannot become {self.type}: inside a nested column it is not known "
+                f"whether every value fits. Add a field and fill it with update().",
+                column=where,
+            )
+        return d.with_column(column, column.step(Widen(place, self.type)))
+
+
+@dataclass(frozen=True, slots=True)
+class RenameTable:
+    """Without a namespace the table stays in its own."""
+
+    name: str
+
+    def on(self, d: Definition) -> Definition:
+        from indexlake.catalog.definitions import split_name
+
+        try:
+            namespace, name = split_name(self.name)
+        except NotFoundError as error:
+            raise SchemaError(str(error)) from None
+        return replace(d, namespace=namespace if "." in self.name else d.namespace, name=name)
+
+
+@dataclass(frozen=True, slots=True)
+class SetConfig:
+    """The given settings change, the others stay."""
+
+    changes: tuple[tuple[str, Any], ...]
+
+    def on(self, d: Definition) -> Definition:
+        known = [f.name for f in fields(TableConfig)]
+        for name, _ in self.changes:
+            if name not in known:
+                raise SchemaError(f"There is no setting {name!r}. The settings are {', '.join(known)}.")
+        return replace(d, config=replace(d.config, **dict(self.changes)))
+
+
+Alteration = AddColumn | DropColumn | RenameColumn | WidenColumn | RenameTable | SetConfig
+
+
+def altered(d: Definition, alterations: Sequence[Alteration]) -> Definition:
+    """All of them, one after the other, and the result checked."""
+    for alteration in alterations:
+        d = alteration.on(d)
+    d.check()
+    return d
+
+
+def _struct_at(column: Column, place: Place, names: Sequence[str], done: str) -> pa.DataType:
+    """The struct that holds the field at a place; the element of a list or the value of a map is none."""
+    outer = type_at(column.field.type, place[:-1])
+    if not pa.types.is_struct(outer):
+        raise SchemaError(
+            f"{shown(names)!r} is what the {'map' if pa.types.is_map(outer) else 'list'} {shown(names[:-1])!r} "
+            f"consists of: it cannot be {done}.",
+            column=shown(names),
+        )
+    return outer
+
+
+def _check_field_name(struct: pa.DataType, name: str, inside: Sequence[str], but: int = -1) -> None:
+    where = shown(inside)
+    if not pa.types.is_struct(struct):
+        way = ""
+        if pa.types.is_nested(struct):
+            way = f" Write {where + ('.value' if pa.types.is_map(struct) else '.element')!r} for what it consists of."
+        raise SchemaError(f"{where!r} is of type {struct}, not a struct: it has no named fields.{way}", column=where)
+    if not name or "\x00" in name:
+        raise SchemaError(f"{name!r} is not a field name: it is empty or holds a NUL character.", column=where)
+    for n in range(struct.num_fields):
+        if n != but and struct.field(n).name.lower() == name.lower():
+            raise SchemaError(
+                f"There is a field {struct.field(n).name!r} in {where!r} already. Give the other one another name.",
+                column=shown([*inside, name]),
+            )

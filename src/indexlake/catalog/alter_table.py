@@ -1,0 +1,147 @@
+"""Altering a table in the catalog, inside the critical section: all alterations or none, in one commit.
+
+No row and no file is touched.  Renamed columns get another record, columns that change in what they hold another
+field; the inline table gets the columns that are new.  What is dropped stays for the snapshots that show it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from indexlake.alterations import Alteration, Column, Definition, altered
+from indexlake.blocks.statistics import stats_from_bytes
+from indexlake.catalog.definitions import (
+    TableRecord,
+    find_table,
+    inline_table,
+    make_namespace,
+    namespace_id_of,
+    read_table,
+)
+from indexlake.catalog.dialect import quote
+from indexlake.catalog.driver import Catalog, Transaction
+from indexlake.catalog.fields import inline_column, insert_fields, read_schema
+from indexlake.catalog.tables import next_values
+from indexlake.errors import AlreadyExistsError, NotFoundError, SchemaError
+from indexlake.lineage import line
+from indexlake.schema import Field, SchemaHistory
+from indexlake.widening import limits
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTable:
+    table_id: int
+    full_name: str
+    alterations: tuple[Alteration, ...]
+
+    def apply(self, tx: Transaction, catalog: Catalog, snapshot: int) -> bool:
+        table = read_table(tx, self.table_id)
+        if table is None or table.end_snapshot is not None:
+            raise NotFoundError(f"Table {self.full_name!r} was dropped by another commit.", name=self.full_name)
+        history = read_schema(tx, table)
+        old = Definition.of(table.namespace, table.name, table.config, history.current)
+        new = altered(old, self.alterations)
+        renamed = (new.namespace, new.name) != (old.namespace, old.name)
+        columns = new.columns != old.columns
+        if not (renamed or columns or new.config != old.config):
+            return False
+        if columns:
+            for column in new.columns:
+                _check_values(tx, table, column)
+            _write_columns(tx, catalog, table, history, new, snapshot)
+        if renamed:
+            _write_name(tx, table, new, snapshot)
+        tx.execute(
+            "update indexlake_table set config = ?, schema_version = ?, changed_in = ? where table_id = ?",
+            (new.config.to_json(), snapshot if columns else table.schema_version, snapshot, self.table_id),
+        )
+        return True
+
+
+def _write_columns(
+    tx: Transaction, catalog: Catalog, table: TableRecord, history: SchemaHistory, new: Definition, snapshot: int
+) -> None:
+    kept = {c.before.field_id for c in new.columns if c.before is not None and c.field == c.before}
+    ended = [f.field_id for f in history.current.fields if f.field_id not in kept]
+    tx.execute_many(
+        "update indexlake_field set end_snapshot = ? where field_id = ? and end_snapshot is null",
+        [(snapshot, field_id) for field_id in ended],
+    )
+    position = max(f.position for f in history.fields)
+    records, fresh = [], []
+    for column in new.columns:
+        if column.before is not None and column.before.field_id in kept:
+            continue
+        f = column.field
+        if column.before is None:
+            position += 1
+            f = replace(f, field_id=next_values(tx, "field"), position=position)
+        elif column.steps:
+            f = replace(f, field_id=next_values(tx, "field"), source=column.before, steps=column.steps)
+        if column.before is None or column.steps:
+            fresh.append(f)
+        records.append(f)
+    insert_fields(tx, table.table_id, records, snapshot)
+    name = quote(inline_table(table.table_id))
+    tx.execute_batch([f"alter table {name} add column {inline_column(catalog, f)}" for f in fresh])
+
+
+def _write_name(tx: Transaction, table: TableRecord, new: Definition, snapshot: int) -> None:
+    there = find_table(tx, new.namespace, new.name)
+    if there is not None and there.table_id != table.table_id:
+        raise AlreadyExistsError(
+            f"Table {there.full_name!r} exists already. Choose another name, or drop it first.", name=there.full_name
+        )
+    namespace_id = namespace_id_of(tx, new.namespace)
+    if namespace_id is None:
+        namespace_id = make_namespace(tx, new.namespace, snapshot)
+    tx.execute(
+        """insert into indexlake_former_name (table_id, begin_snapshot, end_snapshot, namespace_id, table_name,
+        folded_name) select table_id, named_in, ?, namespace_id, table_name, folded_name from indexlake_table
+        where table_id = ?""",
+        (snapshot, table.table_id),
+    )
+    tx.execute(
+        """update indexlake_table set namespace_id = ?, table_name = ?, folded_name = ?, named_in = ?
+        where table_id = ?""",
+        (namespace_id, new.name, new.name.lower(), snapshot, table.table_id),
+    )
+
+
+# ---------------------------------------------------------------- widening to a narrower range
+
+
+def _check_values(tx: Transaction, table: TableRecord, column: Column) -> None:
+    """Refuse a type with a finer unit that cannot hold a value which is there, by what the catalog knows of them."""
+    if column.before is None or column.before.type == column.field.type:
+        return
+    for f in line(column.before):
+        fitting = limits(f.type, column.field.type)
+        bounds = _bounds(tx, table, f) if fitting is not None else []
+        for low, high in bounds:
+            if fitting is not None and (low < fitting[0] or high > fitting[1]):
+                wrong = f.codec.decode([low if low < fitting[0] else high])
+                raise SchemaError(
+                    f"Column {column.field.name!r} of type {column.before.type} cannot become {column.field.type}: "
+                    f"{wrong[0]} is outside the range of the new type. Change or delete such rows first; values of "
+                    "deleted rows count until their block has been rewritten.",
+                    column=column.field.name,
+                )
+
+
+def _bounds(tx: Transaction, table: TableRecord, f: Field) -> list[tuple[int, int]]:
+    """The least and greatest value of an integer-coded column, in the live hot rows and in each live block."""
+    found: list[tuple[int, int]] = []
+    if not f.released:
+        sql = f"select min({quote(f.column)}), max({quote(f.column)}) from {quote(inline_table(table.table_id))}"
+        found += [(low, high) for low, high in tx.rows(f"{sql} where _end is null") if low is not None]
+    blocks = tx.rows(
+        """select column_stats from indexlake_data_file where table_id = ? and end_snapshot is null
+        and role <> 'history'""",
+        (table.table_id,),
+    )
+    for (data,) in blocks:
+        stats = stats_from_bytes(data).get(f.column)
+        if stats is not None and isinstance(stats.min, int) and isinstance(stats.max, int):
+            found.append((stats.min, stats.max))
+    return found

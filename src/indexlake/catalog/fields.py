@@ -1,0 +1,75 @@
+"""Field records in the catalog: the columns of a table, with every name, type and step they ever had.
+
+Records are ended and added, never changed or removed: files refer to the columns of the snapshot that wrote them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from indexlake.catalog.dialect import quote
+from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
+from indexlake.field_steps import steps_from_text, steps_to_text
+from indexlake.schema import Field, SchemaHistory, default_from_text, default_to_text
+from indexlake.types import type_from_text, type_to_text
+
+if TYPE_CHECKING:
+    from indexlake.catalog.definitions import TableRecord
+
+
+def read_schema(r: ReadTransaction | Transaction, table: TableRecord) -> SchemaHistory:
+    """Every field record of the table."""
+    rows = r.rows(
+        """select field_id, field_name, data_type, nullable, default_value, metadata, begin_snapshot, end_snapshot,
+        position, source_field_id, steps, released_in from indexlake_field where table_id = ?
+        order by field_id, begin_snapshot""",
+        (table.table_id,),
+    )
+    fields: list[Field] = []
+    known: dict[int, Field] = {}  # a source has a lower id than what is made from it
+    for field_id, name, type_, null, default, metadata, begin, end, position, source, steps, released in rows:
+        first = known.get(field_id)
+        since = first.since if first is not None else 0 if begin == table.begin_snapshot else begin
+        f = Field(
+            field_id, name, type_from_text(type_), bool(null), default_from_text(default), _metadata(metadata), begin,
+            end, position, since, known[source] if source is not None else None, steps_from_text(steps),
+            released is not None,
+        )  # fmt: skip
+        known[field_id] = f
+        fields.append(f)
+    return SchemaHistory(fields, table.primary_key)
+
+
+def insert_fields(tx: Transaction, table_id: int, fields: list[Field], snapshot: int) -> None:
+    """Add field records that begin with this snapshot."""
+    tx.execute_many(
+        """insert into indexlake_field (field_id, table_id, field_name, data_type, nullable, default_value, metadata,
+        position, source_field_id, steps, begin_snapshot) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+        [
+            (f.field_id, table_id, f.name, type_to_text(f.type), int(f.nullable), default_to_text(f.default),
+             _metadata_text(f.metadata), f.position, f.source.field_id if f.source is not None else None,
+             steps_to_text(f.steps), snapshot)
+            for f in fields
+        ],
+    )  # fmt: skip
+
+
+def inline_column(catalog: Catalog, f: Field) -> str:
+    """The column of the inline table that holds a field, as SQL defines it."""
+    kinds = {"int": catalog.dialect.int_type, "bytes": catalog.dialect.bytes_type}
+    return f"{quote(f.column)} {kinds[f.codec.kind]}"
+
+
+def _metadata(text: str | None) -> Mapping[bytes, bytes] | None:
+    if text is None:
+        return None
+    return {base64.b64decode(k): base64.b64decode(v) for k, v in json.loads(text).items()}
+
+
+def _metadata_text(metadata: Mapping[bytes, bytes] | None) -> str | None:
+    if not metadata:
+        return None
+    return json.dumps({base64.b64encode(k).decode(): base64.b64encode(v).decode() for k, v in metadata.items()})

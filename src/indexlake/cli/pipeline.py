@@ -1,0 +1,158 @@
+"""``indexlake pipeline …``: the jobs of ``lake.pipeline()`` from the command line, on Spark unless told otherwise."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, is_dataclass
+from datetime import timedelta
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    help="Move rows down the tiers and keep files in shape.", no_args_is_help=True, pretty_exceptions_enable=False
+)
+Lake = Annotated[str, typer.Argument(help="A lake: a folder or a postgresql:// address.")]
+OneTable = Annotated[str | None, typer.Option("--table", help="One table; all if left out.")]
+RunnerName = Annotated[str, typer.Option("--runner", help="Where tasks run: spark or threads.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def _duration(text: str) -> timedelta:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", text.strip())
+    if not found:
+        raise typer.BadParameter(f"{text!r} is not a duration; write 90s, 15m, 12h or 7d.")
+    unit = {"": "seconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}[found[2]]
+    return timedelta(**{unit: float(found[1])})
+
+
+@app.command()
+def run(
+    lake: Lake,
+    table: OneTable = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep at it until interrupted.")] = False,
+    every: Annotated[timedelta, typer.Option(parser=_duration, metavar="TIME", help="With --watch: how often.")] = "1m",  # type: ignore[assignment]  # typer parses defaults too
+    runner: RunnerName = "spark",
+    as_json: AsJson = False,
+) -> None:
+    """Do what is due: expire, dump, compact, freeze where a table asks for it, and vacuum."""
+    with _open(lake) as opened:
+        pipeline = opened.pipeline(runner)
+
+        def show(result: Any) -> None:
+            _print(result.steps if as_json else str(result), as_json)
+
+        if not watch:
+            show(pipeline.run(table))
+            return
+        try:
+            pipeline.watch(table, every=every, each=show)
+        except KeyboardInterrupt:
+            pipeline.cancel()
+
+
+@app.command()
+def dump(lake: Lake, table: OneTable = None, runner: RunnerName = "spark", as_json: AsJson = False) -> None:
+    """Move hot rows to columnar blocks."""
+    with _open(lake) as opened:
+        _results(opened.pipeline(runner).dump(table), as_json)
+
+
+@app.command()
+def compact(
+    lake: Lake,
+    table: OneTable = None,
+    cluster_by: Annotated[
+        list[str] | None, typer.Option(help="A column to cluster the table by; may be repeated.")
+    ] = None,
+    order: Annotated[str, typer.Option(help="How to cluster: sort or zorder.")] = "sort",
+    runner: RunnerName = "spark",
+    as_json: AsJson = False,
+) -> None:
+    """Make full blocks of small and delete-heavy ones."""
+    with _open(lake) as opened:
+        _results(opened.pipeline(runner).compact(table, cluster_by=cluster_by or None, order=order), as_json)
+
+
+@app.command()
+def freeze(
+    lake: Lake,
+    table: OneTable = None,
+    older_than: Annotated[
+        timedelta, typer.Option(parser=_duration, metavar="TIME", help="Only blocks whose rows are all older.")
+    ] = "0s",  # type: ignore[assignment]
+    runner: RunnerName = "spark",
+    as_json: AsJson = False,
+) -> None:
+    """Turn warm blocks into Parquet, which every engine reads."""
+    with _open(lake) as opened:
+        _results(opened.pipeline(runner).freeze(table, older_than=older_than), as_json)
+
+
+@app.command()
+def thaw(lake: Lake, table: OneTable = None, runner: RunnerName = "spark", as_json: AsJson = False) -> None:
+    """Turn Parquet blocks into warm ones again."""
+    with _open(lake) as opened:
+        _results(opened.pipeline(runner).thaw(table), as_json)
+
+
+@app.command()
+def expire(lake: Lake, table: OneTable = None, as_json: AsJson = False) -> None:
+    """Drop history older than the retention."""
+    with _open(lake) as opened:
+        _results(opened.pipeline("threads").expire(table), as_json)
+
+
+@app.command()
+def vacuum(
+    lake: Lake,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete them; without it they are only listed.")] = False,
+    grace: Annotated[
+        timedelta, typer.Option(parser=_duration, metavar="TIME", help="Keep what became unreachable since then.")
+    ] = "24h",  # type: ignore[assignment]
+    runner: RunnerName = "spark",
+    as_json: AsJson = False,
+) -> None:
+    """Find the files that nothing reaches, and delete them if asked to."""
+    with _open(lake) as opened:
+        result = opened.pipeline(runner).vacuum(dry_run=not delete, grace=grace)
+        _print(result if as_json else "\n".join([*result.paths, str(result)]), as_json)
+
+
+@app.command()
+def verify(lake: Lake, table: OneTable = None, runner: RunnerName = "spark", as_json: AsJson = False) -> None:
+    """Compare every byte with its checksum and the catalog with the storage; exit code 1 if something is wrong."""
+    with _open(lake) as opened:
+        result = opened.pipeline(runner).verify(table)
+        _print({"ok": result.ok, **asdict(result)} if as_json else str(result), as_json)
+    if not result.ok:
+        raise typer.Exit(1)
+
+
+def _open(address: str) -> Any:
+    import indexlake
+
+    return indexlake.connect(address, create=False, automatic=False)
+
+
+def _results(results: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        _print([{"table": name, **asdict(result)} for name, result in results.items()], as_json)
+    else:
+        _print("\n".join(f"{name}: {result}" for name, result in results.items()) or "(no tables)", as_json)
+
+
+def _print(what: Any, as_json: bool) -> None:
+    """Plain text: names may hold anything, and the lines are for other programs too."""
+    print(json.dumps(_plain(what), indent=2) if as_json else what, flush=True)
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return value

@@ -1,0 +1,220 @@
+"""Clustering: rows are re-distributed so that blocks cover narrow ranges of some columns and statistics prune well.
+
+Three rounds of tasks: sample the columns, scatter the rows into as many buckets as there will be blocks, gather each
+bucket into blocks; then one commit, as for every rewrite.  Inside a block rows lie by row id, like everywhere.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from indexlake import faults
+from indexlake.blocks.block import BlockRecord
+from indexlake.blocks.open_files import OpenFiles
+from indexlake.blocks.statistics import stats_from_bytes
+from indexlake.errors import IndexLakeError
+from indexlake.pipeline.compact import deleted_rows, live_blocks
+from indexlake.pipeline.curve import Curve, check_curve, comparable, cuts
+from indexlake.pipeline.job import Job, holding
+from indexlake.pipeline.rewrite import MOST_ROUNDS, Choice, RewriteResult, RewriteTask, Rewritten, commit, plan
+from indexlake.pipeline.runner import Runner
+from indexlake.pipeline.scatter import GatherTask, ScatterTask, StagedFile, StagedRun, gather, scatter
+from indexlake.scan.execute import read_task
+from indexlake.scan.plan import BlockTask
+from indexlake.schema import Field
+from indexlake.state import TableState
+from indexlake.storage import Storage
+from indexlake.types import selection
+
+if TYPE_CHECKING:
+    from indexlake.lake import Lake
+    from indexlake.progress import ProgressBar
+
+MOST_TOGETHER = 256
+"""Blocks' worth of rows that are re-distributed at a time: it bounds the runs that a staged file is cut into."""
+
+SAMPLES = 2_000
+"""Rows that are sampled for each block that will be written."""
+
+T = TypeVar("T")
+
+
+def cluster(
+    lake: Lake,
+    table_id: int,
+    runner: Runner,
+    columns: Sequence[str],
+    order: str = "sort",
+    *,
+    stop: threading.Event | None = None,
+    bar: ProgressBar | None = None,
+) -> RewriteResult:
+    """Write all rows in blocks anew, so that those which are near each other in the columns share a block."""
+    result = RewriteResult()
+    own: set[str] = set()  # what this run has written is not done again
+
+    def choose(state: TableState, snapshot: int) -> list[Choice]:
+        return _choices(state, snapshot, check_curve(state.current, columns, order)[0], own)
+
+    with Job(lake, "compact", table_id, stop=stop, bar=bar) as job:
+        for _ in range(MOST_ROUNDS):
+            tasks = plan(lake, table_id, choose)
+            faults.step("rewrite.planned")
+            kept = 0
+            for task, done in _clustered(lake, job, runner, tasks, columns, order):
+                kept += 1
+                own.update(block.file.path for block, _ in done.blocks)
+                result = result.with_task(task, done)
+                job.add(tasks=0, rows=done.rows, size=task.size)
+            if kept == len(tasks):
+                break
+    return result
+
+
+def _choices(state: TableState, snapshot: int, leading: Field, own: set[str]) -> list[Choice]:
+    """Groups of blocks of one format, neighbours in the first column where there are many."""
+    by_format: dict[str, list[BlockRecord]] = {}
+    for block in live_blocks(state, snapshot):
+        if block.path not in own:
+            by_format.setdefault(block.format, []).append(block)
+    most = MOST_TOGETHER * state.table.config.block_row_count
+    found: list[Choice] = []
+    for format, blocks in by_format.items():
+        ordered = sorted(blocks, key=lambda block: _smallest(block, leading))
+        for group in _packed(ordered, lambda b: b.record_count, most):
+            if len(group) > 1 or deleted_rows(state, group[0], snapshot):
+                found.append((group, format))
+    return found
+
+
+def _smallest(block: BlockRecord, field: Field) -> tuple[bool, int | bytes]:
+    known = stats_from_bytes(block.column_stats).get(field.column)
+    return (True, known.min) if known is not None and known.min is not None else (False, 0)
+
+
+def _packed(items: Sequence[T], rows: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """Consecutive items with so many rows together, or a single one that has more."""
+    group: list[T] = []
+    held = 0
+    for item in items:
+        if group and held + rows(item) > most:
+            yield group
+            group, held = [], 0
+        group.append(item)
+        held += rows(item)
+    if group:
+        yield group
+
+
+def _clustered(
+    lake: Lake, job: Job, runner: Runner, tasks: Sequence[RewriteTask], columns: Sequence[str], order: str
+) -> Iterator[tuple[RewriteTask, Rewritten]]:
+    """The groups whose rows were re-distributed."""
+    if not tasks:
+        return
+    with holding(lake, tasks[0].planned_at):
+        for task in tasks:
+            staged: list[StagedFile] = []
+            try:
+                done = _redistributed(job, runner, task, check_curve(task.schema, columns, order), order, staged)
+                faults.step("rewrite.written")
+                yield from commit(lake, job, job.kind, [(task, done)])
+                faults.step("rewrite.committed")
+            finally:
+                _remove(lake.storage, staged)
+
+
+def _redistributed(
+    job: Job, runner: Runner, task: RewriteTask, fields: tuple[Field, ...], order: str, staged: list[StagedFile]
+) -> Rewritten:
+    parts = list(_packed(task.inputs, lambda t: t.record_count, task.block_rows))
+    share = min(1.0, SAMPLES / task.block_rows)
+    samples = list(_run(job, runner, sample, [SampleTask(tuple(part), fields, share) for part in parts]))
+    columns = [pa.concat_arrays([s.columns[n] for s in samples]) for n in range(len(fields))]
+    curve = Curve.through(fields, order, columns)
+    buckets = max(1, round(sum(s.rows for s in samples) / task.block_rows))
+    cut = cuts(curve.codes(columns), buckets)
+    scattered = [ScatterTask(task.folder, task.writer_id, task.schema, tuple(p), curve, cut) for p in parts]
+    for file in _run(job, runner, scatter, scattered):
+        staged.append(file)
+    gathered = list(_run(job, runner, gather, _gather_tasks(task, staged)))
+    return Rewritten(tuple(block for one in gathered for block in one.blocks))
+
+
+def _run(job: Job, runner: Runner, run: Callable[..., T], tasks: Sequence[object]) -> Iterator[T]:
+    job.expect(tasks=len(tasks))
+    with closing(runner.map(run, tasks, job.check)) as results:
+        for result in results:
+            job.add()
+            yield result
+
+
+def _gather_tasks(task: RewriteTask, staged: Sequence[StagedFile]) -> list[GatherTask]:
+    by_bucket: dict[int, list[StagedFile]] = {}
+    for file in staged:
+        runs: dict[int, list[StagedRun]] = {}
+        for run in file.runs:
+            runs.setdefault(run.bucket, []).append(run)
+        for bucket, found in runs.items():
+            by_bucket.setdefault(bucket, []).append(replace(file, runs=tuple(found)))
+    return [
+        GatherTask(
+            task.folder, task.writer_id, task.schema, task.format, task.planned_at, task.block_rows,
+            tuple(by_bucket[bucket]),
+        )
+        for bucket in sorted(by_bucket)
+    ]  # fmt: skip
+
+
+def _remove(storage: Storage, staged: Sequence[StagedFile]) -> None:
+    """Staged files were never part of the lake, and nobody but this job knows them."""
+    with suppress(IndexLakeError):  # vacuum finds them
+        for file in staged:
+            storage.delete(file.path)
+
+
+# ---------------------------------------------------------------- sampling
+
+
+@dataclass(frozen=True, slots=True)
+class SampleTask:
+    """Some of the rows of some blocks, chosen by chance that is the same each time."""
+
+    inputs: tuple[BlockTask, ...]
+    fields: tuple[Field, ...]
+    share: float
+
+    @property
+    def size(self) -> int:
+        return sum(t.size for t in self.inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    rows: int  # that there are
+    columns: tuple[pa.Array, ...]  # comparable values of those chosen
+
+
+def sample(storage: Storage, task: SampleTask, check: Callable[[], None]) -> Sample:
+    files = OpenFiles(storage)
+    rows = 0
+    chosen: list[list[pa.Array]] = [[comparable(f, pa.array([], f.type))] for f in task.fields]
+    try:
+        for block in task.inputs:
+            chance = np.random.default_rng(block.file_id)
+            for batch in read_task(block, files, task.fields, None, row_id=False):
+                check()
+                rows += batch.num_rows
+                some = pa.array(np.flatnonzero(chance.random(batch.num_rows) < task.share))
+                for n, field in enumerate(task.fields):
+                    chosen[n].append(comparable(field, selection.take(batch.column(field.name), some)))
+    finally:
+        files.clear()
+    return Sample(rows, tuple(pa.concat_arrays(values) for values in chosen))

@@ -1,0 +1,61 @@
+"""What is due for a table: the same rules for the background work of an open lake and for ``pipeline.run``.
+
+Hot rows are dumped when there are as many of them, superseded versions included, as the table's limit says; only the
+kind that makes up at least half of the limit moves.  Compaction is due when it would take away several blocks or a
+good part of a block of deleted rows; less is not worth writing rows anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from indexlake.catalog import inline
+from indexlake.pipeline.compact import DELETE_HEAVY, choices, deleted_rows
+
+if TYPE_CHECKING:
+    from indexlake.lake import Lake
+    from indexlake.state import TableState
+
+FEWER_BLOCKS = 8
+"""Compaction is due when it leaves so many blocks fewer."""
+
+
+class HotRows:
+    """How full the hot store of a table is."""
+
+    def __init__(self, lake: Lake, table_id: int) -> None:
+        with lake._reading(table_id) as (r, state, _):
+            self.live, self.dead = inline.count_rows(r, state.table)
+            self.limit = state.table.config.inline_row_count_limit
+
+    @property
+    def count(self) -> int:
+        return self.live + self.dead
+
+    @property
+    def due(self) -> bool:
+        return self.count >= self.limit
+
+    @property
+    def live_due(self) -> bool:
+        return 2 * self.live >= self.limit
+
+    @property
+    def history_due(self) -> bool:
+        return 2 * self.dead >= self.limit
+
+
+def compaction_is_due(lake: Lake, table_id: int) -> bool:
+    with lake._reading(table_id) as (_, state, last):
+        return _is_worth_it(state, last)
+
+
+def _is_worth_it(state: TableState, snapshot: int) -> bool:
+    full = state.table.config.block_row_count
+    fewer = dead = 0
+    for blocks, _ in choices(state, snapshot):
+        gone = sum(deleted_rows(state, block, snapshot) for block in blocks)
+        live = sum(block.record_count for block in blocks) - gone
+        fewer += len(blocks) - -(-live // full)
+        dead += gone
+    return fewer >= FEWER_BLOCKS or dead >= DELETE_HEAVY * full

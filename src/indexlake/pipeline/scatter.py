@@ -1,0 +1,152 @@
+"""Scatter and gather: the rows of many blocks are sorted into buckets by way of staged files.
+
+A scatter task reads some blocks and writes one staged file, in runs that fit in memory, each run bucket after bucket.
+A gather task reads one bucket out of all staged files and writes it as blocks, in row-id order.  So every row is
+read twice and written twice, whatever the number of buckets, and nothing but file names and offsets goes through the
+driver.  Staged files are named like all others: what a killed job leaves, vacuum finds.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from indexlake.blocks.checksum import Checksums
+from indexlake.blocks.formats.batches import encoded, stored_schema
+from indexlake.blocks.formats.ipc import ipc_type
+from indexlake.blocks.open_files import OpenFiles
+from indexlake.pipeline.curve import Codes, Curve
+from indexlake.pipeline.rewrite import Rewritten, in_row_id_order, live_rows, write_rows
+from indexlake.scan.plan import BlockTask
+from indexlake.schema import ROW_ID, TableSchema
+from indexlake.storage import InputFile, OutputFile, Storage
+from indexlake.types.selection import with_dictionaries
+
+RUN_BYTES = 64 << 20
+"""Rows that a scatter task sorts at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScatterTask:
+    """The live rows of some blocks, and where the curve is cut."""
+
+    folder: str
+    writer_id: str
+    schema: TableSchema
+    inputs: tuple[BlockTask, ...]
+    curve: Curve
+    cuts: Codes
+
+    @property
+    def size(self) -> int:
+        return sum(t.size for t in self.inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRun:
+    """The rows of one bucket in one run: a place in a staged file."""
+
+    bucket: int
+    offset: int
+    length: int
+    rows: int
+    first_row_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    path: str
+    checksum: bytes
+    runs: tuple[StagedRun, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GatherTask:
+    """One bucket: its runs in every staged file that has some."""
+
+    folder: str
+    writer_id: str
+    schema: TableSchema
+    format: str
+    planned_at: int
+    block_rows: int
+    files: tuple[StagedFile, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(run.rows for file in self.files for run in file.runs)
+
+    @property
+    def size(self) -> int:
+        return sum(run.length for file in self.files for run in file.runs)
+
+
+def scatter(storage: Storage, task: ScatterTask, check: Callable[[], None]) -> StagedFile:
+    """Write the rows of the inputs to one staged file, sorted into buckets."""
+    path = f"{task.folder}/stage/{task.writer_id}-{uuid.uuid4().hex}.arrow"
+    runs: list[StagedRun] = []
+    files = OpenFiles(storage)
+    try:
+        with storage.create_file(path) as out:
+            for batches in _runs(live_rows(task.inputs, files, task.schema), check):
+                runs += _write_run(out, task, batches)
+            out.close()
+            return StagedFile(path, out.checksums.to_bytes(), tuple(runs))
+    finally:
+        files.clear()
+
+
+def _runs(batches: Iterator[pa.RecordBatch], check: Callable[[], None]) -> Iterator[list[pa.RecordBatch]]:
+    run: list[pa.RecordBatch] = []
+    held = 0
+    for batch in batches:
+        check()
+        run.append(batch)
+        held += batch.nbytes
+        if held > RUN_BYTES:
+            yield run
+            run, held = [], 0
+    if run:
+        yield run
+
+
+def _write_run(out: OutputFile, task: ScatterTask, batches: list[pa.RecordBatch]) -> Iterator[StagedRun]:
+    stored = stored_schema(task.schema.file, ipc_type)
+    options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+    codes = np.concatenate([task.curve.codes_of(batch) for batch in batches])
+    buckets = np.searchsorted(task.cuts, codes, side="right")
+    ids = np.concatenate([batch.column(ROW_ID).to_numpy() for batch in batches])
+    order = np.lexsort((ids, buckets))
+    rows = pa.Table.from_batches(encoded(batches, stored), stored).take(pa.array(order))
+    buckets, ids = buckets[order], ids[order]
+    starts = np.flatnonzero(np.diff(buckets, prepend=-1))
+    for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(buckets)], strict=True):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, stored, options=options) as writer:
+            writer.write_table(rows.slice(start, stop - start))
+        data = sink.getvalue()
+        offset = out.tell()
+        out.write(data)
+        yield StagedRun(int(buckets[start]), offset, len(data), stop - start, int(ids[start]))
+
+
+def gather(storage: Storage, task: GatherTask, check: Callable[[], None]) -> Rewritten:
+    """Write one bucket as blocks of equal size, about as full as a block is."""
+    per_block = -(-task.rows // max(1, round(task.rows / task.block_rows)))
+    with ExitStack() as opened:
+        inputs = []
+        for staged in task.files:
+            file = opened.enter_context(storage.open_file(staged.path, Checksums.from_bytes(staged.checksum)))
+            inputs += [(run.first_row_id, partial(_read, file, run)) for run in staged.runs]
+        rows = (batch for stored in in_row_id_order(inputs) for batch in with_dictionaries(stored, task.schema.file))
+        return write_rows(storage, task, rows, per_block, check)
+
+
+def _read(file: InputFile, run: StagedRun) -> Iterator[pa.RecordBatch]:
+    yield from pa.ipc.open_stream(pa.py_buffer(file.read_at(run.offset, run.length)))

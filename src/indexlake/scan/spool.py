@@ -1,0 +1,78 @@
+"""Record batches kept for later: in memory while they are few, beyond a budget in a temporary file.
+
+Any batch can be read again, in any order.  The file has no name and goes with the spool, however that ends.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from typing import IO
+
+import pyarrow as pa
+
+MEMORY_BYTES = 64 << 20
+
+
+class Spool:
+    """Batches of one schema, by number."""
+
+    def __init__(self, memory_bytes: int | None = None) -> None:
+        self._budget = MEMORY_BYTES if memory_bytes is None else memory_bytes
+        self._held: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._file: IO[bytes] | None = None
+        self._map: pa.Buffer | None = None
+        self._places: list[tuple[int, int]] = []  # where in the file a batch begins, and its length
+
+    def __len__(self) -> int:
+        return len(self._held) or len(self._places)
+
+    @property
+    def spilled(self) -> bool:
+        return self._file is not None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._bytes += batch.nbytes
+        if self._file is None and self._bytes <= self._budget:
+            self._held.append(batch)
+            return
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="indexlake-spool-")  # noqa: SIM115 (lives as long as this)
+            for held in self._held:
+                self._write(held)
+            self._held = []
+        self._write(batch)
+
+    def _write(self, batch: pa.RecordBatch) -> None:
+        # A stream of its own for each batch: the dictionaries of a column may differ from one to the next.
+        assert self._file is not None
+        begin = self._file.tell()
+        with pa.ipc.new_stream(self._file, batch.schema) as writer:
+            writer.write_batch(batch)
+        self._places.append((begin, self._file.tell() - begin))
+
+    def batch(self, number: int) -> pa.RecordBatch:
+        if self._file is None:
+            return self._held[number]
+        begin, length = self._places[number]
+        self._file.flush()
+        data = os.pread(self._file.fileno(), length, begin)
+        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+            return reader.read_next_batch()
+
+    def mapped(self, number: int) -> pa.RecordBatch:
+        """The same, left in the file: only what is looked at of it is read.  Nothing may be added any more."""
+        if self._file is None:
+            return self._held[number]
+        if self._map is None:
+            self._file.flush()
+            self._map = pa.py_buffer(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
+        begin, length = self._places[number]
+        with pa.ipc.open_stream(self._map.slice(begin, length)) as reader:
+            return reader.read_next_batch()
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            self._file.close()

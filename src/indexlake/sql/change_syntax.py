@@ -1,0 +1,219 @@
+"""Insert, update, delete, merge and truncate, taken apart by keyword."""
+
+from __future__ import annotations
+
+from indexlake.sql.fragment import Fragment
+from indexlake.sql.statement import Assignment, Conflict, Delete, Insert, Merge, MergeClause, Query, Truncate, Update
+from indexlake.sql.token_reader import TokenReader
+
+
+def insert(r: TokenReader, prefix: Fragment | None) -> Insert:
+    r.expect("insert")
+    conflict = None
+    if r.take("or", "replace"):
+        conflict = Conflict("replace", None)
+    elif r.take("or", "ignore"):
+        conflict = Conflict("nothing", None)
+    r.expect("into")
+    table = r.table_name()
+    alias = r.name("an alias") if r.take("as") else None
+    columns = tuple(r.names()) if r.sees_symbol("(") and not _begins_query(r) else None
+    by_name = r.take("by", "name")
+    if not by_name:
+        r.take("by", "position")
+    if by_name and columns is not None:
+        r.fail("BY NAME takes the columns from the query; leave the column list out.")
+    query = None
+    if not r.take("default", "values"):
+        query = Query(_query_before_conflict(r))
+    if r.take("on", "conflict"):
+        if conflict is not None:
+            r.fail("Write either INSERT OR … or ON CONFLICT, not both.")
+        conflict = _on_conflict(r)
+    _no_returning(r)
+    r.expect_end()
+    return Insert(table, alias, columns, by_name, query, conflict, prefix)
+
+
+def _begins_query(r: TokenReader) -> bool:
+    ahead = r.tokens[r.place + 1] if r.place + 1 < len(r.tokens) else None
+    return ahead is not None and (ahead.is_word("select", "from", "values", "with", "table") or ahead.is_symbol("("))
+
+
+def _query_before_conflict(r: TokenReader) -> Fragment:
+    """The source of the rows: up to ``on conflict`` or ``returning``.  A join's ``on`` is no end."""
+    first = r.place
+    while True:
+        r.until("on", "returning", what="the rows to insert")
+        if r.at_end or r.sees("returning") or r.sees("on", "conflict"):
+            break
+        r.place += 1
+        if r.at_end:
+            break
+    return Fragment(r.source, r.tokens[first : r.place], r.question_marks)
+
+
+def _on_conflict(r: TokenReader) -> Conflict:
+    columns = tuple(r.names()) if r.sees_symbol("(") else None
+    r.expect("do")
+    if r.take("nothing"):
+        return Conflict("nothing", columns)
+    r.expect("update", "set")
+    assignments = _assignments(r, "where", "returning")
+    where = r.until("returning") if r.take("where") else None
+    return Conflict("update", columns, assignments, where)
+
+
+def update(r: TokenReader, prefix: Fragment | None) -> Update:
+    r.expect("update")
+    table = r.table_name()
+    alias = r.alias("set")
+    r.expect("set")
+    assignments = _assignments(r, "from", "where", "returning")
+    source = r.until("where", "returning", what="a table") if r.take("from") else None
+    where = r.until("returning") if r.take("where") else None
+    _no_returning(r)
+    r.expect_end()
+    return Update(table, alias, assignments, source, where, prefix)
+
+
+def delete(r: TokenReader, prefix: Fragment | None) -> Delete:
+    r.expect("delete")
+    r.expect("from")
+    table = r.table_name()
+    alias = r.alias("where", "using", "returning")
+    source = r.until("where", "returning", what="a table") if r.take("using") else None
+    where = r.until("returning") if r.take("where") else None
+    _no_returning(r)
+    r.expect_end()
+    return Delete(table, alias, source, where, prefix)
+
+
+def truncate(r: TokenReader) -> Truncate:
+    r.expect("truncate")
+    r.take("table")
+    table = r.table_name()
+    r.expect_end()
+    return Truncate(table)
+
+
+def merge(r: TokenReader, prefix: Fragment | None) -> Merge:
+    r.expect("merge")
+    r.expect("into")
+    table = r.table_name()
+    alias = r.alias("using")
+    r.expect("using")
+    is_query = r.sees_symbol("(")
+    if is_query:
+        source = r.parenthesised()
+        name = None
+    else:
+        first = r.place
+        name = r.table_name().name
+        source = Fragment(r.source, r.tokens[first : r.place], r.question_marks)
+    source_alias = r.alias("on", "using") or name
+    if source_alias is None:
+        r.fail("Give the source of the merge a name: using (…) as s.")
+    source_columns = tuple(r.names()) if r.sees_symbol("(") else None
+    on: Fragment | None = None
+    using: tuple[str, ...] = ()
+    if r.take("using"):
+        using = tuple(r.names())
+    else:
+        r.expect("on")
+        on = r.until("when")
+    clauses = []
+    while r.sees("when"):
+        clauses.append(_clause(r))
+    if not clauses:
+        r.fail("A merge needs at least one WHEN … THEN ….")
+    _no_returning(r)
+    r.expect_end()
+    return Merge(table, alias, source, is_query, source_alias, source_columns, on, using, tuple(clauses), prefix)
+
+
+def _clause(r: TokenReader) -> MergeClause:
+    place = r.tokens[r.place].start
+    r.expect("when")
+    rows = "not matched" if r.take("not", "matched") else "matched"
+    if rows == "matched":
+        r.expect("matched")
+    elif r.take("by", "source"):
+        rows = "not matched by source"
+    else:
+        r.take("by", "target")
+    condition = r.until("then") if r.take("and") else None
+    r.expect("then")
+    if r.take("do", "nothing"):
+        return MergeClause(rows, condition, "nothing", None, place)
+    if rows != "not matched" and r.take("delete"):
+        return MergeClause(rows, condition, "delete", None, place)
+    if rows != "not matched" and r.take("update"):
+        assignments = None
+        if r.take("set") and not r.take_symbol("*"):
+            assignments = _assignments(r, "when", "returning")
+        return MergeClause(rows, condition, "update", assignments, place)
+    if rows == "not matched" and r.take("insert"):
+        return MergeClause(rows, condition, "insert", _inserted(r), place)
+    what = "INSERT" if rows == "not matched" else "UPDATE or DELETE"
+    raise r.wrong(f"After WHEN {rows.upper()} comes {what}, or DO NOTHING.")
+
+
+def _inserted(r: TokenReader) -> tuple[Assignment, ...] | None:
+    """``insert``, ``insert *``, ``insert by name``: every column by its name."""
+    if r.take_symbol("*") or r.take("by", "name") or r.at_end or r.sees("when") or r.sees("returning"):
+        return None
+    opening = r.here
+    columns = r.names() if r.sees_symbol("(") else None
+    r.expect("values")
+    r.expect_symbol("(")
+    values = []
+    while True:
+        values.append(_until_comma_or_close(r))
+        if not r.take_symbol(","):
+            break
+    r.expect_symbol(")")
+    if columns is None:
+        r.fail("Name the columns: insert (a, b) values (…).", opening)
+    if len(columns) != len(values):
+        r.fail(f"{len(columns)} columns are named, but {len(values)} values are given.", opening)
+    assert opening is not None
+    return tuple(Assignment(c, v, opening.start) for c, v in zip(columns, values, strict=True))
+
+
+def _until_comma_or_close(r: TokenReader) -> Fragment:
+    first = r.place
+    depth = 0
+    while r.here is not None:
+        if r.here.is_symbol("(", "[", "{"):
+            depth += 1
+        elif r.here.is_symbol(")", "]", "}"):
+            if not depth:
+                break
+            depth -= 1
+        elif r.here.is_symbol(",") and not depth:
+            break
+        r.place += 1
+    if first == r.place:
+        r.fail("Expected a value here.")
+    return Fragment(r.source, r.tokens[first : r.place], r.question_marks)
+
+
+def _assignments(r: TokenReader, *ends: str) -> tuple[Assignment, ...]:
+    found = []
+    while True:
+        place = r.here.start if r.here is not None else 0
+        if r.sees_symbol("("):
+            r.fail("Assign columns one by one: set a = …, b = ….")
+        column = r.name("a column")
+        if r.take_symbol("."):
+            column = r.name("a column")  # the table's own name before it
+        r.expect_symbol("=")
+        found.append(Assignment(column, r.until(*ends, comma=True), place))
+        if not r.take_symbol(","):
+            return tuple(found)
+
+
+def _no_returning(r: TokenReader) -> None:
+    if r.sees("returning"):
+        r.fail("RETURNING is not supported: read the rows with a select, in the same transaction if need be.")

@@ -1,0 +1,222 @@
+"""DuckDB inside a lake: one in-memory database, one cursor per running query.
+
+It reads nothing by itself: no extension is installed or loaded, and no Python variable is taken for a table.  Times
+are in UTC.  What does not fit into memory goes to a temporary folder that is removed with the lake.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from indexlake.errors import ExpressionError, IndexLakeError, MissingExtraError, OwnershipError, StorageError
+from indexlake.sql.fragment import Spliced
+from indexlake.sql.table_stream import Openings
+from indexlake.sql.tokens import Source
+
+MEMORY_SHARE = 0.6
+BATCH_ROWS = 100_000
+CLOSE_SECONDS = 2.0
+_IDLE = 8
+_SETTINGS = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+}
+
+
+class Engine:
+    """Made with the first query of a lake."""
+
+    def __init__(self, threads: int) -> None:
+        try:
+            import duckdb
+        except ImportError as error:
+            raise MissingExtraError("SQL needs DuckDB: pip install 'indexlake[sql]'", extra="sql") from error
+        self._folder = Path(tempfile.gettempdir()) / f"indexlake-sql-{next(tempfile._get_candidate_names())}"  # type: ignore[attr-defined]
+        config = {**_SETTINGS, "threads": str(threads), "temp_directory": str(self._folder)}
+        self._database = duckdb.connect(":memory:", config=config)
+        limit = _memory_bytes()
+        if limit is not None:
+            self._database.execute(f"set memory_limit = '{int(limit * MEMORY_SHARE) >> 20}MiB'")
+        self._idle: list[Any] = []
+        self.openings = Openings()
+        self._running: weakref.WeakSet[Running] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self.closed = False
+
+    def close(self) -> None:
+        """End everything that runs: no thread of DuckDB may be inside Python when the interpreter ends."""
+        with self._lock:
+            self.closed = True
+            idle, self._idle = self._idle, []
+        self.openings.stop()
+        for running in list(self._running):
+            running.close()
+        for cursor in idle:
+            cursor.close()
+        self._database.close()
+        self.openings.wait(CLOSE_SECONDS)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def take(self) -> Any:
+        """A cursor of one's own."""
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+            cursor = self._database.cursor()
+        cursor.execute("set TimeZone = 'UTC'; set errors_as_json = true; set enable_progress_bar = false")
+        return cursor
+
+    def give_back(self, cursor: Any) -> None:
+        with self._lock:
+            if not self.closed and len(self._idle) < _IDLE:
+                self._idle.append(cursor)
+                return
+        with suppress(Exception):
+            cursor.close()
+
+    def begin(self, views: Mapping[str, Any], sql: str, parameters: Mapping[str, Any]) -> Running:
+        """Begin a query over these Arrow streams and tables; its rows are read as they are computed."""
+        cursor = self.take()
+        try:
+            for name, view in views.items():
+                cursor.register(name, view)
+            reader = cursor.execute(sql, dict(parameters) or None).to_arrow_reader(BATCH_ROWS)
+        except BaseException:
+            cursor.close()
+            raise
+        running = Running(self, cursor, tuple(views), reader)
+        self._running.add(running)
+        return running
+
+    @contextmanager
+    def cursor(self) -> Iterator[Any]:
+        """For a question that is answered at once."""
+        cursor = self.take()
+        try:
+            yield cursor
+        except BaseException:
+            cursor.close()
+            raise
+        self.give_back(cursor)
+
+    def table(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
+        """The answer to a question about no table of ours."""
+        with self.cursor() as cursor:
+            return cursor.execute(sql, dict(parameters) if parameters else None).to_arrow_table()
+
+    def syntax_tree(self, text: str) -> Any:
+        """What DuckDB's parser makes of a query."""
+        found = json.loads(self.table("select json_serialize_sql($text)", {"text": text}).column(0)[0].as_py())
+        if found.get("error"):
+            raise _Unparsed(found)
+        return found["statements"]
+
+
+class Running:
+    """A query that has begun."""
+
+    def __init__(self, engine: Engine, cursor: Any, views: tuple[str, ...], reader: Any) -> None:
+        self._engine = engine
+        self._cursor = cursor
+        self._views = views
+        self._reader = reader
+        self.schema: pa.Schema = reader.schema
+
+    def next(self) -> pa.RecordBatch | None:
+        """The next batch; None at the end, when the cursor goes back."""
+        reader, cursor = self._reader, self._cursor
+        if reader is None:
+            raise OwnershipError("The lake was closed while this result was being read.")
+        try:
+            return reader.read_next_batch()
+        except StopIteration:
+            self._reader = self._cursor = None
+            for name in self._views:
+                cursor.unregister(name)
+            self._engine.give_back(cursor)
+            return None
+
+    def close(self) -> None:
+        """Stop, if it has not ended."""
+        cursor, self._reader, self._cursor = self._cursor, None, None
+        if cursor is not None:
+            with suppress(Exception):
+                cursor.interrupt()
+            with suppress(Exception):
+                cursor.close()
+
+
+class _Unparsed(Exception):
+    """DuckDB's own account of what is wrong."""
+
+
+def _memory_bytes() -> int | None:
+    import os
+
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+
+
+_TYPES_OF_STORAGE = ("IO", "HTTP", "Permission")
+
+
+@contextmanager
+def translating(source: Source, spliced: Spliced) -> Iterator[None]:
+    """Errors of DuckDB as errors of ours."""
+    try:
+        yield
+    except BaseException as error:
+        made = translated(error, source, spliced)
+        if made is None:
+            raise
+        raise made from error
+
+
+def translated(
+    error: BaseException, source: Source, spliced: Spliced, suggestion: Callable[[str], str] | None = None
+) -> IndexLakeError | None:
+    """DuckDB's error as one of ours, with the place in the text that the user wrote; None when it is not DuckDB's."""
+    import duckdb
+
+    if isinstance(error, IndexLakeError) or not isinstance(
+        error, duckdb.Error | pa.ArrowException | OSError | _Unparsed
+    ):
+        return None
+    details: dict[str, Any] = {}
+    if isinstance(error, _Unparsed):
+        details = error.args[0]
+        details.setdefault("exception_message", details.get("error_message", ""))
+    else:
+        text = str(error)
+        start = text.find('{"exception_type"')
+        if start >= 0:
+            with suppress(json.JSONDecodeError):
+                details = json.JSONDecoder().raw_decode(text, start)[0]
+        if not details:
+            details = {"exception_message": text.strip().splitlines()[0]}
+    message = str(details.get("exception_message", "")).strip()
+    kind = str(details.get("exception_type", ""))
+    if suggestion is not None and details.get("error_subtype") == "COLUMN_NOT_FOUND" and "name" in details:
+        message = f"{message.splitlines()[0]}\n{suggestion(str(details['name']))}".strip()
+    if kind in _TYPES_OF_STORAGE:
+        return StorageError(message)
+    if "Out of Memory" in kind or isinstance(error, duckdb.OutOfMemoryException):
+        return ExpressionError(f"The query needs more memory than it may use: {message}", text=source.text)
+    place = None
+    if str(details.get("position", "")).isdigit():
+        given = spliced.text.encode()[: int(details["position"])].decode(errors="ignore")
+        place = spliced.original(len(given))
+    return source.error(message, place)

@@ -1,0 +1,213 @@
+"""The rows of an insert, in the types of the table.
+
+As in SQL, any value that can be cast to its column's type is accepted.  The cells of ``values`` are cast one by one,
+the columns of a query as they come.  Rows of plain literals and parameters of the columns' own types need no engine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from indexlake.errors import ExpressionError
+from indexlake.schema import Field, TableSchema
+from indexlake.sql import statement as st
+from indexlake.sql.engine import Engine
+from indexlake.sql.fragment import Fragment, composed
+from indexlake.sql.parameters import Parameters
+from indexlake.sql.planned_query import plan_query
+from indexlake.sql.query import DEFAULTS
+from indexlake.sql.snapshot import Viewpoint
+from indexlake.sql.tokens import Token, quoted
+from indexlake.sql.type_names import sql_names
+
+_WHOLE = re.compile(r"\d+")
+_MISSING = object()
+
+
+class InsertedRows:
+    def __init__(
+        self, engine: Engine, parameters: Parameters, statement: st.Insert, arrow: pa.Schema, schema: TableSchema
+    ) -> None:
+        self._engine = engine
+        self._parameters = parameters
+        self._statement = statement
+        self._schema = schema
+        names = statement.columns
+        self._fields: tuple[Field, ...] = schema.fields if names is None else schema.project(names)
+        if len({f.name for f in self._fields}) < len(self._fields):
+            raise self._wrong("A column is named twice.")
+        query = statement.query
+        self._cells = None if query is None else _cells(query.text)
+        if self._cells is not None:
+            for row in self._cells:
+                self._check_count(len(row))
+
+    def _wrong(self, problem: str) -> ExpressionError:
+        query = self._statement.query
+        if query is None:
+            return ExpressionError(problem)
+        return query.text.source.error(problem, query.text.start)
+
+    def _check_count(self, given: int) -> None:
+        if given != len(self._fields):
+            raise self._wrong(
+                f"{given} values are given for {len(self._fields)} columns ({', '.join(f.name for f in self._fields)})."
+            )
+
+    # ------------------------------------------------------------ without an engine
+
+    def python_rows(self) -> list[dict[str, Any]] | None:
+        """Rows of literals and parameters that have their columns' types already; None: the engine has to cast."""
+        if self._statement.query is None:
+            return [{}]
+        if self._cells is None or self._statement.by_name:
+            return None
+        rows = []
+        for cells in self._cells:
+            row: dict[str, Any] = {}
+            for cell, f in zip(cells, self._fields, strict=True):
+                if len(cell) == 1 and cell[0].is_word("default"):
+                    continue
+                value = self._plain(cell, f)
+                if value is _MISSING:
+                    return None
+                row[f.name] = value
+            rows.append(row)
+        return rows
+
+    def _plain(self, cell: Sequence[Token], f: Field) -> Any:
+        t = pa.types
+        negative = len(cell) == 2 and cell[0].is_symbol("-")
+        token = cell[-1]
+        if len(cell) > 1 and not negative:
+            return _MISSING
+        if token.kind == "parameter" and not negative:
+            assert self._statement.query is not None
+            value = self._parameters.values[self._statement.query.text.key(token)]
+        elif token.kind == "number" and _WHOLE.fullmatch(token.text):
+            value = -int(token.text) if negative else int(token.text)
+        elif negative:
+            return _MISSING
+        elif token.kind == "string" and token.text.startswith("'"):
+            value = token.value
+        elif token.is_word("null"):
+            value = None
+        elif token.is_word("true", "false"):
+            value = token.value == "true"
+        else:
+            return _MISSING
+        kinds = {int: t.is_integer, float: t.is_float64, bool: t.is_boolean, bytes: _is_binary, str: _is_text}
+        if value is None or (type(value) in kinds and kinds[type(value)](f.type)):
+            return value
+        return _MISSING
+
+    # ------------------------------------------------------------ with it
+
+    def stream(self, view: Viewpoint, *, first_of_each_key: bool = False) -> pa.RecordBatchReader:
+        """The rows as a stream of batches with the columns that were given."""
+        if self._statement.query is None:
+            return pa.RecordBatchReader.from_batches(pa.schema([]), iter(()))
+        fields, query, constants = self._cast_query(view)
+        if first_of_each_key:
+            keys = {f.name for f in self._schema.key_fields}
+            if keys <= {f.name for f in fields}:
+                chosen = ", ".join(quoted(f.name) for f in fields if f.name in keys)
+                text = query.text
+                query = st.Query(composed([f"select distinct on ({chosen}) * from (", text, ")"], text.source))
+        planned = plan_query(self._engine, view, query, self._parameters)
+        planned.constants = constants
+        schema, batches = planned.run()
+        named = pa.schema([f.with_name(own.name) for f, own in zip(schema, fields, strict=True)])
+        renamed = (pa.RecordBatch.from_arrays(batch.columns, schema=named) for batch in batches)
+        return pa.RecordBatchReader.from_batches(named, renamed)
+
+    def _cast_query(self, view: Viewpoint) -> tuple[Sequence[Field], st.Query, dict[str, pa.Table]]:
+        query = self._statement.query
+        assert query is not None
+        prefix = self._statement.prefix
+        before: list[str | Fragment] = [] if prefix is None else [prefix, " "]
+        if self._cells is not None:
+            return self._fields, *self._cast_cells(query.text, before)
+        whole = st.Query(composed([*before, query.text], query.text.source))
+        described = plan_query(self._engine, view, whole, self._parameters).describe()
+        given = described.column("column_name").to_pylist()
+        fields: Sequence[Field] = self._fields
+        if self._statement.by_name:
+            fields = self._schema.project(given)
+        else:
+            self._check_count(len(given))
+        types = sql_names(self._engine, [f.type for f in fields])
+        casts = ", ".join(
+            f"cast(#{n} as {type}) as {quoted(f.name)}"
+            for n, (f, type) in enumerate(zip(fields, types, strict=True), 1)
+        )
+        text = composed([f"select {casts} from (", whole.text, ")"], whole.text.source)
+        return fields, st.Query(text), {}
+
+    def _cast_cells(self, text: Fragment, before: list[str | Fragment]) -> tuple[st.Query, dict[str, pa.Table]]:
+        assert self._cells is not None
+        types = sql_names(self._engine, [f.type for f in self._fields])
+        parts: list[str | Fragment] = [*before, "select * from (values "]
+        defaults: dict[str, pa.Array] = {}
+        for n, row in enumerate(self._cells):
+            parts.append(", (" if n else "(")
+            for place, (cell, f, type) in enumerate(zip(row, self._fields, types, strict=True)):
+                parts.append(", " if place else "")
+                if len(cell) == 1 and cell[0].is_word("default"):
+                    defaults[f.name] = f.codec.decode([f.default])
+                    parts.append(f"cast((select {quoted(f.name)} from {DEFAULTS}) as {type})")
+                else:
+                    parts += ["cast((", Fragment(text.source, cell, text.question_marks), f") as {type})"]
+            parts.append(")")
+        names = ", ".join(quoted(f.name) for f in self._fields)
+        parts.append(f") as __il_rows({names})")
+        constants = {DEFAULTS: pa.table(defaults)} if defaults else {}
+        return st.Query(composed([p for p in parts if p != ""], text.source)), constants
+
+
+def _is_text(type: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
+
+
+def _is_binary(type: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(type) or pa.types.is_large_binary(type))
+
+
+def _cells(text: Fragment) -> list[list[Sequence[Token]]] | None:
+    """The cells of ``values (…), (…)``; None when the rows come from another query."""
+    tokens = text.tokens
+    if not tokens[0].is_word("values"):
+        return None
+    rows: list[list[Sequence[Token]]] = []
+    place = 1
+    while place < len(tokens):
+        if not tokens[place].is_symbol("("):
+            return None
+        depth, first = 1, place + 1
+        row: list[Sequence[Token]] = []
+        place += 1
+        while place < len(tokens) and depth:
+            token = tokens[place]
+            if token.is_symbol("(", "[", "{"):
+                depth += 1
+            elif token.is_symbol(")", "]", "}"):
+                depth -= 1
+            if (depth == 1 and token.is_symbol(",")) or not depth:
+                if first == place:
+                    text.source.fail("Expected a value here.", token.start)
+                row.append(tokens[first:place])
+                first = place + 1
+            place += 1
+        if depth:
+            text.source.fail("This parenthesis is not closed.", tokens[place - 1].end)
+        rows.append(row)
+        if place == len(tokens):
+            return rows
+        if not tokens[place].is_symbol(","):
+            return None
+        place += 1
+    return rows or None

@@ -1,0 +1,206 @@
+"""A query whose scans are planned: it reads one snapshot, however often and however late it is run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from indexlake.catalog.driver import ReadTransaction
+from indexlake.errors import IndexLakeError
+from indexlake.scan.execute import pieces
+from indexlake.scan.order import ordered
+from indexlake.scan.plan import arrow_schema
+from indexlake.scan.scan import _window
+from indexlake.sql.engine import Engine, Running, translated, translating
+from indexlake.sql.parameters import Parameters
+from indexlake.sql.plain_select import PlainSelect, plain_select
+from indexlake.sql.query import ParsedQuery, Reference, parse_query, view_name
+from indexlake.sql.result_columns import result_types
+from indexlake.sql.snapshot import FoundTable, Viewpoint, newest_snapshot, read_together
+from indexlake.sql.statement import Query
+from indexlake.sql.table_plan import Choice, TablePlan, plan_tables
+from indexlake.sql.table_references import analyse
+from indexlake.sql.table_stream import TableStream
+from indexlake.sql.types import restored
+
+if TYPE_CHECKING:
+    from indexlake.lake import Lake
+
+Batches = tuple[pa.Schema, Iterator[pa.RecordBatch]]
+
+
+class PlannedQuery:
+    def __init__(self, engine: Engine, view: Viewpoint, query: ParsedQuery, parameters: Parameters) -> None:
+        self._engine = engine
+        self.lake: Lake = view.lake
+        self._query = query
+        self._values = parameters.values
+        self._text = query.text()
+        self._used = query.parameters
+        self.tables: tuple[TablePlan, ...] = ()
+        self.direct: PlainSelect | None = None
+        self.constants: Mapping[str, pa.Table] = {}  # further tables that the text names
+        self.snapshot_id = 0
+        self.started = time.monotonic()
+
+    def run(self) -> Batches:
+        """Begin; errors of the text are raised here, errors of values with the batches."""
+        self.started = time.monotonic()
+        self.lake._check()
+        self.lake._readers.add(self)
+        self.lake._maintenance.reader_began()
+        if self.direct is not None:
+            return self._run_directly(self.direct)
+        return self._run_in_duckdb(self._text.text, typed=True)
+
+    # ------------------------------------------------------------ by the scan alone
+
+    def _run_directly(self, plain: PlainSelect) -> Batches:
+        (table,) = self.tables
+        assert plain.columns is not None
+        schema = table.found.schema
+        shown = pa.schema([schema.field(old).arrow(new) for old, new in plain.columns])
+        order = list(plain.order or ())
+        limit = None if plain.limit is None else plain.limit.value(self._values)
+        offset = 0 if plain.offset is None else plain.offset.value(self._values) or 0
+
+        def stream() -> Iterator[pa.RecordBatch]:
+            lake = self.lake
+            read = pieces(table.scan, lake._files, lake._scan_threads, table.fields, row_id=table.row_id)
+            rows: Iterator[pa.RecordBatch] = (piece.batch for piece in read)
+            try:
+                if order:
+                    most = None if limit is None else limit + offset
+                    rows = ordered(rows, arrow_schema(table.fields, row_id=table.row_id), order, most)
+                for batch in _window(rows, offset, limit):
+                    arrays = [batch.column(old) for old, _ in plain.columns or ()]
+                    yield pa.RecordBatch.from_arrays(arrays, schema=shown)
+                    lake._check_process()
+            finally:
+                lake._readers.discard(self)
+
+        return shown, stream()
+
+    # ------------------------------------------------------------ by DuckDB
+
+    def _run_in_duckdb(self, text: str, *, typed: bool = False) -> Batches:
+        openings = self._engine.openings
+        streams = [
+            TableStream(self.lake, openings, t.scan, t.fields, row_id=t.row_id, limit=t.limit) for t in self.tables
+        ]
+        views: dict[str, Any] = {view_name(n): stream for n, stream in enumerate(streams)}
+        try:
+            running = self._engine.begin(
+                views | dict(self.constants), text, {name: self._values[name] for name in self._used}
+            )
+        except BaseException as error:
+            self._raise_translated(error, streams)
+            raise
+        schema = running.schema
+        if typed:
+            fields = zip(schema, result_types(self._query.tree, self.tables, schema), strict=True)
+            schema = pa.schema([pa.field(self._query.shown(f.name), type, f.nullable) for f, type in fields])
+        return schema, self._batches(running, schema, streams)
+
+    def _batches(self, running: Running, schema: pa.Schema, streams: Sequence[TableStream]) -> Iterator[pa.RecordBatch]:
+        same = schema == running.schema
+        try:
+            while True:
+                try:
+                    batch = running.next()
+                except BaseException as error:
+                    self._raise_translated(error, streams)
+                    raise
+                if batch is None:
+                    return
+                if not same:
+                    arrays = [restored(a, f.type) for a, f in zip(batch.columns, schema, strict=True)]
+                    batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+                if batch.num_rows:
+                    yield batch
+        finally:
+            self.lake._readers.discard(self)
+            running.close()
+
+    def _raise_translated(self, error: BaseException, streams: Sequence[TableStream]) -> None:
+        """Raise what an error of DuckDB means; return when it is no such error."""
+        for stream in streams:
+            if isinstance(stream.error, IndexLakeError | KeyboardInterrupt):
+                raise stream.error
+        made = translated(error, self._query.fragment.source, self._text, self._suggestion)
+        if made is not None:
+            raise made from error
+
+    def _suggestion(self, column: str) -> str:
+        """What an unknown column may have meant; DuckDB knows only the columns that were pushed."""
+        names = list(dict.fromkeys(name for t in self.tables for name in t.found.schema.names))
+        close = get_close_matches(column, names, 1)
+        if close:
+            return f"Did you mean {close[0]!r}?"
+        return f"The columns are {', '.join(names)}." if names else ""
+
+    def explain(self, analyze: bool) -> str:
+        """DuckDB's own plan."""
+        _, batches = self._run_in_duckdb(f"explain {'analyze ' if analyze else ''}{self._text.text}")
+        return "\n".join(str(row["explain_value"]) for batch in batches for row in batch.to_pylist())
+
+    def describe(self) -> pa.Table:
+        schema, batches = self._run_in_duckdb(f"describe {self._text.text}")
+        return pa.Table.from_batches(list(batches), schema)
+
+
+def plan_query(engine: Engine, view: Viewpoint, query: Query, parameters: Parameters) -> PlannedQuery:
+    """Find the tables, decide what their scans give, and plan all of them in one read transaction."""
+    parsed = _parsed(engine, query)
+    planned = PlannedQuery(engine, view, parsed, parameters)
+    if not parsed.references:
+        planned.snapshot_id = newest_snapshot(view)
+        return planned
+    wanted = [(r.table, _at(engine, view, r, parameters)) for r in parsed.references]
+
+    def plan(r: ReadTransaction, found: list[FoundTable]) -> None:
+        key = tuple(f.schema for f in found)
+        known = parsed.analyses.get(key)
+        if known is None:
+            pushed = analyse(parsed, key)
+            plain = plain_select(parsed, key[0], pushed[0]) if len(key) == 1 else None
+            if len(parsed.analyses) > 16:
+                parsed.analyses.clear()
+            known = parsed.analyses[key] = [Choice(p) for p in pushed], plain
+        choices, plain = known
+        planned.tables, planned.direct = plan_tables(r, view.lake, parsed.references, found, choices, plain, parameters)
+
+    read_together(view, wanted, plan)
+    planned.snapshot_id = min(t.found.snapshot for t in planned.tables)
+    return planned
+
+
+def _parsed(engine: Engine, query: Query) -> ParsedQuery:
+    found = query.__dict__.get("parsed")
+    if found is None:
+        with translating(query.text.source, query.text.spliced()):
+            found = parse_query(query.text, engine.syntax_tree)
+        query.__dict__["parsed"] = found
+    return found
+
+
+def _at(engine: Engine, view: Viewpoint, reference: Reference, parameters: Parameters) -> int | None:
+    """The snapshot that ``at (…)`` asks for."""
+    if reference.at is None:
+        return None
+    value, kind = reference.at.value, reference.at.kind
+    spliced = value.spliced(prefix="select (", suffix=")::BIGINT" if kind == "version" else ")::TIMESTAMPTZ")
+    with translating(value.source, spliced):
+        answer = engine.table(spliced.text, parameters.of(value.parameters)).column(0)[0].as_py()
+    if answer is None:
+        value.source.fail("at (…) needs a value.", value.start)
+    lake = view.lake
+    number = lake._snapshot_number(answer, None) if kind == "version" else lake._snapshot_number(None, answer)
+    newest = view.snapshot if view.transaction is None else view.transaction.snapshot_id
+    if newest is not None and number > newest:
+        value.source.fail(f"Snapshot {number} is later than the one that is read here, {newest}.", value.start)
+    return number

@@ -1,0 +1,266 @@
+"""Runs the statements of a text in order and gives the result of the last one.
+
+Each statement is a commit of its own, unless ``begin … commit`` or a transaction around the call holds several
+together.  The whole text is parsed before its first statement runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from indexlake.catalog import commits
+from indexlake.catalog import definitions as catalog_definitions
+from indexlake.commit.write_set import WriteResult
+from indexlake.errors import ExpressionError, IndexLakeError, OwnershipError, SchemaError
+from indexlake.sql import statement as st
+from indexlake.sql.engine import Engine
+from indexlake.sql.parameters import Parameters
+from indexlake.sql.planned_query import plan_query
+from indexlake.sql.result import SqlChange, SqlResult, SqlText, table_result
+from indexlake.sql.script import Script, parse
+from indexlake.sql.snapshot import FoundTable, Viewpoint, read_together
+
+if TYPE_CHECKING:
+    from indexlake.lake import Lake
+    from indexlake.transaction import Transaction
+
+ENGINES = ("duckdb",)
+
+
+def run(
+    lake: Lake,
+    text: str,
+    params: Mapping[str, Any] | Sequence[Any] | None = None,
+    *,
+    namespace: str = "main",
+    engine: str = "duckdb",
+    at: int | datetime | None = None,
+    token: str | None = None,
+    transaction: Transaction | None = None,
+) -> SqlResult:
+    """See ``lake.sql``."""
+    lake._check()
+    if engine not in ENGINES:
+        raise ExpressionError(f"There is no SQL engine {engine!r}; there is: {', '.join(map(repr, ENGINES))}.")
+    if not isinstance(namespace, str) or not namespace or "." in namespace:
+        raise SchemaError(f"namespace is the name of a namespace, not {namespace!r}.")
+    if transaction is not None:
+        transaction._check()
+        if token is not None:
+            raise OwnershipError("Inside a transaction the token belongs to it: lake.transaction(token=…).")
+    script = parse(text)
+    parameters = Parameters(params, script.parameters, text)
+    snapshot = None
+    if at is not None:
+        snapshot = lake._snapshot_number(None, at) if isinstance(at, datetime) else lake._snapshot_number(at, None)
+    session = _Session(lake, script, parameters, namespace, snapshot, transaction, token)
+    return session.run()
+
+
+def engine_of(lake: Lake) -> Engine:
+    """The lake's DuckDB, made with its first query."""
+    with lake._closing:
+        lake._check()
+        if lake._sql_engine is None:
+            lake._sql_engine = Engine(lake._scan_threads)
+        return lake._sql_engine
+
+
+class _Session:
+    def __init__(
+        self,
+        lake: Lake,
+        script: Script,
+        parameters: Parameters,
+        namespace: str,
+        snapshot: int | None,
+        transaction: Transaction | None,
+        token: str | None,
+    ) -> None:
+        self.lake = lake
+        self.script = script
+        self.parameters = parameters
+        self.namespace = namespace
+        self.snapshot = snapshot
+        self.outer = transaction
+        self.inner: Transaction | None = None  # of begin … commit
+        self.token = token
+        self.engine = engine_of(lake)
+
+    @property
+    def transaction(self) -> Transaction | None:
+        return self.inner if self.inner is not None else self.outer
+
+    @property
+    def view(self) -> Viewpoint:
+        return Viewpoint(self.lake, self.namespace, self.snapshot, self.transaction)
+
+    # ------------------------------------------------------------ the text as a whole
+
+    def run(self) -> SqlResult:
+        self._check_shape()
+        result: SqlResult | None = None
+        done = self._done_before()
+        try:
+            for number, statement in enumerate(self.script.statements):
+                try:
+                    if done is not None and not isinstance(statement, st.Reading):
+                        result = SqlChange("repeated", done)
+                    elif done is None or self.script.starts[number] > self._block_end():
+                        result = self._statement(statement)
+                except IndexLakeError as error:
+                    if len(self.script.statements) == 1:
+                        raise
+                    raise self._numbered(error, number) from error
+        finally:
+            if self.inner is not None:
+                self.inner.rollback()
+        assert result is not None
+        return result
+
+    def _done_before(self) -> WriteResult | None:
+        """What the token's commit did, if it was made already: then nothing of it is run again."""
+        if self.token is None:
+            return None
+        with self.lake.catalog.read() as r:
+            done = commits.token_result(r, self.token)
+        return None if done is None else WriteResult(**done)
+
+    def _block_end(self) -> int:
+        """Where ``begin … commit`` ends; reads before that belong to the commit."""
+        pairs = zip(self.script.statements, self.script.starts, strict=True)
+        return max((start for s, start in pairs if isinstance(s, st.Commit | st.Rollback)), default=-1)
+
+    def _check_shape(self) -> None:
+        """What can be wrong with a text before anything of it runs."""
+        source, is_open = self.script.source, False
+        writes = 0
+        for statement, place in zip(self.script.statements, self.script.starts, strict=True):
+            if isinstance(statement, st.Begin):
+                if is_open or self.outer is not None:
+                    source.fail("A transaction is open already.", place)
+                is_open = True
+                writes += 1
+            elif isinstance(statement, st.Commit | st.Rollback):
+                if not is_open:
+                    what = "a `begin`" if self.outer is None else "its own `begin`: leave the `with` block instead"
+                    source.fail(f"This ends no transaction of this text; it needs {what}.", place)
+                is_open = False
+            elif isinstance(statement, st.Definition):
+                if is_open or self.outer is not None:
+                    source.fail("Definitions are commits of their own and cannot be part of a transaction.", place)
+                writes += 1
+            elif isinstance(statement, st.Change) and not is_open:
+                writes += 1
+            if self.snapshot is not None and not isinstance(statement, st.Reading):
+                raise OwnershipError(
+                    f"The lake at snapshot {self.snapshot} is read-only: leave at=… out to change something."
+                )
+        if is_open:
+            source.fail(
+                "The text ends inside a transaction: end it with `commit` or `rollback`, or use `lake.transaction()` "
+                "and `tx.sql(…)`.",
+                len(source.text),
+            )
+        if self.token is not None and writes != 1:
+            source.fail(f"A token names one commit; this text makes {writes}.")
+
+    def _numbered(self, error: IndexLakeError, number: int) -> IndexLakeError:
+        """Several statements: say which one failed."""
+        text = f"Statement {number + 1} of {len(self.script.statements)}: {error}"
+        if any(isinstance(s, st.Change | st.Definition) for s in self.script.statements[:number]):
+            text += "\nNothing of its transaction was applied." if self.inner else "\nThose before it were applied."
+        return type(error)(text, **error.details)
+
+    # ------------------------------------------------------------ one statement
+
+    def _statement(self, statement: st.Statement) -> SqlResult:
+        if isinstance(statement, st.Change):
+            from indexlake.sql.changes import Changes
+
+            return Changes(self.engine, self.view, self.parameters, self.token).run(statement)
+        if isinstance(statement, st.Definition):
+            from indexlake.sql.definitions import Definitions
+
+            return Definitions(self.engine, self.view, self.parameters).run(statement)
+        if isinstance(statement, st.Begin):
+            self.inner = self.lake.transaction(self.token)
+            return self._ended("begin", None)
+        if isinstance(statement, st.Commit):
+            assert self.inner is not None
+            result = self.inner.commit()
+            self.inner = None
+            return SqlChange("commit", result)
+        if isinstance(statement, st.Rollback):
+            assert self.inner is not None
+            self.inner.rollback()
+            self.inner = None
+            return self._ended("rollback", None)
+        return self._reading(statement)
+
+    def _ended(self, operation: str, snapshot: int | None) -> SqlResult:
+        return SqlChange(operation, WriteResult(0, snapshot))
+
+    def _reading(self, statement: st.Reading) -> SqlResult:
+        if isinstance(statement, st.Query):
+            planned = plan_query(self.engine, self.view, statement, self.parameters)
+            return SqlResult(planned.run, planned.snapshot_id)
+        if isinstance(statement, st.Explain):
+            planned = plan_query(self.engine, self.view, statement.query, self.parameters)
+            parts = [("indexlake", table.describe()) for table in planned.tables]
+            if planned.direct is not None and not statement.analyze:
+                parts.append(("indexlake", "answered by the scan alone"))
+            else:
+                parts.append(("duckdb", planned.explain(statement.analyze)))
+            return SqlText(parts, planned.snapshot_id)
+        if isinstance(statement, st.DescribeQuery):
+            planned = plan_query(self.engine, self.view, statement.query, self.parameters)
+            return table_result(planned.describe(), planned.snapshot_id)
+        if isinstance(statement, st.DescribeTable):
+            return self._describe(statement)
+        return self._show(statement)
+
+    def _describe(self, statement: st.DescribeTable) -> SqlResult:
+        found = read_together(self.view, [(statement.table, None)], lambda _, tables: tables[0])
+        return table_result(_description(self.engine, found), found.snapshot)
+
+    def _show(self, statement: st.ShowTables | st.ShowSchemas) -> SqlResult:
+        at = self.snapshot if self.transaction is None else self.transaction.snapshot_id
+        with self.lake.catalog.read() as r:
+            if isinstance(statement, st.ShowSchemas):
+                return table_result(
+                    pa.table({"name": pa.array(catalog_definitions.list_namespaces(r, at), pa.string())}), at
+                )
+            tables = catalog_definitions.list_tables(r, at)
+        if statement.everywhere:
+            columns = {
+                "namespace": pa.array([t.namespace for t in tables], pa.string()),
+                "name": pa.array([t.name for t in tables], pa.string()),
+            }
+            return table_result(pa.table(columns), at)
+        wanted = (statement.namespace or self.namespace).lower()
+        names = sorted(t.name for t in tables if t.namespace.lower() == wanted)
+        return table_result(pa.table({"name": pa.array(names, pa.string())}), at)
+
+
+def _description(engine: Engine, found: FoundTable) -> pa.Table:
+    """As DuckDB describes a table."""
+    from indexlake.sql.type_names import sql_names
+
+    fields = found.schema.fields
+    keys = {f.field_id for f in found.schema.key_fields}
+    defaults = [None if f.default is None else str(f.codec.decode_one(f.default)) for f in fields]
+    return pa.table(
+        {
+            "column_name": pa.array([f.name for f in fields], pa.string()),
+            "column_type": pa.array(sql_names(engine, [f.type for f in fields]), pa.string()),
+            "null": pa.array(["YES" if f.nullable else "NO" for f in fields], pa.string()),
+            "key": pa.array(["PRI" if f.field_id in keys else None for f in fields], pa.string()),
+            "default": pa.array(defaults, pa.string()),
+            "arrow_type": pa.array([str(f.type) for f in fields], pa.string()),
+        }
+    )

@@ -1,0 +1,240 @@
+"""What each table of a query has to give: its columns, a predicate, a number of rows.
+
+Works on names alone and errs on the side of more: a scan may give columns and rows that the query does not use,
+never fewer.  DuckDB evaluates the query in full over what the scans give, so nothing here decides an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from indexlake.schema import ROW_ID, TableSchema
+from indexlake.sql.calls import is_call
+from indexlake.sql.conjuncts import Conjunct, Sources, conjuncts_of
+from indexlake.sql.derived_tables import DerivedTables
+from indexlake.sql.query import ParsedQuery, Reference, cte_of
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """For one reference: the columns to read (spelt as in the table), and conditions that its rows may be asked."""
+
+    columns: tuple[str, ...]
+    row_id: bool
+    conjuncts: tuple[Conjunct, ...]
+    all_of_where: bool  # nothing else of the query's `where` remains
+
+
+def analyse(query: ParsedQuery, schemas: Sequence[TableSchema]) -> tuple[Pushed, ...]:
+    """By reference, in their order."""
+    from sqlglot import exp
+
+    if query.tree is None:
+        return tuple(_everything(schema) for schema in schemas)
+    names = _Names(query)
+    columns_of = {
+        id(r.node): {**{f.name.lower(): f.name for f in schema.fields}, ROW_ID: ROW_ID}
+        for r, schema in zip(query.references, schemas, strict=True)
+    }
+    derived = DerivedTables(lambda node: columns_of.get(id(node)), names.uses)
+    found: dict[int, list[Conjunct]] = {}
+    complete: dict[int, bool] = {}
+    for select in query.tree.find_all(exp.Select):
+        sources = Sources(select, derived)
+        for leaf, conjuncts, whole in conjuncts_of(select, sources):
+            found.setdefault(sources.origin[leaf], []).extend(conjuncts)
+            if leaf in columns_of:
+                complete[leaf] = whole
+    result = []
+    for reference, schema in zip(query.references, schemas, strict=True):
+        columns, row_id = _columns(names, reference, schema)
+        key = id(reference.node)
+        result.append(Pushed(columns, row_id, tuple(found.get(key, ())), complete.get(key, False)))
+    return tuple(result)
+
+
+def _everything(schema: TableSchema) -> Pushed:
+    return Pushed(schema.names, False, (), False)
+
+
+def _columns(names: _Names, reference: Reference, schema: TableSchema) -> tuple[tuple[str, ...], bool]:
+    select = select_of(reference.node)
+    wanted = None if select is None or _renamed(reference.node) else names.of(select, reference.alias.lower())
+    if wanted is None:
+        return schema.names, any(i.name.lower() == ROW_ID for i in names.identifiers)
+    return tuple(n for n in schema.names if n.lower() in wanted), ROW_ID in wanted
+
+
+def _renamed(node: Any) -> bool:
+    """Whether the query gives the columns other names, or turns them into rows."""
+    alias = node.args.get("alias")
+    return bool(node.args.get("pivots")) or (alias is not None and bool(alias.args.get("columns")))
+
+
+def select_of(node: Any) -> Any:
+    """The select in whose ``from`` a table stands; None when it stands elsewhere."""
+    from sqlglot import exp
+
+    child, parent = node, node.parent
+    while parent is not None:
+        if isinstance(parent, exp.Select):
+            return parent
+        if isinstance(parent, exp.Subquery) and (parent.alias or parent.args.get("pivots")):
+            return None
+        if not isinstance(parent, exp.From | exp.Join | exp.Table | exp.Subquery | exp.Paren):
+            return None
+        child, parent = parent, parent.parent
+    del child
+    return None
+
+
+class _Names:
+    """Which column names a select may ask of one of its sources.  None: all of them."""
+
+    def __init__(self, query: ParsedQuery) -> None:
+        from sqlglot import exp
+
+        self._known: dict[tuple[int, str], set[str] | None] = {}
+        self.uses: dict[int, list[Any]] = {}
+        self.identifiers = list(query.tree.find_all(exp.Identifier))
+        for table in query.tree.find_all(exp.Table):
+            if isinstance(table.this, exp.Identifier) and (cte := cte_of(table)) is not None:
+                self.uses.setdefault(id(cte), []).append(table)
+
+    def of(self, select: Any, alias: str) -> set[str] | None:
+        key = (id(select), alias)
+        if key not in self._known:
+            self._known[key] = None  # a cycle asks for everything
+            self._known[key] = self._of(select, alias)
+        return self._known[key]
+
+    def _of(self, select: Any, alias: str) -> set[str] | None:
+        from sqlglot import exp
+
+        if any(str(j.args.get("method") or "").upper() == "NATURAL" for j in select.find_all(exp.Join)):
+            return None
+        if any(True for _ in select.find_all(exp.Pivot)):
+            return None
+        others = _aliases(select) - {alias}
+        names: set[str] = set()
+        star = False
+        for node in select.walk():
+            if isinstance(node, exp.Star):
+                if not is_call(node.parent, "count") and _nearest_select(node) is select:
+                    qualifier = node.parent.args.get("table") if isinstance(node.parent, exp.Column) else None
+                    if qualifier is None or qualifier.name.lower() == alias:
+                        if _projection_of(node, select) is None:
+                            return None
+                        star = True
+            elif isinstance(node, exp.PositionalColumn) or is_call(node, "columns"):
+                if _nearest_select(node) is select:
+                    return None
+            elif isinstance(node, exp.Column):
+                asked = _asked(node, alias, others)
+                if asked is None:
+                    return None
+                names |= asked
+            elif isinstance(node, exp.Identifier):
+                if not isinstance(node.parent, exp.Column | exp.Table | exp.TableAlias) and node.arg_key != "alias":
+                    names.add(node.name.lower())
+            elif isinstance(node, exp.Var):
+                names.add(node.name.lower())
+        if star:
+            requested = self._requested(select)
+            if requested is None:
+                return None
+            names |= requested
+        return names
+
+    def _requested(self, select: Any) -> set[str] | None:
+        """The output columns of a select that anything outside of it names."""
+        from sqlglot import exp
+
+        if (
+            select.args.get("distinct")
+            or select.args.get("group")
+            or any(e.args.get("rename") or e.args.get("replace") for e in select.expressions)
+        ):
+            return None
+        parent = select.parent
+        if isinstance(parent, exp.Exists):
+            return set()
+        if isinstance(parent, exp.CTE):
+            common: Any = parent.parent
+            if common.args.get("recursive") or parent.args["alias"].args.get("columns"):
+                return None
+            names: set[str] = set()
+            for table in self.uses.get(id(parent), ()):
+                user = select_of(table)
+                if user is None or _renamed(table):
+                    return None
+                found = self.of(user, (table.alias or table.name).lower())
+                if found is None:
+                    return None
+                names |= found
+            return names
+        if isinstance(parent, exp.Subquery) and isinstance(parent.parent, exp.From | exp.Join):
+            user = select_of_item(parent)
+            if user is None or _renamed(parent):
+                return None
+            return self.of(user, parent.alias.lower())
+        return None
+
+
+def select_of_item(item: Any) -> Any:
+    """The select in whose ``from`` a subquery stands."""
+    from sqlglot import exp
+
+    parent = item.parent.parent
+    return parent if isinstance(parent, exp.Select) else None
+
+
+def _aliases(select: Any) -> set[str]:
+    """The names of the sources of a select."""
+    return {leaf.alias_or_name.lower() for leaf in from_items(select) if leaf.alias_or_name}
+
+
+def from_items(select: Any) -> Iterator[Any]:
+    from sqlglot import exp
+
+    first = select.args.get("from_") or select.args.get("from")
+    if first is None:
+        return
+    waiting = [first.this, *(j.this for j in select.args.get("joins") or ())]
+    while waiting:
+        item = waiting.pop(0)
+        waiting += [j.this for j in item.args.get("joins") or ()]
+        if isinstance(item, exp.Subquery) and isinstance(item.this, exp.Table) and not item.alias:
+            waiting.append(item.this)
+        else:
+            yield item
+
+
+def _asked(column: Any, alias: str, others: set[str]) -> set[str] | None:
+    """The names that a column reference may mean in the source ``alias``; None when it means the whole row."""
+    from sqlglot import exp
+
+    parts = [p.name.lower() for p in column.parts if not isinstance(p, exp.Star)]
+    if len(parts) == 1:
+        return None if parts[0] == alias and not isinstance(column.this, exp.Star) else {parts[0]}
+    if parts[0] == alias:
+        return {parts[0], parts[1]}
+    if len(parts) > 2 and parts[1] == alias:
+        return {parts[0], parts[2]}
+    if parts[0] in others:
+        return set()
+    return {parts[0]}
+
+
+def _nearest_select(node: Any) -> Any:
+    from sqlglot import exp
+
+    return node.find_ancestor(exp.Select)
+
+
+def _projection_of(star: Any, select: Any) -> Any:
+    """The select item that is this star and nothing but it; None when the star stands inside an expression."""
+    item = star if star.parent is select else star.parent
+    return item if item.parent is select and item.arg_key == "expressions" else None

@@ -1,0 +1,163 @@
+"""One table of a query as DuckDB reads it: a scan plan that can be run any number of times.
+
+DuckDB may open a stream more than once (a common table expression that it repeats), so each opening runs the plan
+anew.  An error of the scan passes through Arrow and DuckDB as text; the stream keeps the error itself.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from indexlake.errors import OwnershipError
+from indexlake.scan.execute import pieces, read_task
+from indexlake.scan.plan import ScanPlan, arrow_schema
+from indexlake.schema import Field
+from indexlake.sql.types import handed_over, taken_as
+
+if TYPE_CHECKING:
+    from indexlake.lake import Lake
+
+_COUNT_ROWS = 1 << 20
+_NOTHING = "__il_rows"
+"""The column of a stream of which only the number of rows is asked."""
+
+
+class Openings:
+    """The streams that Arrow and DuckDB hold at the moment; their threads enter Python through these and no others."""
+
+    def __init__(self) -> None:
+        self._open: weakref.WeakSet[_Opening] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def new(self, stream: TableStream) -> _Opening:
+        made = _Opening(stream)
+        with self._lock:
+            made.stopped = self._closed
+            self._open.add(made)
+        return made
+
+    def stop(self) -> None:
+        """Every stream ends at its next step."""
+        with self._lock:
+            self._closed = True
+            for opening in list(self._open):
+                opening.stopped = True
+
+    def wait(self, seconds: float) -> None:
+        """Until all of them have been let go, but no longer than that."""
+        deadline = time.monotonic() + seconds
+        while self._open and time.monotonic() < deadline:
+            time.sleep(0.002)
+
+
+class _Opening:
+    """One run of a stream's plan."""
+
+    def __init__(self, stream: TableStream) -> None:
+        self._stream = stream
+        self._batches = stream.batches()
+        self.stopped = False
+
+    def __iter__(self) -> _Opening:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        try:
+            if self.stopped:
+                raise OwnershipError("The lake was closed while this result was being read.")
+            return next(self._batches)
+        except StopIteration:
+            raise
+        except BaseException as error:
+            self._stream.error = error
+            raise
+
+
+class TableStream:
+    """Rows of a plan, speaking Arrow's C stream interface."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        openings: Openings,
+        plan: ScanPlan,
+        fields: Sequence[Field],
+        *,
+        row_id: bool,
+        limit: int | None,
+    ) -> None:
+        self._lake = lake
+        self._openings = openings
+        self.plan = plan
+        self._fields = tuple(fields)
+        self._row_id = row_id
+        self.limit = limit
+        self.error: BaseException | None = None
+        inner = arrow_schema(self._fields, row_id=row_id)
+        self.schema = pa.schema([pa.field(f.name, taken_as(f.type)) for f in inner] or [(_NOTHING, pa.bool_())])
+
+    def __arrow_c_schema__(self) -> Any:
+        return self.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        opening = self._openings.new(self)
+        return pa.RecordBatchReader.from_batches(self.schema, opening).__arrow_c_stream__(requested_schema)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        left = self.limit
+        if left == 0:
+            return
+        for batch in self._batches() if self._fields or self._row_id else self._counts():
+            self._lake._check_process()
+            if left is None:
+                yield batch
+                continue
+            part = batch.slice(0, left)
+            left -= part.num_rows
+            yield part
+            if not left:
+                return
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        lake = self._lake
+        plain = all(field.type == f.type for field, f in zip(self.schema, self._fields, strict=False))
+        for piece in pieces(self.plan, lake._files, lake._scan_threads, self._fields, row_id=self._row_id):
+            if plain:
+                yield pa.RecordBatch.from_arrays(piece.batch.columns, schema=self.schema)
+                continue
+            arrays = [
+                handed_over(array, f.type, f.name) for array, f in zip(piece.batch.columns, self.schema, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _counts(self) -> Iterator[pa.RecordBatch]:
+        """As many rows as there are, of nothing."""
+        for found in self._numbers():
+            count = found
+            while count:
+                part = min(count, _COUNT_ROWS)
+                count -= part
+                yield pa.RecordBatch.from_arrays([pa.nulls(part, pa.bool_())], schema=self.schema)
+
+    def _numbers(self) -> Iterator[int]:
+        plan, lake = self.plan, self._lake
+        if plan.predicate is not None:
+            for piece in pieces(plan, lake._files, lake._scan_threads, (), row_id=False):
+                yield piece.batch.num_rows
+            return
+        from indexlake.scan.scan import _live_count
+
+        for task in plan.tasks:
+            if plan.hidden_rows is None and task.versions_up_to is None:
+                yield _live_count(task)
+            else:
+                rows = read_task(task, lake._files, (), None, row_id=True, hidden=plan.hidden_rows)
+                yield sum(batch.num_rows for batch in rows)
+        yield plan.hot.count
