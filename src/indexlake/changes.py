@@ -154,7 +154,6 @@ def insert(tx: Transaction, state: TableState, prepared: Prepared) -> int:
     for block in prepared.blocks:
         writes.insert_block(block)
         writes.inserted += block.record_count
-        tx.write_set.writer_id = tx._lake._writer_id()
     return prepared.count
 
 
@@ -265,7 +264,6 @@ class NewVersions:
             writes.replace(row_id, values, same_key=self._keys_known)
         for block in self._blocks:
             writes.insert_block(block)
-            self._tx.write_set.writer_id = self._tx._lake._writer_id()
 
 
 def close(writes: TableWrites, state: TableState, piece: Piece) -> int:

@@ -313,6 +313,8 @@ class Lake:
                     with self._reading(table_id):
                         pass  # a state that is up to date
                 _pause(attempt)
+            finally:
+                self._readers.discard(tx)
         raise AssertionError("unreachable")
 
     def _commit(self, ws: WriteSet) -> WriteResult:

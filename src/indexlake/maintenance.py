@@ -51,6 +51,7 @@ class Maintenance:
         self._threads: list[threading.Thread] = []
         self._pin_id: str | None = None
         self._kept: set[int] = set()
+        self._pinned: int | None = None  # the snapshot that the pin in the catalog says
         self._beating = threading.Lock()
         self.writer_id: str | None = None
 
@@ -105,7 +106,9 @@ class Maintenance:
         with self._lock:
             self._kept.add(snapshot)
         self._start("indexlake-heartbeat", self._beat)
-        self._beat_once()
+        with self._beating:
+            if self._pinned is None or self._pinned > snapshot:
+                self._beat_now()
 
     def stop(self, *, wait: bool) -> None:
         """End both threads; with ``wait`` the running dump is finished first."""
@@ -174,6 +177,7 @@ class Maintenance:
                 activity.remove_pins(tx, [self._pin_id])
                 self._pin_id = None
             tx.commit()
+        self._pinned = oldest
 
     def _held_snapshots(self) -> list[int]:
         """The snapshots of readers that have been open for a while, and those that are kept."""

@@ -74,7 +74,7 @@ class Merge:
         return self._and(Clause("not matched", "insert", values, condition, params))
 
     def when_not_matched_by_source_update(
-        self, set: Mapping[str, Any], condition: str | None = None, params: Params = None
+        self, set: Mapping[str, Any] | None = None, condition: str | None = None, params: Params = None
     ) -> Merge:
         """Change rows of the table that no source row matches."""
         if set is None:
@@ -114,4 +114,4 @@ def merge(table: Table, source: Any, on: Any, params: Params) -> Merge:
         raise SchemaError(
             f"on= says which rows match: a column, a list of columns, or a condition such as 't.id = s.id', not {on!r}."
         )
-    return Merge(table, _Rows(source), on, params)
+    return Merge(table, _Rows(source), on if isinstance(on, str) else tuple(on), params)

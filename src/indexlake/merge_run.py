@@ -55,6 +55,8 @@ class MergeRun:
                 matching.plan(r, self._fields(matched, on.rest))
             if alone:
                 matching.plan_all(r, self._fields(alone, on.rest), _common_condition(alone))
+        tx._lake._readers.add(tx)  # until its commit it needs its snapshot, however long that takes
+        tx._lake._maintenance.reader_began()
         self._kept = changes.NewVersions(tx, state, keys_known=True)
         self._new = changes.NewVersions(tx, state, keys_known=False)
         self._absent: AbsentValues | None = None

@@ -151,3 +151,16 @@ def test_the_last_field_of_a_struct_and_a_nested_unit_are_refused(lake: il.Lake)
         t.drop_column("s.at")
     with pytest.raises(il.SchemaError, match="inside a nested column it is not known whether every value fits"):
         t.widen_column("s.at", pa.timestamp("ns"))
+
+
+def test_nested_names_with_quotes_and_other_signs_read_back_as_they_are(lake: il.Lake) -> None:
+    names = ['q"q', "back\\slash", "line\nbreak", "ümlaut", "e\u0301", "a.b", "sp ace"]
+    struct = pa.struct([(name, pa.int64()) for name in names])
+    t = lake.create_table("t", pa.schema([pa.field("id", pa.int64(), False), ("s", struct)]), primary_key="id")
+    value = {name: n for n, name in enumerate(names)}
+    t.insert({"id": 1, "s": value})
+    assert t.get(1)["s"] == value
+    lake.pipeline().dump("t")
+    assert t.get(1)["s"] == value
+    t.rename_column(("s", 'q"q'), 'p"p')
+    assert t.get(1)["s"] == {'p"p': 0} | {name: n for name, n in value.items() if n}

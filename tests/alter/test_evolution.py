@@ -12,7 +12,7 @@ import pytest
 
 from .evolving_model import Evolution
 
-FIRST, _, LAST = os.environ.get("INDEXLAKE_EVOLUTIONS", "0:6").partition(":")
+FIRST, _, LAST = os.environ.get("INDEXLAKE_EVOLUTIONS", "0:4").partition(":")
 STEPS = 40
 
 

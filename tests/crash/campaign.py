@@ -14,8 +14,9 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from .ledger import new_lake, remove
+from .ledger import LakeUnderTest, new_lake, remove
 from .nursery import Nursery
+from .worker import WEIGHTS
 
 KILLS_PER_LAKE = 10
 FORMATS = ("vortex", "parquet", "ipc")
@@ -28,6 +29,13 @@ STEPS = (
     "rewrite.planned", "rewrite.written", "rewrite.commit", "rewrite.committed", "vacuum.listed", "vacuum.read",
 )  # fmt: skip
 """Every named step of commit, direct write and jobs; `test_kill` checks that none is missing."""
+
+
+def kill_at_step(lake: LakeUnderTest, step: str, count: int) -> None:
+    """Kill a worker when it comes to the step for so many times; one that does jobs more often where they have it."""
+    of_jobs = step.startswith(("rewrite.", "vacuum.", "storage.delete"))
+    jobs = {"compact": 2, "cluster": 1, "vacuum": 2} if of_jobs else {}
+    lake.kill_at(f"{step}:{min(count, 3) if of_jobs else count}=kill", weights={**WEIGHTS, **jobs}, seconds=60.0)
 
 
 def run(
@@ -47,7 +55,7 @@ def run(
                     if chance.random() >= named:
                         lake.kill_at_random(most_lines)
                     else:
-                        lake.kill_at(f"{chance.choice(STEPS)}:{chance.choice((1, 2, 3, 5, 8))}=kill")
+                        kill_at_step(lake, chance.choice(STEPS), chance.choice((1, 2, 3, 5, 8)))
                     done += 1
                 lake.finish()
             except BaseException as error:

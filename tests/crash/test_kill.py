@@ -17,10 +17,9 @@ import pytest
 
 import indexlake
 
-from .campaign import STEPS, run
+from .campaign import STEPS, kill_at_step, run
 from .ledger import LakeUnderTest, new_lake, remove
 from .nursery import Nursery
-from .worker import WEIGHTS
 
 SEED = int(os.environ.get("INDEXLAKE_SEED", "20261115"))
 HISTORY_GOES = {"expire.commit", "vacuum.deleted"}
@@ -58,26 +57,14 @@ def test_every_step_that_the_engine_names_is_killed_at() -> None:
 def test_a_process_killed_at_a_named_step_loses_nothing_and_leaves_nothing_half_done(
     lake: LakeUnderTest, step: str
 ) -> None:
-    jobs = (
-        {"compact": 2, "cluster": 1, "vacuum": 2} if step.startswith(("rewrite.", "vacuum.", "storage.delete")) else {}
-    )
-    lake.kill_at(f"{step}:{lake.random.choice((1, 2, 3, 4))}=kill", weights={**WEIGHTS, **jobs})
+    kill_at_step(lake, step, lake.random.choice((1, 2, 3, 4)))
 
 
 def test_a_process_killed_while_it_expires_history_and_deletes_its_files_loses_nothing(nursery: Nursery) -> None:
     lake = new_lake(nursery, SEED)
     lake.kill_at_random()
-    weights = {
-        "one": 3,
-        "block": 1,
-        "update": 3,
-        "delete": 2,
-        "both": 2,
-        "dump": 1,
-        "compact": 2,
-        "expire": 2,
-        "vacuum": 2,
-    }
+    writes = {"one": 3, "block": 1, "update": 3, "delete": 2, "both": 2}
+    weights = {**writes, "dump": 1, "compact": 2, "expire": 2, "vacuum": 2}
     for at in ("expire.commit:1", "expire.commit:2", "vacuum.deleted:1", "vacuum.deleted:2"):
         lake.kill_at(f"{at}=kill", weights=weights)
     lake.finish()

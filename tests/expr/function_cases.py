@@ -305,9 +305,12 @@ if: if(ok, 1, 2) ; if(i > 1, s, s2) ; if(n, 'a', 'b')
 
 # Operators and forms that are no calls.
 _FORMS = r"""
+~2 + i ; ~i * 2 ; ~i & 3 ; 1 + ~2 + i ; @n + 1 ; @n & 1 ; s == s2 || '' ; i == 1 or ok ;
+i == n is null ; s ~ 'a' || 'b' ;
+(s ^@ 'a') and ok ; n == 1 < ok ;
 d + interval 1 month ; d - interval '1 month 1 day' ; ts + interval '1 day 02:03:04.5' ;
 ts - interval '1' year ; tz + interval '1 month' ; tz - interval 1 day ; tzp + interval (n) hour ;
-interval 1 day + d ; tsn + interval 1 hour ; ts - ts2 ; tz - ts ; ts - d ; d - d2 ; ts + span ;
+interval 1 day + d ; tsn + interval 1 hour ; ts - ts2 ; tz - ts ; tz - tzp ; tzp - tz ; ts - d ; d - d2 ; ts + span ;
 span + span ; span - interval 1 hour ; -span ; - interval '1 month' ; t + interval '25 hours' ;
 t - interval 1 minute ; d + t ; interval (n) month * 2 ; interval '1 month' * 1.5 ;
 interval '5 days' / 2 ; interval '1 day' / 0 ; n * interval 1 day ;

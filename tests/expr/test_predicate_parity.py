@@ -46,7 +46,7 @@ def used(predicate: data.Predicate) -> dict[str, Any]:
 
 def lazy(predicate: data.Predicate) -> bool:
     """Whether an engine may leave parts of the predicate unevaluated, and with them their errors."""
-    return re.search(r"\b(and|or|case|coalesce|if|ifnull|nullif)\b", predicate.text) is not None
+    return re.search(r"\b(and|or|case|coalesce|if|ifnull|nullif|split_part)\b", predicate.text) is not None
 
 
 def rows_for(predicate: data.Predicate, seed: int, rows: int) -> pa.RecordBatch:

@@ -314,3 +314,30 @@ def test_a_row_that_is_changed_meanwhile_conflicts_and_is_merged_again(
     with at_step("commit.begin", change):
         keyed.merge([{"id": 1, "v": 1}], on="id").when_matched_update({"v": il.expr("t.v + s.v")}).execute()
     assert keyed.get(1) == {"id": 1, "name": "old", "v": 101}
+
+
+def test_a_long_merge_keeps_its_snapshot_from_expiring(
+    lakes: tuple[il.Lake, il.Lake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = lakes
+    monkeypatch.setattr("indexlake.maintenance.PIN_AFTER", 0)
+    config = il.TableConfig(direct_write_row_count=3, block_row_count=10, retention=0)  # type: ignore[arg-type]
+    t = one.create_table(f"m.t{uuid.uuid4().hex}", SCHEMA, primary_key="id", config=config)
+    t.insert([{"id": n, "v": 0} for n in range(5)])
+    began = one.snapshot_id
+    reached: list[int] = []
+
+    def expire() -> None:
+        one._maintenance._beat_once()
+        two.table(t.name).insert({"id": 100, "v": 0})
+        with two.catalog.read() as r:
+            newest = r.rows("select max(committed_at) from indexlake_snapshot")[0][0]
+        monkeypatch.setattr(two, "_clock", lambda: newest + 120_000_000)
+        reached.append(two.pipeline().expire(t.name)[t.name].horizon)
+
+    with at_step("block.begin", expire):
+        rows = pa.table({"id": range(5), "v": [1] * 5})
+        t.merge(rows, on="id").when_matched_update({"v": il.expr("t.v + s.v")}).execute()
+    assert reached == [began], "the horizon went no further than the merge's snapshot, and the merge was run once"
+    assert [row["v"] for row in t.scan("id < 100").to_pylist()] == [1] * 5
+    one._maintenance._beat_once()

@@ -65,7 +65,7 @@ arguments = {
 }
 STATEMENTS = [
     "insert one", "insert one", "insert new", "insert distinct", "insert perhaps twice",
-    "update", "update", "update", "delete", "truncate",
+    "update", "update", "update", "merge", "merge", "delete", "truncate",
 ]  # fmt: skip
 STEPS = [
     *STATEMENTS, *(f"in transaction: {kind}" for kind in STATEMENTS), "in transaction: read for update",
@@ -236,6 +236,9 @@ class LakeMachine(RuleBasedStateMachine):
             return lambda t: t.delete(where.text, where.params), lambda x: x.delete(where)
         if kind == "truncate":
             return lambda t: t.truncate(), lambda x: x.truncate()
+        if kind == "merge":
+            rows = [self.kind.row(number, v) for number in sorted({*keys, KEYS + n})]
+            return lambda t: self.merge(t, rows, how), lambda x: x.merge(rows)
         if kind == "insert one":
             keys = keys[:1]
         elif kind == "insert new":  # keys that are mostly free
@@ -248,6 +251,14 @@ class LakeMachine(RuleBasedStateMachine):
         if kind == "insert one" and not which % 2:
             given_rows = rows[0]
         return lambda t: t.insert(given_rows), lambda x: x.insert(rows)
+
+    def merge(self, t: il.Table, rows: list[dict[str, Any]], how: int) -> il.WriteResult:
+        """Rows that are there take the value, the others are added: by merge, or by upsert of a few columns."""
+        if self.kind.key and how % 2:
+            given = [{c: row[c] for c in (*self.kind.key, "v")} for row in rows]
+            return t.upsert(pa.Table.from_pylist(given) if how % 4 == 1 else given)
+        merge = t.merge(rows, on=list(self.kind.same)).when_matched_update({"v": il.expr("s.v")})
+        return merge.when_not_matched_insert().execute()
 
     # ------------------------------------------------------------ transactions
 

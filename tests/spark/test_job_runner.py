@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 import time
@@ -113,6 +114,11 @@ def test_a_session_that_is_given_or_active_is_used_by_default(lake: il.Lake, spa
             temporary.pipeline(runner="spark")
     with pytest.raises(il.JobError, match="leave spark= out"):
         lake.pipeline(runner="threads", spark=spark)
+    stopped = copy.copy(spark)
+    stopped._sc = copy.copy(spark.sparkContext)
+    stopped._sc._jsc = None
+    with pytest.raises(il.JobError, match="This Spark session is stopped"):
+        lake.pipeline(spark=stopped)
 
 
 def test_cancel_from_another_thread_cancels_the_spark_job(lake: il.Lake, spark: Any, tmp_path: Path) -> None:

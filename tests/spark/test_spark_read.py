@@ -181,6 +181,16 @@ def test_every_column_of_a_random_table_comes_as_it_is(lake: il.Lake, spark: Any
             assert str(back.to_pylist()) == str(expected.column(field.name).to_pylist())
 
 
+def test_a_lake_on_postgresql_and_s3_is_read_by_tasks(new_address: Any, spark: Any) -> None:
+    """Spark cannot reach the store by itself; executors have its keys, and nothing of the catalog."""
+    with new_address("postgres", "s3").connect(automatic=False) as lake:
+        t = in_every_tier(lake)
+        frame = t.to_spark(spark)
+        assert "FileScan" not in plan_of(frame)
+        assert rows_of(frame) == rows_in(t.scan())
+        assert rows_of(t.to_spark(spark, ["id"], "id in (1, 5, 77, 401)")) == [{"id": 1}, {"id": 401}, {"id": 77}]
+
+
 # ---------------------------------------------------------------- shapes
 
 

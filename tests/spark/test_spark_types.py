@@ -173,7 +173,7 @@ NESTED = [
     pa.dictionary(pa.int8(), pa.string()),
     pa.list_(pa.uint64()),
     pa.large_list(pa.timestamp("ms")),
-    pa.list_(pa.float32(), 2),
+    pa.list_(pa.field("x", pa.float32(), False), 2),
     pa.struct([pa.field("a", pa.int16(), False), ("b c", pa.list_(pa.string_view())), ("", pa.uint8())]),
     pa.struct([("plain", pa.int64()), ("text", pa.string())]),
     pa.map_(pa.string(), pa.struct([("t", pa.time64("ns"))])),

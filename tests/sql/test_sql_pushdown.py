@@ -49,11 +49,18 @@ ALL = "(all rows)"
         ("select max(v) from t where a = 1 or a = 2", [("a, v", "a = 1 OR a = 2")]),
         ("select max(v) from t where a = (select max(a) from u)", [("a, v", ALL), ("a", ALL)]),
         ("select max(v) from t where a in (select a from u where w = 'w1')", [("a, v", ALL), ("a, w", "w = 'w1'")]),
-        ("select t.v, u.w from t join u on t.id = u.id where t.a = 1 and u.a = 2",
-         [("id, a, v", "a = 1"), ("id, a, w", "a = 2")]),
-        ("select x.v, y.v from t x, t y where x.id = y.id and x.a = 1 and y.b = 'b1'",
-         [("id, a, v", "a = 1"), ("id, b, v", "b = 'b1'")]),
-        ("select v, w from t join u on t.id = u.id where b = 'x' and w = 'y'", [("id, b, v", "b = 'x'"), ("id, w", "w = 'y'")]),
+        (
+            "select t.v, u.w from t join u on t.id = u.id where t.a = 1 and u.a = 2",
+            [("id, a, v", "a = 1"), ("id, a, w", "a = 2")],
+        ),
+        (
+            "select x.v, y.v from t x, t y where x.id = y.id and x.a = 1 and y.b = 'b1'",
+            [("id, a, v", "a = 1"), ("id, b, v", "b = 'b1'")],
+        ),
+        (
+            "select v, w from t join u on t.id = u.id where b = 'x' and w = 'y'",
+            [("id, b, v", "b = 'x'"), ("id, w", "w = 'y'")],
+        ),
         ("select v from t join u using (a) where a = 3", [("a, v", "a = 3"), ("a", "a = 3")]),
         ("select v from t left join u using (a) where a = 3", [("a, v", ALL), ("a", ALL)]),
         ("select v from t left join u on t.id = u.id and u.a = 1 and t.a = 2", [("id, a, v", ALL), ("id, a", "a = 1")]),
@@ -62,26 +69,40 @@ ALL = "(all rows)"
         ("select v from t right join u on t.id = u.id where t.a = 1", [("id, a, v", "a = 1"), ("id", ALL)]),
         ("select v from t full join u on t.id = u.id and t.a = 1", [("id, a, v", ALL), ("id", ALL)]),
         ("select v from t anti join u on t.id = u.id and t.a = 1 and u.a = 2", [("id, a, v", ALL), ("id, a", "a = 2")]),
-        ("select v from t asof join u on t.id >= u.id where u.a = 1 and t.a = 1", [("id, a, v", "a = 1"), ("id, a", ALL)]),
+        (
+            "select v from t asof join u on t.id >= u.id where u.a = 1 and t.a = 1",
+            [("id, a, v", "a = 1"), ("id, a", ALL)],
+        ),
         ("with c as (select * from t) select v from c where a = 1", [("a, v", "a = 1")]),
         ("with c as (select id as k, a from t) select k from c where k = 7", [("id, a", '"id" = 7')]),
         ("with c as (select * from t) select x.v from c x, c y where x.a = 1", [("a, v", ALL)]),
         ("select v from (select * from t where b = 'b1') where a = 1", [("a, b, v", "(a = 1) and (b = 'b1')")]),
         ("select v from (select * from t limit 5) where a = 1", [("a, v", ALL)]),
         ("select v from (select distinct * from t) where a = 1", [("id, a, b, v, note, s", ALL)]),
-        ("select id from t where exists (select * from u where u.id = t.id and u.a = 1)", [("id", ALL), ("id, a", "a = 1")]),
-        ("select row_number() over (order by v) from t where a = 1 qualify row_number() over (order by v) < 3",
-         [("a, v", "a = 1")]),
-        ("select v from t where a = 1 union all select a from u where w = 'x'", [("a, v", "a = 1"), ("a, w", "w = 'x'")]),
+        (
+            "select id from t where exists (select * from u where u.id = t.id and u.a = 1)",
+            [("id", ALL), ("id, a", "a = 1")],
+        ),
+        (
+            "select row_number() over (order by v) from t where a = 1 qualify row_number() over (order by v) < 3",
+            [("a, v", "a = 1")],
+        ),
+        (
+            "select v from t where a = 1 union all select a from u where w = 'x'",
+            [("a, v", "a = 1"), ("a, w", "w = 'x'")],
+        ),
         ("select t from t where a = 1", [("id, a, b, v, note, s", "a = 1")]),
         ("select columns('a|v') from t where a = 1", [("id, a, b, v, note, s", "a = 1")]),
         ("select * exclude (note) from u join t on u.id = t.id", [("id, a, w", ALL), ("id, a, b, v, note, s", ALL)]),
         ("select v from t where a = 1 and random() < 2", [("a, v", "a = 1")]),
         ("select v from t tablesample 50% where a = 1", [("a, v", ALL)]),
         ("select max(v) from t where s.x = 3", [("v, s", "s.x = 3")]),
-        ("select _indexlake_row_id from t where _indexlake_row_id = 3", [("_indexlake_row_id", "_indexlake_row_id = 3")]),
+        (
+            "select _indexlake_row_id from t where _indexlake_row_id = 3",
+            [("_indexlake_row_id", "_indexlake_row_id = 3")],
+        ),
     ],
-)  # fmt: skip
+)
 def test_each_scan_is_asked_for_what_its_reference_needs(lake: il.Lake, text: str, expected: list[Any]) -> None:
     assert pushed(lake, text) == expected
     lake.sql(text).to_arrow()

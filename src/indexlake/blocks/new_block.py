@@ -20,6 +20,11 @@ class NewFile:
     size: int
     checksum: bytes
 
+    @property
+    def writer_id(self) -> str:
+        """Whose name the file bears: only while that writer counts as alive is it safe from vacuum."""
+        return self.path.rpartition("/")[2].partition("-")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class NewSegment:

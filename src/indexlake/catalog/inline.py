@@ -87,7 +87,7 @@ def rows_with_keys(
     keys: Iterable[Sequence[SqlValue]],
     shown: tuple[str, ...] = (),
 ) -> Iterator[Row]:
-    """(begin, row id, end, columns shown …) of every inline version with one of the encoded keys, which hold no floats."""
+    """(begin, row id, end, columns shown …) of every inline version with one of the encoded keys (no floats)."""
     remaining = iter(keys)
     while some := list(islice(remaining, _IN_LIMIT)):
         names = ", ".join(quote(c) for c in columns)

@@ -15,6 +15,7 @@ from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import indexlake as il
+from indexlake.pipeline.pipeline import Pipeline
 
 _CITIES = ("Amsterdam", "Bogotá", "Cairo", "Dakar", "Edinburgh", "Fukuoka")
 
@@ -42,13 +43,15 @@ def _scenes(console: Console, folder: Path, rows: int) -> None:
         _bulk(console, orders, rows)
         _title(console, "3  Found by key, in every tier")
         _find(console, orders, rows)
-        _title(console, "4  Updated where they lie, in one transaction over several rows")
+        _title(console, "4  Updated where they lie; upserts and transactions, all or nothing")
         before = lake.snapshot_id
         _change(console, lake, orders)
-        _title(console, "5  Hot rows move to blocks; answers stay the same")
-        _dump(console, lake, orders)
-        _title(console, "6  Every past snapshot stays readable")
+        _title(console, "5  What changed, commit by commit; and every past snapshot stays readable")
         _travel(console, orders, before)
+        _title(console, "6  A new column without rewriting a file; SQL over hot rows and blocks alike")
+        _sql(console, lake, orders)
+        _title(console, "7  The pipeline: Spark loads, dumps, compacts and freezes; answers stay the same")
+        _pipeline(console, lake, orders, rows)
         _title(console, "Where the rows live")
         console.print(str(orders.stats()), highlight=False)
 
@@ -88,6 +91,9 @@ def _change(console: Console, lake: il.Lake, orders: il.Table) -> None:
     console.print(
         f"update by key: {result.updated} row, {seconds * 1e3:,.1f} ms → {orders.get(1_234)}", highlight=False
     )
+    given = [{"id": n, "note": "again"} for n in (1_234, 1_235, 20_000_000)]
+    seconds, result = _timed(lambda: orders.upsert(given))
+    console.print(f"upsert of 3: {result.updated} updated, {result.inserted} inserted, {seconds * 1e3:,.1f} ms")
     with lake.transaction() as tx:
         t = tx.table("sales.orders")
         t.delete("id between 2000 and 2099")
@@ -100,19 +106,67 @@ def _change(console: Console, lake: il.Lake, orders: il.Table) -> None:
         console.print(f"[yellow]{error}[/yellow]", highlight=False)
 
 
-def _dump(console: Console, lake: il.Lake, orders: il.Table) -> None:
-    count = len(orders)
-    seconds, results = _timed(lambda: lake.pipeline().dump(orders.name))
-    result = results[orders.name]
-    assert len(orders) == count
-    console.print(f"{result.rows:,} hot rows in {result.blocks} blocks, {seconds * 1e3:,.0f} ms; still {count:,} rows")
-    row_id = orders.scan("id = 7", with_row_id=True).to_pylist()[0]["_indexlake_row_id"]
-    console.print(f"row {row_id} lies at {orders.locate(row_id)}", highlight=False)
-
-
 def _travel(console: Console, orders: il.Table, before: int) -> None:
+    feed = orders.changes(before)
+    for change in feed.to_pylist()[:4]:
+        row = {name: change[name] for name in ("_snapshot_id", "_change_type", "id", "total", "note")}
+        console.print(str(row), highlight=False)
+    console.print(f"… {feed.count():,} changes since snapshot {before}")
     console.print(f"now:         {orders.get(1_234)}", highlight=False)
     console.print(f"snapshot {before}: {orders.at(before).get(1_234)}", highlight=False)
+
+
+def _sql(console: Console, lake: il.Lake, orders: il.Table) -> None:
+    seconds, _ = _timed(lambda: orders.add_column("currency", pa.string(), default="EUR"))
+    console.print(f"add_column('currency'): {seconds * 1e3:,.1f} ms for {len(orders):,} rows")
+    text = """select city, currency, count(*) orders, round(avg(total), 2) mean
+        from sales.orders where total > $low group by all order by orders desc limit 3"""
+    try:
+        seconds, result = _timed(lambda: lake.sql(text, params={"low": 100}).to_pylist())
+    except il.MissingExtraError as error:
+        console.print(f"[yellow]{error}[/yellow]", highlight=False)
+        return
+    for row in result:
+        console.print(str(row), highlight=False)
+    console.print(f"{seconds * 1e3:,.0f} ms")
+
+
+def _pipeline(console: Console, lake: il.Lake, orders: il.Table, rows: int) -> None:
+    spark = _spark(console)
+    pipeline = lake.pipeline(runner="threads") if spark is None else lake.pipeline(spark=spark, progress=True)
+    count = len(orders)
+    for name, job in (("dump", pipeline.dump), ("compact", pipeline.compact), ("freeze", pipeline.freeze)):
+        seconds, results = _timed(lambda job=job: job(orders.name))  # type: ignore[misc]
+        assert len(orders) == count, "a job never changes an answer"
+        console.print(f"{name}: {results[orders.name]}, {seconds:,.1f} s; still {count:,} rows", highlight=False)
+    row_id = orders.scan("id = 7", with_row_id=True).to_pylist()[0]["_indexlake_row_id"]
+    console.print(f"row {row_id} lies at {orders.locate(row_id)}", highlight=False)
+    if spark is not None:
+        _load(console, pipeline, spark, orders, rows)
+    for number in range(30_000_000, 30_000_200):
+        orders.insert(_order(number))
+    console.print("and 200 rows more, one by one")
+
+
+def _spark(console: Console) -> Any:
+    """A session, or None where Spark cannot start."""
+    try:
+        seconds, spark = _timed(lambda: il.spark.session())
+    except (il.MissingExtraError, il.JobError) as error:
+        console.print(f"[yellow]{error}[/yellow]", highlight=False)
+        return None
+    console.print(f"Spark {spark.version} on {spark.sparkContext.master}, started in {seconds:,.1f} s")
+    return spark
+
+
+def _load(console: Console, pipeline: Pipeline, spark: Any, orders: il.Table, rows: int) -> None:
+    frame = spark.range(5_000_000, 5_000_000 + rows).selectExpr(
+        "id", "element_at(array('Amsterdam', 'Cairo', 'Dakar'), cast(id % 3 as int) + 1) city", "id % 1000 / 1.0 total"
+    )
+    seconds, result = _timed(lambda: pipeline.load(frame, orders.name))
+    console.print(f"load of a DataFrame: {result.inserted:,} rows in one commit, {seconds:,.1f} s")
+    (again,) = orders.to_spark(spark).groupBy().count().collect()
+    console.print(f"counted by Spark: {again[0]:,} rows")
 
 
 def _order(number: int) -> dict[str, Any]:

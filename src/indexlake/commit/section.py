@@ -85,7 +85,8 @@ class Section:
             found = commits.token_result(tx, ws.token)
             if found is not None:
                 return WriteResult(**found)
-        if ws.writer_id is not None and not activity.writer_is_alive(tx, ws.writer_id):
+        # By the names of the files: the process may have another writer by now.
+        if not all(activity.writer_is_alive(tx, writer) for writer in {b.file.writer_id for b in ws.files()}):
             raise StorageError(
                 "This process was taken for dead while it wrote files, and vacuum may have removed them. "
                 "Nothing was committed: run the write again."

@@ -180,7 +180,6 @@ class WriteSet:
         self.tables: dict[int, TableWrites] = {}
         self.definitions: list[DefinitionChange] = []
         self.operation: str | None = None
-        self.writer_id: str | None = None
 
     @property
     def empty(self) -> bool:

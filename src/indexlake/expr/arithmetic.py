@@ -140,6 +140,8 @@ def _interval_arithmetic(node: tree.Arithmetic, left: Value, right: Value, rows:
     if kinds == ["interval", "interval"]:
         return intervals.add(pair[0][0], pair[1][0], sign)
     if kinds[0] == kinds[1]:
+        if kinds[0] == "timestamptz" and any(_before_1970_by_microseconds(side) for side, _ in pair):
+            raise NotCovered
         return intervals.between(pair[0][0], pair[1][0])
     (span, _), (other, kind) = sorted(pair, key=lambda each: each[1] != "interval")
     if kind == "int64" and node.op == "*":
@@ -148,6 +150,12 @@ def _interval_arithmetic(node: tree.Arithmetic, left: Value, right: Value, rows:
         moments = other.cast(pa.timestamp("us")) if kind == "date" else other
         return intervals.shift(moments, span, sign)
     raise NotCovered
+
+
+def _before_1970_by_microseconds(moments: pa.Array) -> bool:
+    """DuckDB's calendar with time zones counts milliseconds, and rounds such moments in its own way."""
+    counts = pc.fill_null(moments.cast(pa.int64()), 0).to_numpy()
+    return bool(((counts < 0) & (counts % 1000 != 0)).any())
 
 
 def _days(value: Value) -> Value:

@@ -90,6 +90,8 @@ class Binder:
     def bind(self, syntax: Any) -> tree.Node:
         key = syntax.key
         if key in _COMPARISONS:
+            if syntax.this.key in _COMPARISONS or syntax.expression.key in _COMPARISONS:
+                self.fail("comparisons are not chained; write `a < b and b < c`")
             return self.build.compare(_COMPARISONS[key], self.bind(syntax.this), self.bind(syntax.expression))
         if key in _ARITHMETIC:
             return self.build.arithmetic(_ARITHMETIC[key], self.bind(syntax.this), self.bind(syntax.expression))

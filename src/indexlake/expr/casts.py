@@ -46,7 +46,8 @@ def load(array: Any, type: SqlType) -> Any:
     if arrow == wanted:
         return array
     if type.kind in NESTED_KINDS:
-        return _arrow(array, wanted, type)
+        nothing = array.null_count == len(array)  # Arrow stumbles over an empty dictionary inside
+        return pa.nulls(len(array), wanted) if nothing else _arrow(array, wanted, type)
     if type.kind == "date":  # date64 of any hour
         return pc.cast(array, wanted, safe=False)
     return _arrow(array, wanted, type)

@@ -30,6 +30,8 @@ def compare(op: str, left: Any, right: Any, type: SqlType) -> Any:
     """`left op right` as a boolean array (or scalar, if both are scalars)."""
     if type.kind in FLOATS:
         return _compare_floats(op, left, right)
+    if type.kind == "null":
+        return pa.nulls(len(_arrays(left, right)[0]), pa.bool_())
     if type.kind in NESTED_KINDS:
         return fallback.apply(f"{{0}} {op} {{1}}", [left, right], [type, type], BOOL, f"`{op}` of {type}")
     if type.kind == "interval":

@@ -23,6 +23,7 @@ from indexlake.expr.sqltype import (
     DOUBLE,
     DURATION,
     INT32,
+    INTERVAL,
     NESTED_KINDS,
     NULL,
     PER_SECOND,
@@ -140,6 +141,8 @@ def typed(value: Any) -> tuple[SqlType, Any]:
         for base in (bool, int, float, str):
             if isinstance(value, base):
                 return typed(base(value))
+    if isinstance(value, pa.MonthDayNano):
+        return INTERVAL, (value.months, value.days, value.nanoseconds // 1000)
     if isinstance(value, (list, tuple, dict)):
         return _nested(value)
     if isinstance(value, pa.Scalar):

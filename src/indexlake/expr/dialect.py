@@ -1,8 +1,9 @@
 """The syntax of expressions: DuckDB's, with calls left as they are written.
 
 sqlglot's own DuckDB dialect turns calls into its general vocabulary (it swaps the arguments of `date_diff`, shifts
-list indices, drops the clock time of `interval '1 day 02:00'`).  Here a call keeps its name and its arguments; only
-forms that are no plain calls (`cast`, `extract`, `trim(both …)`, `position(… in …)`) have their own syntax.
+list indices, drops the clock time of `interval '1 day 02:00'`, binds `~` closer than `+`).  Here a call keeps its name
+and its arguments; only forms that are no plain calls (`cast`, `extract`, `trim(both …)`, `position(… in …)`) have
+their own syntax.
 """
 
 from __future__ import annotations
@@ -21,19 +22,37 @@ def expression_dialect() -> Any:
 
     names = (TokenType.VAR, TokenType.IDENTIFIER)
     parser: Any = DuckDB.Parser
+    equals = TokenType.ADJACENT  # of an operator on ranges, which DuckDB does not have
+    words: dict[str, Any] = {word: token for word, token in DuckDB.Tokenizer.KEYWORDS.items() if token != equals}
 
     class Expressions(DuckDB):
         INDEX_OFFSET = 0
+
+        class Tokenizer(DuckDB.Tokenizer):
+            KEYWORDS = {**words, "==": equals}  # noqa: RUF012
+            HEREDOC_STRINGS: list[Any] = []  # noqa: RUF012 (`$x || ''` would be taken for an unfinished `$x$…$x$`)
 
         class Parser(parser):  # type: ignore[misc]
             FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012 (as sqlglot has it)
             FUNCTION_PARSERS = {name: parser.FUNCTION_PARSERS[name] for name in _FORMS}  # noqa: RUF012
             NO_PAREN_FUNCTION_PARSERS = {  # noqa: RUF012
-                name: parse for name, parse in parser.NO_PAREN_FUNCTION_PARSERS.items() if name != "IF"
+                **{name: parse for name, parse in parser.NO_PAREN_FUNCTION_PARSERS.items() if name != "IF"},
+                "@": lambda self: exp.Abs(this=self._parse_term()),
             }
 
             PLACEHOLDER_PARSERS = {  # noqa: RUF012 (`:n` is the end of a slice)
                 token: parse for token, parse in parser.PLACEHOLDER_PARSERS.items() if token != TokenType.COLON
+            }
+            # To DuckDB these are operators like `||` and `&`: below `+`, above `=`.
+            BITWISE = {  # noqa: RUF012
+                **parser.BITWISE,
+                equals: lambda this, expression: exp.Paren(this=exp.EQ(this=this, expression=expression)),
+                TokenType.TILDE: exp.RegexpLike,
+                TokenType.CARET_AT: exp.StartsWith,
+            }
+            UNARY_PARSERS = {  # noqa: RUF012
+                **parser.UNARY_PARSERS,
+                TokenType.TILDE: lambda self: exp.BitwiseNot(this=self._parse_term()),
             }
             ARRAY_CONSTRUCTORS = {"ARRAY": exp.Array}  # noqa: RUF012 (`list[1]` is an element of a column)
 

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexlake.errors import ExpressionError, MissingExtraError
-from indexlake.expr.sqltype import INTEGERS, NESTED_KINDS, SqlType, to_arrow
+from indexlake.expr import intervals
+from indexlake.expr.sqltype import DURATIONS, INTEGERS, NESTED_KINDS, SqlType, to_arrow
 
 _SQL_NAMES = {
     "varchar": "VARCHAR",
@@ -123,6 +124,10 @@ def evaluate(sql: str, arguments: Sequence[pa.Array], result: SqlType, purpose: 
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     wanted = to_arrow(result)
+    if result.kind == "null":
+        return pa.nulls(len(column))
+    if result.kind in DURATIONS:
+        column = intervals.to_duration(column)
     if column.type != wanted:
         try:
             column = pc.cast(column, wanted)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -34,6 +36,7 @@ class HotRows:
         self._bytes = 0
         self._spill: Any = None
         self._writer: Any = None
+        self._finishing = threading.Lock()
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -91,9 +94,12 @@ class HotRows:
         if self._writer is None:
             yield from self._batches
             return
-        self._writer.close()
-        self._spill.seek(0)
-        with pa.ipc.open_stream(self._spill) as reader:
+        with self._finishing:
+            self._writer.close()
+            self._spill.flush()
+        # Mapped, so that several readers have each a place of their own in the file.
+        mapped = mmap.mmap(self._spill.fileno(), 0, access=mmap.ACCESS_READ)
+        with pa.ipc.open_stream(pa.py_buffer(mapped)) as reader:
             yield from reader
 
     def without(self, hidden: npt.NDArray[np.int64] | None) -> HotRows:

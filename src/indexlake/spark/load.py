@@ -86,7 +86,6 @@ class _Loader:
         for block in blocks:
             writes.insert_block(block)
             writes.inserted += block.record_count
-        tx.write_set.writer_id = lake._writer_id()
         if state.current.primary_key and blocks and not self._overwrite:
             loaded = LoadedKeys(blocks, self._probe, claimed=False)
             with lake._reading(self._table_id) as (r, newest, _last):

@@ -49,6 +49,8 @@ class SparkRunner:
                 f"Jobs need a Spark session of this process, not {type(spark).__module__}.{type(spark).__name__}: "
                 "Spark Connect runs no tasks of ours. Use il.spark.session() or lake.pipeline(runner='threads')."
             )
+        if spark.sparkContext._jsc is None:
+            raise JobError("This Spark session is stopped. Make another one with il.spark.session().")
         self._spark = spark
         self._storage = storage
         self.width = ROUND * max(1, spark.sparkContext.defaultParallelism)

@@ -83,14 +83,14 @@ class Changes:
         table = self._table(statement.table)
         if statement.conflict is not None:
             return self._insert_or(statement, table, statement.conflict)
-        plain = InsertedRows(self._engine, self._parameters, statement, table.schema, table._schema_now())
+        plain = InsertedRows(self._engine, self._parameters, statement, table._schema_now())
         rows = plain.python_rows()
         if rows is not None:
             return table.insert(rows, token=self._token)
 
         def apply(tx: Transaction) -> int:
             own = self._table(statement.table, tx)
-            made = InsertedRows(self._engine, self._parameters, statement, own.schema, own._schema_now())
+            made = InsertedRows(self._engine, self._parameters, statement, own._schema_now())
             return own.insert(made.stream(self._in(tx))).rows
 
         return table._write("insert", apply, self._token)
@@ -108,7 +108,7 @@ class Changes:
         def apply(tx: Transaction) -> int:
             own = self._table(statement.table, tx)
             schema = own._schema_now()
-            made = InsertedRows(self._engine, self._parameters, statement, own.schema, schema)
+            made = InsertedRows(self._engine, self._parameters, statement, schema)
             if conflict.action == "replace":
                 return own.upsert(made.stream(self._in(tx))).rows
             rows = made.stream(self._in(tx), first_of_each_key=conflict.action == "nothing")

@@ -29,9 +29,7 @@ _MISSING = object()
 
 
 class InsertedRows:
-    def __init__(
-        self, engine: Engine, parameters: Parameters, statement: st.Insert, arrow: pa.Schema, schema: TableSchema
-    ) -> None:
+    def __init__(self, engine: Engine, parameters: Parameters, statement: st.Insert, schema: TableSchema) -> None:
         self._engine = engine
         self._parameters = parameters
         self._statement = statement

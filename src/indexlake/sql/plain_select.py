@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from indexlake.schema import TableSchema
-from indexlake.sql.calls import is_row_by_row
+from indexlake.sql.calls import is_call, is_row_by_row
 from indexlake.sql.query import ParsedQuery
 from indexlake.sql.table_references import Pushed
 
@@ -37,6 +37,7 @@ class PlainSelect:
     order: tuple[tuple[str, str], ...] | None  # None: not plain columns in their usual order
     limit: Amount | None
     offset: Amount | None
+    count: str | None = None  # the result is the number of rows, under this name
 
 
 def plain_select(query: ParsedQuery, schema: TableSchema, pushed: Pushed) -> PlainSelect | None:
@@ -59,6 +60,8 @@ def plain_select(query: ParsedQuery, schema: TableSchema, pushed: Pushed) -> Pla
     alias = reference.node.args.get("alias")
     if alias is not None and alias.args.get("columns"):
         return None
+    if (name := _count(tree)) is not None:
+        return PlainSelect((), (), None, None, name)
     if not all(is_row_by_row(item) for item in tree.expressions):
         return None
     amounts = [_amount(tree.args[name]) for name in ("limit", "offset") if tree.args.get(name) is not None]
@@ -69,6 +72,21 @@ def plain_select(query: ParsedQuery, schema: TableSchema, pushed: Pushed) -> Pla
     columns = None if pushed.row_id else _columns(tree, schema, reference.alias.lower())
     order = _order(tree, schema, reference.alias.lower(), columns)
     return PlainSelect(columns, order, limit, offset)
+
+
+def _count(tree: Any) -> str | None:
+    """The name of the result when it is ``count(*)`` and nothing else."""
+    from sqlglot import exp
+
+    if len(tree.expressions) != 1 or any(tree.args.get(name) for name in ("order", "limit", "offset")):
+        return None
+    item = tree.expressions[0]
+    call = item.this if isinstance(item, exp.Alias) else item
+    if not isinstance(call, exp.Anonymous) or not is_call(call, "count") or len(call.expressions) != 1:
+        return None
+    if not isinstance(call.expressions[0], exp.Star) or any(call.expressions[0].args.values()):
+        return None
+    return str(item.alias) if isinstance(item, exp.Alias) else "count_star()"
 
 
 def _amount(clause: Any) -> Amount | None:

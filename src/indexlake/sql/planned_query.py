@@ -16,6 +16,7 @@ from indexlake.scan.order import ordered
 from indexlake.scan.plan import arrow_schema
 from indexlake.scan.scan import _window
 from indexlake.sql.engine import Engine, Running, translated, translating
+from indexlake.sql.fragment import Spliced
 from indexlake.sql.parameters import Parameters
 from indexlake.sql.plain_select import PlainSelect, plain_select
 from indexlake.sql.query import ParsedQuery, Reference, parse_query, view_name
@@ -24,7 +25,7 @@ from indexlake.sql.snapshot import FoundTable, Viewpoint, newest_snapshot, read_
 from indexlake.sql.statement import Query
 from indexlake.sql.table_plan import Choice, TablePlan, plan_tables
 from indexlake.sql.table_references import analyse
-from indexlake.sql.table_stream import TableStream
+from indexlake.sql.table_stream import TableStream, row_counts
 from indexlake.sql.types import restored
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ class PlannedQuery:
         self.lake: Lake = view.lake
         self._query = query
         self._values = parameters.values
-        self._text = query.text()
         self._used = query.parameters
         self.tables: tuple[TablePlan, ...] = ()
         self.direct: PlainSelect | None = None
@@ -55,12 +55,14 @@ class PlannedQuery:
         self.lake._maintenance.reader_began()
         if self.direct is not None:
             return self._run_directly(self.direct)
-        return self._run_in_duckdb(self._text.text, typed=True)
+        return self._run_in_duckdb(self._query.text(), typed=True)
 
     # ------------------------------------------------------------ by the scan alone
 
     def _run_directly(self, plain: PlainSelect) -> Batches:
         (table,) = self.tables
+        if plain.count is not None:
+            return self._count_directly(table, plain.count)
         assert plain.columns is not None
         schema = table.found.schema
         shown = pa.schema([schema.field(old).arrow(new) for old, new in plain.columns])
@@ -85,9 +87,20 @@ class PlannedQuery:
 
         return shown, stream()
 
+    def _count_directly(self, table: TablePlan, name: str) -> Batches:
+        schema = pa.schema({name: pa.int64()})
+
+        def stream() -> Iterator[pa.RecordBatch]:
+            try:
+                yield pa.RecordBatch.from_arrays([pa.array([sum(row_counts(self.lake, table.scan))])], schema=schema)
+            finally:
+                self.lake._readers.discard(self)
+
+        return schema, stream()
+
     # ------------------------------------------------------------ by DuckDB
 
-    def _run_in_duckdb(self, text: str, *, typed: bool = False) -> Batches:
+    def _run_in_duckdb(self, text: Spliced, *, typed: bool = False) -> Batches:
         openings = self._engine.openings
         streams = [
             TableStream(self.lake, openings, t.scan, t.fields, row_id=t.row_id, limit=t.limit) for t in self.tables
@@ -95,25 +108,27 @@ class PlannedQuery:
         views: dict[str, Any] = {view_name(n): stream for n, stream in enumerate(streams)}
         try:
             running = self._engine.begin(
-                views | dict(self.constants), text, {name: self._values[name] for name in self._used}
+                views | dict(self.constants), text.text, {name: self._values[name] for name in self._used}
             )
         except BaseException as error:
-            self._raise_translated(error, streams)
+            self._raise_translated(error, text, streams)
             raise
         schema = running.schema
         if typed:
             fields = zip(schema, result_types(self._query.tree, self.tables, schema), strict=True)
             schema = pa.schema([pa.field(self._query.shown(f.name), type, f.nullable) for f, type in fields])
-        return schema, self._batches(running, schema, streams)
+        return schema, self._batches(running, schema, text, streams)
 
-    def _batches(self, running: Running, schema: pa.Schema, streams: Sequence[TableStream]) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self, running: Running, schema: pa.Schema, text: Spliced, streams: Sequence[TableStream]
+    ) -> Iterator[pa.RecordBatch]:
         same = schema == running.schema
         try:
             while True:
                 try:
                     batch = running.next()
                 except BaseException as error:
-                    self._raise_translated(error, streams)
+                    self._raise_translated(error, text, streams)
                     raise
                 if batch is None:
                     return
@@ -126,12 +141,14 @@ class PlannedQuery:
             self.lake._readers.discard(self)
             running.close()
 
-    def _raise_translated(self, error: BaseException, streams: Sequence[TableStream]) -> None:
+    def _raise_translated(self, error: BaseException, text: Spliced, streams: Sequence[TableStream]) -> None:
         """Raise what an error of DuckDB means; return when it is no such error."""
+        if isinstance(error, RuntimeError) and str(error) == "Query interrupted":
+            raise KeyboardInterrupt from error  # which DuckDB has taken
         for stream in streams:
             if isinstance(stream.error, IndexLakeError | KeyboardInterrupt):
                 raise stream.error
-        made = translated(error, self._query.fragment.source, self._text, self._suggestion)
+        made = translated(error, self._query.fragment.source, text, self._suggestion)
         if made is not None:
             raise made from error
 
@@ -145,11 +162,11 @@ class PlannedQuery:
 
     def explain(self, analyze: bool) -> str:
         """DuckDB's own plan."""
-        _, batches = self._run_in_duckdb(f"explain {'analyze ' if analyze else ''}{self._text.text}")
+        _, batches = self._run_in_duckdb(self._query.text("explain analyze " if analyze else "explain "))
         return "\n".join(str(row["explain_value"]) for batch in batches for row in batch.to_pylist())
 
     def describe(self) -> pa.Table:
-        schema, batches = self._run_in_duckdb(f"describe {self._text.text}")
+        schema, batches = self._run_in_duckdb(self._query.text("describe "))
         return pa.Table.from_batches(list(batches), schema)
 
 

@@ -65,9 +65,9 @@ class ParsedQuery:
     edits: tuple[Edit, ...]
     analyses: dict[Any, Any] = field(default_factory=dict)  # by the schemas of the references
 
-    def text(self) -> Spliced:
+    def text(self, prefix: str = "") -> Spliced:
         """What DuckDB is asked."""
-        return self.fragment.spliced(self.edits)
+        return self.fragment.spliced(self.edits, prefix)
 
     @property
     def parameters(self) -> tuple[str, ...]:

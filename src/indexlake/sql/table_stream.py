@@ -139,25 +139,26 @@ class TableStream:
 
     def _counts(self) -> Iterator[pa.RecordBatch]:
         """As many rows as there are, of nothing."""
-        for found in self._numbers():
+        for found in row_counts(self._lake, self.plan):
             count = found
             while count:
                 part = min(count, _COUNT_ROWS)
                 count -= part
                 yield pa.RecordBatch.from_arrays([pa.nulls(part, pa.bool_())], schema=self.schema)
 
-    def _numbers(self) -> Iterator[int]:
-        plan, lake = self.plan, self._lake
-        if plan.predicate is not None:
-            for piece in pieces(plan, lake._files, lake._scan_threads, (), row_id=False):
-                yield piece.batch.num_rows
-            return
-        from indexlake.scan.scan import _live_count
 
-        for task in plan.tasks:
-            if plan.hidden_rows is None and task.versions_up_to is None:
-                yield _live_count(task)
-            else:
-                rows = read_task(task, lake._files, (), None, row_id=True, hidden=plan.hidden_rows)
-                yield sum(batch.num_rows for batch in rows)
-        yield plan.hot.count
+def row_counts(lake: Lake, plan: ScanPlan) -> Iterator[int]:
+    """Numbers that add up to how many rows a plan gives; blocks that are wholly visible count by their records."""
+    if plan.predicate is not None:
+        for piece in pieces(plan, lake._files, lake._scan_threads, (), row_id=False):
+            yield piece.batch.num_rows
+        return
+    from indexlake.scan.scan import _live_count
+
+    for task in plan.tasks:
+        if plan.hidden_rows is None and task.versions_up_to is None:
+            yield _live_count(task)
+        else:
+            rows = read_task(task, lake._files, (), None, row_id=True, hidden=plan.hidden_rows)
+            yield sum(batch.num_rows for batch in rows)
+    yield plan.hot.count

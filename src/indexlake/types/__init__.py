@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from indexlake.types import pickling as _pickling  # noqa: F401 (mends what pyarrow forgets)
 from indexlake.types.binaries import BinaryCodec, FixedBinaryCodec, StringCodec
 from indexlake.types.codec import Codec, SqlValue
 from indexlake.types.decimals import SMALL_PRECISION, LargeDecimalCodec, SmallDecimalCodec

@@ -1,0 +1,25 @@
+"""Types that survive pickling.
+
+pyarrow forgets what a fixed-size list says of its elements (name, nullability, metadata) and that the keys of a map are
+sorted.  A task that is sent to another process carries types, and a file written there with such a type could not be
+read again.  Importing this module mends it for every pickle that this process makes.
+"""
+
+from __future__ import annotations
+
+import copyreg
+from typing import Any
+
+import pyarrow as pa
+
+
+def _fixed_size_list(type: Any) -> tuple[Any, ...]:
+    return pa.list_, (type.value_field, type.list_size)
+
+
+def _map(type: Any) -> tuple[Any, ...]:
+    return pa.map_, (type.key_field, type.item_field, type.keys_sorted)
+
+
+copyreg.pickle(pa.FixedSizeListType, _fixed_size_list)
+copyreg.pickle(pa.MapType, _map)
