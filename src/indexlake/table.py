@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from indexlake.feed.changes import Changes
     from indexlake.field_path import Path
     from indexlake.lake import Lake
-    from indexlake.merge import Merge
+    from indexlake.merge.merge import Merge
     from indexlake.transaction import Transaction
 
 Params = Mapping[str, Any] | Sequence[Any] | None
@@ -374,7 +374,7 @@ class Table:
         --------
         >>> t.upsert([{"id": 1, "total": 9.5}, {"id": 7, "total": 3.0}])  # doctest: +SKIP
         """
-        from indexlake.upsert import Upsert
+        from indexlake.merge.upsert import Upsert
 
         return self._write("upsert", Upsert(self, rows), token)
 
@@ -387,7 +387,7 @@ class Table:
         --------
         >>> t.merge(rows, on="id").when_matched_update().when_not_matched_insert().execute()  # doctest: +SKIP
         """
-        from indexlake.merge import merge
+        from indexlake.merge.merge import merge
 
         return merge(self, source, on, params)
 

@@ -52,9 +52,10 @@ TEXTS = [
     "'",
     "\\",
 ]
+TEXTS += ["e\u0301", "👩‍👧x", "  a ", "ǅ", "ﬁ"]  # combining, joined, padded, titlecase, ligature
 TEXTS += ["1", "01", "2.5", "-3", "x'y", "zzz", "a\\%c", "a%c"]
 DAYS = [dt.date(1970, 1, 1), dt.date(1969, 12, 31), dt.date(2020, 2, 29), dt.date(2024, 1, 1), dt.date(1, 1, 1)]
-DAYS += [dt.date(9999, 12, 31), dt.date(2020, 3, 1)]
+DAYS += [dt.date(9999, 12, 31), dt.date(2020, 3, 1), dt.date(2000, 1, 31), dt.date(1900, 2, 28)]
 MOMENTS = [
     dt.datetime(1970, 1, 1),
     dt.datetime(2020, 2, 29, 12, 30, 15, 123456),
@@ -62,6 +63,8 @@ MOMENTS = [
     dt.datetime(1969, 12, 31, 23, 59, 59, 999999),
     dt.datetime(2024, 1, 1, 0, 0, 0, 1),
     dt.datetime(2020, 3, 1, 0, 0, 0, 500000),
+    dt.datetime(2023, 3, 31, 8, 30),
+    dt.datetime(1883, 11, 18, 12, 3, 58),
 ]
 SMALL = [
     D("0.00"),

@@ -251,7 +251,7 @@ def test_few_and_many_values_of_every_kind_are_found(make: Make, kind: str, coun
 def test_more_keys_than_are_looked_up_one_by_one_are_compared_with_all_hot_rows(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("indexlake.merge_match.HOT_LOOKUPS", 4)
+    monkeypatch.setattr("indexlake.merge.match.HOT_LOOKUPS", 4)
     t = make(SCHEMA, "id", [{"id": n, "v": n, "s": "a"} for n in range(30)])
     merge = t.merge(pa.table({"id": range(5, 40)}), on="id").when_matched_delete()
     assert merge.execute().deleted == 25

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
-from indexlake import merge_match
+from indexlake.merge import match as merge_match
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("v", pa.int64())])
 

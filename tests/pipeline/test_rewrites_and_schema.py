@@ -106,10 +106,10 @@ def test_columns_of_every_ordered_type_can_be_clustered_by(lake):
         "no_text": pa.array([None] * n, pa.string()),
     }
     rows = pa.table({"id": range(n), **columns})
-    config = il.TableConfig(block_row_count=20, direct_write_row_count=10, dump_format="ipc")
+    config = il.TableConfig(block_row_count=40, direct_write_row_count=10, dump_format="ipc")
     t = lake.create_table("t", rows.schema, primary_key="id", config=config)
-    for start in range(0, n, 12):
-        t.insert(rows.slice(start, 12))
+    for start in range(0, n, 30):
+        t.insert(rows.slice(start, 30))
     before = content(t)
     p = lake.pipeline()
     for name in columns:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import threading
 import time
@@ -96,7 +95,9 @@ def test_threads_and_spark_write_the_same_blocks(lake: il.Lake, spark: Any) -> N
             assert a.file.path != b.file.path
 
 
-def test_a_session_that_is_given_or_active_is_used_by_default(lake: il.Lake, spark: Any, tmp_path: Path) -> None:
+def test_a_session_that_is_given_or_active_is_used_by_default(
+    lake: il.Lake, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "SparkRunner" in repr(lake.pipeline(spark=spark))
     assert "SparkRunner" in repr(lake.pipeline(runner="spark"))
     assert "ThreadRunner" in repr(lake.pipeline(runner="threads"))
@@ -114,11 +115,9 @@ def test_a_session_that_is_given_or_active_is_used_by_default(lake: il.Lake, spa
             temporary.pipeline(runner="spark")
     with pytest.raises(il.JobError, match="leave spark= out"):
         lake.pipeline(runner="threads", spark=spark)
-    stopped = copy.copy(spark)
-    stopped._sc = copy.copy(spark.sparkContext)
-    stopped._sc._jsc = None
-    with pytest.raises(il.JobError, match="This Spark session is stopped"):
-        lake.pipeline(spark=stopped)
+    with monkeypatch.context() as patched, pytest.raises(il.JobError, match="This Spark session is stopped"):
+        patched.setattr(spark.sparkContext, "_jsc", None)  # what stop() leaves
+        lake.pipeline(spark=spark)
 
 
 def test_cancel_from_another_thread_cancels_the_spark_job(lake: il.Lake, spark: Any, tmp_path: Path) -> None:

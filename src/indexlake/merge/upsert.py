@@ -17,11 +17,11 @@ from indexlake import point_change
 from indexlake.commit.key_check import decode_key
 from indexlake.errors import ConstraintError, DuplicateKeyError, SchemaError
 from indexlake.keys.encoding import Key, KeyColumn, encode_key
-from indexlake.merge_clauses import Clause
-from indexlake.merge_keys import SourceKeys
-from indexlake.merge_on import On
-from indexlake.merge_run import MergeRun
-from indexlake.merge_source import Source, SourceBuilder, as_row, dict_batch, take_source
+from indexlake.merge.clauses import Clause
+from indexlake.merge.keys import SourceKeys
+from indexlake.merge.on import On
+from indexlake.merge.run import MergeRun
+from indexlake.merge.source import Source, SourceBuilder, as_row, dict_batch, take_source
 from indexlake.rows import Values, fit, null_error
 from indexlake.schema import TableSchema
 from indexlake.state import TableState

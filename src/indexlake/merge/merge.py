@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from indexlake.commit.write_set import WriteResult
 from indexlake.errors import ExpressionError, SchemaError
 from indexlake.expr.moment import statement
-from indexlake.merge_clauses import Clause, Params
-from indexlake.merge_on import bind_on
-from indexlake.merge_run import MergeRun
-from indexlake.merge_source import Source, take_source
+from indexlake.merge.clauses import Clause, Params
+from indexlake.merge.on import bind_on
+from indexlake.merge.run import MergeRun
+from indexlake.merge.source import Source, take_source
 from indexlake.schema import TableSchema
 
 if TYPE_CHECKING:

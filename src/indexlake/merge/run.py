@@ -16,11 +16,11 @@ import pyarrow as pa
 from indexlake import changes
 from indexlake.commit.write_set import AbsentValues
 from indexlake.errors import DuplicateKeyError
-from indexlake.merge_clauses import BoundClause, Clause, Scope, bind_clause, keeps_key, scope_of, takes_key
-from indexlake.merge_keys import SourceKeys
-from indexlake.merge_match import Found, Matching, only
-from indexlake.merge_on import On
-from indexlake.merge_source import Source
+from indexlake.merge.clauses import BoundClause, Clause, Scope, bind_clause, keeps_key, scope_of, takes_key
+from indexlake.merge.keys import SourceKeys
+from indexlake.merge.match import Found, Matching, only
+from indexlake.merge.on import On
+from indexlake.merge.source import Source
 from indexlake.rows import repeated
 from indexlake.scan.execute import Piece
 from indexlake.schema import ROW_ID, Field

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from indexlake.errors import ExpressionError, SchemaError
-from indexlake.merge_clauses import Params, Scope, scope_of, source_column
-from indexlake.merge_keys import plain_type
+from indexlake.merge.clauses import Params, Scope, scope_of, source_column
+from indexlake.merge.keys import plain_type
 from indexlake.schema import ROW_ID, Field, TableSchema
 
 if TYPE_CHECKING:

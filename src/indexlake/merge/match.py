@@ -20,9 +20,9 @@ from indexlake.blocks.block import BlockRecord
 from indexlake.catalog import inline
 from indexlake.catalog.driver import ReadTransaction
 from indexlake.commit.key_check import decode_key
-from indexlake.merge_keys import SourceKeys, plain_type
-from indexlake.merge_on import On
-from indexlake.merge_source import one_batch
+from indexlake.merge.keys import SourceKeys, plain_type
+from indexlake.merge.on import On
+from indexlake.merge.source import one_batch
 from indexlake.scan.execute import Piece, pieces, read_task
 from indexlake.scan.hot_rows import HotRows
 from indexlake.scan.plan import BlockTask, ScanPlan, block_task, own_tasks, plan_scan

@@ -22,8 +22,8 @@ from indexlake.types import Codec, codec_for
 from indexlake.types.convert import mapped_leaves, without_view
 
 if TYPE_CHECKING:
-    from indexlake.merge_on import On
-    from indexlake.merge_source import Source
+    from indexlake.merge.on import On
+    from indexlake.merge.source import Source
 
 PAIRS = 65_536
 """So many pairs of rows are handled at a time."""
