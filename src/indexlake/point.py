@@ -11,8 +11,8 @@ import pyarrow as pa
 from indexlake.blocks.block import BlockRecord
 from indexlake.catalog import inline
 from indexlake.catalog.driver import ReadTransaction
+from indexlake.evolution.lineage import file_columns, file_value, file_values
 from indexlake.keys.encoding import encode_key
-from indexlake.lineage import file_columns, file_value, file_values
 from indexlake.schema import VERSION, Field, TableSchema
 from indexlake.state import TableState
 from indexlake.types import SqlValue

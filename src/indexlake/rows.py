@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from indexlake import field_steps
 from indexlake.errors import ConstraintError, SchemaError
+from indexlake.evolution import field_steps
 from indexlake.schema import Field, TableSchema
 from indexlake.types import SqlValue, check_values, codec_for
 

@@ -19,8 +19,8 @@ from typing import Any
 import pyarrow as pa
 
 from indexlake.errors import ConstraintError, SchemaError
-from indexlake.field_steps import Step
-from indexlake.lineage import InlineColumns
+from indexlake.evolution.field_steps import Step
+from indexlake.evolution.lineage import InlineColumns
 from indexlake.types import Codec, SqlValue, check_supported, codec_for
 
 ROW_ID = "_indexlake_row_id"

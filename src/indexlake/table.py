@@ -37,9 +37,9 @@ from indexlake.state import TableState
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from indexlake.alter import Alter
+    from indexlake.evolution.alter import Alter
+    from indexlake.evolution.field_path import Path
     from indexlake.feed.changes import Changes
-    from indexlake.field_path import Path
     from indexlake.lake import Lake
     from indexlake.merge.merge import Merge
     from indexlake.transaction import Transaction
@@ -458,7 +458,7 @@ class Table:
 
     def alter(self) -> Alter:
         """Several alterations in one commit: ``with t.alter() as a: a.add_column(…); a.rename_column(…)``."""
-        from indexlake.alter import Alter
+        from indexlake.evolution.alter import Alter
 
         return Alter(self)
 

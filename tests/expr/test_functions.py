@@ -172,7 +172,9 @@ def each_row(text: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "function", [f for f in FUNCTIONS.values() if f.strict and f.expand is None], ids=lambda f: f.name
+    "function",
+    [each for group in GROUPS.values() for each in group if each.strict and each.expand is None],
+    ids=lambda each: each.name,
 )
 def test_functions_said_to_be_strict_give_null_for_null(function: Any) -> None:
     for text in CALLS[function.name]:

@@ -33,16 +33,29 @@ def row(number: int) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(params=["inline", "vortex", "parquet"])
-def table(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
-    tier = request.param
+TIERS = ["inline", "vortex", "parquet"]
+
+
+def filled(lake: il.Lake, tier: str) -> il.Table:
     config = il.TableConfig(block_row_count=10, dump_format="vortex" if tier == "inline" else tier)
+    made = lake.create_table(tier, SCHEMA, primary_key="id", config=config)
+    made.insert([row(number) for number in range(40)])
+    if tier != "inline":
+        lake.pipeline().dump(tier)
+    return made
+
+
+@pytest.fixture(params=TIERS)
+def table(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
     with il.connect(tmp_path / "lake", automatic=False) as lake:
-        made = lake.create_table("t", SCHEMA, primary_key="id", config=config)
-        made.insert([row(number) for number in range(40)])
-        if tier != "inline":
-            lake.pipeline().dump("t")
-        yield made
+        yield filled(lake, request.param)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A table in each tier, for tests that change nothing."""
+    with il.connect(tmp_path_factory.mktemp("read") / "lake", automatic=False) as lake:
+        yield [filled(lake, tier) for tier in TIERS]
 
 
 @pytest.mark.parametrize(
@@ -64,9 +77,10 @@ def table(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
         ("greatest(small, 38) = id", None, [38, 39]),
     ],
 )
-def test_a_scan_finds(table: il.Table, where: str, params: Any, ids: list[int]) -> None:
-    found = table.scan(where, params=params, columns=["id"]).to_arrow().column("id").to_pylist()
-    assert sorted(found) == ids
+def test_a_scan_finds(tables: list[il.Table], where: str, params: Any, ids: list[int]) -> None:
+    for table in tables:
+        found = table.scan(where, params=params, columns=["id"]).to_arrow().column("id").to_pylist()
+        assert sorted(found) == ids, table.name
 
 
 def test_an_update_computes_and_converts(table: il.Table) -> None:
@@ -106,12 +120,15 @@ def test_an_update_computes_and_converts(table: il.Table) -> None:
         ("name", "lowr(name)", "did you mean lower\\(\\)"),
     ],
 )
-def test_a_value_that_does_not_fit_changes_nothing(table: il.Table, column: str, text: str, message: str) -> None:
-    before = table.scan().to_arrow().sort_by("id")
-    for where in ("id = 1", "id > 0"):
-        with pytest.raises(il.ExpressionError, match=message):
-            table.update({column: il.expr(text)}, where)
-    assert table.scan().to_arrow().sort_by("id").equals(before)
+def test_a_value_that_does_not_fit_changes_nothing(
+    tables: list[il.Table], column: str, text: str, message: str
+) -> None:
+    for table in tables:
+        before = table.scan().to_arrow().sort_by("id")
+        for where in ("id = 1", "id > 0"):
+            with pytest.raises(il.ExpressionError, match=message):
+                table.update({column: il.expr(text)}, where)
+        assert table.scan().to_arrow().sort_by("id").equals(before)
 
 
 def test_a_statement_sees_one_moment(table: il.Table) -> None:

@@ -115,9 +115,10 @@ def test_a_session_that_is_given_or_active_is_used_by_default(
             temporary.pipeline(runner="spark")
     with pytest.raises(il.JobError, match="leave spark= out"):
         lake.pipeline(runner="threads", spark=spark)
-    with monkeypatch.context() as patched, pytest.raises(il.JobError, match="This Spark session is stopped"):
+    with monkeypatch.context() as patched:
         patched.setattr(spark.sparkContext, "_jsc", None)  # what stop() leaves
-        lake.pipeline(spark=spark)
+        with pytest.raises(il.JobError, match="This Spark session is stopped"):
+            lake.pipeline(spark=spark)
 
 
 def test_cancel_from_another_thread_cancels_the_spark_job(lake: il.Lake, spark: Any, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import indexlake as il
 
-EXAMPLES = int(os.environ.get("INDEXLAKE_HYPOTHESIS") or 60)
+EXAMPLES = int(os.environ.get("INDEXLAKE_HYPOTHESIS") or 25)
 
 INTS = st.one_of(st.none(), st.integers(-3, 6))
 FLOATS = st.one_of(st.none(), st.sampled_from([-1.5, -0.0, 0.0, 1.0, 2.5, math.nan, math.inf, -math.inf]))

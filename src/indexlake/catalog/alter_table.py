@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from indexlake.alterations import Alteration, Column, Definition, altered
 from indexlake.blocks.statistics import stats_from_bytes
 from indexlake.catalog.definitions import (
     TableRecord,
@@ -23,9 +22,10 @@ from indexlake.catalog.driver import Catalog, Transaction
 from indexlake.catalog.fields import inline_column, insert_fields, read_schema
 from indexlake.catalog.tables import next_values
 from indexlake.errors import AlreadyExistsError, NotFoundError, SchemaError
-from indexlake.lineage import line
+from indexlake.evolution.alterations import Alteration, Column, Definition, altered
+from indexlake.evolution.lineage import line
+from indexlake.evolution.widening import limits
 from indexlake.schema import Field, SchemaHistory
-from indexlake.widening import limits
 
 
 @dataclass(frozen=True, slots=True)

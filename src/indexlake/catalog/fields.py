@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from indexlake.catalog.dialect import quote
 from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
-from indexlake.field_steps import steps_from_text, steps_to_text
+from indexlake.evolution.field_steps import steps_from_text, steps_to_text
 from indexlake.schema import Field, SchemaHistory, default_from_text, default_to_text
 from indexlake.types import type_from_text, type_to_text
 

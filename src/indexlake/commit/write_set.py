@@ -21,8 +21,8 @@ from indexlake.blocks.new_block import NewBlock
 from indexlake.catalog.definitions import DefinitionChange
 from indexlake.display import html_facts
 from indexlake.errors import ConflictError
+from indexlake.evolution.lineage import line
 from indexlake.keys.encoding import Key, KeyColumn, encode_key
-from indexlake.lineage import line
 from indexlake.schema import Field, TableSchema
 from indexlake.state import TableState
 from indexlake.types import SqlValue

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -127,21 +128,26 @@ def _bound(
     literals = [
         None if slot.parameter is not None else _converted(slot, slot.value, parsed.text) for slot in binder.build.slots
     ]
-    plain = Bound(Template(parsed, schema, root, tuple(slots), tuple(literals)), tuple(literals))
+    given_slots = tuple(slots)
+    unfolded = root
+
+    @cache
+    def plain() -> Bound:
+        return Bound(Template(parsed, schema, unfolded, given_slots, tuple(literals)), tuple(literals))
 
     def raises(node: tree.Node) -> bool:
         if varies(node, slots):
             return False
         try:
-            plain.value_of(node)
+            plain().value_of(node)
         except IndexLakeError:
             return True
         return False
 
     root = fold(root, slots, raises)
-    for slot in slots[len(literals) :]:
+    for slot in slots[len(given_slots) :]:
         assert isinstance(slot, Computed)
-        literals.append(None if varies(slot.node, slots) else _computed(slot, plain, parsed.text))
+        literals.append(None if varies(slot.node, slots) else _computed(slot, plain(), parsed.text))
     template = Template(parsed, schema, root, tuple(slots), tuple(literals))
     template.qualifiers, template.target = qualifiers, target
     return template

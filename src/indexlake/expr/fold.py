@@ -43,7 +43,9 @@ def fold(root: tree.Node, slots: list[Slot | Computed], raises: Callable[[tree.N
         if id(node) in constant and not raises(node):
             slots.append(Computed(node))
             return tree.Constant(len(slots) - 1, node.type)
-        return replace(node, **{field.name: inside(getattr(node, field.name)) for field in fields(node)})
+        given = {field.name: getattr(node, field.name) for field in fields(node)}
+        made = {name: inside(value) for name, value in given.items()}
+        return node if all(made[name] is value for name, value in given.items()) else replace(node, **made)
 
     done: dict[int, tree.Node] = {}
 
@@ -52,7 +54,10 @@ def fold(root: tree.Node, slots: list[Slot | Computed], raises: Callable[[tree.N
             if id(value) not in done:  # shared parts stay shared
                 done[id(value)] = visit(value)
             return done[id(value)]
-        return tuple(inside(item) for item in value) if isinstance(value, tuple) else value
+        if not isinstance(value, tuple):
+            return value
+        items = tuple(inside(item) for item in value)
+        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
 
     folded: tree.Node = inside(root)
     return folded

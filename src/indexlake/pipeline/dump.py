@@ -28,7 +28,7 @@ from indexlake.blocks.writer import sorted_by_row_id, write_block
 from indexlake.catalog import activity, commits, definitions, inline, layout
 from indexlake.commit.section import Section, add_block
 from indexlake.errors import ConstraintError, StorageError
-from indexlake.lineage import InlineColumns
+from indexlake.evolution.lineage import InlineColumns
 from indexlake.pipeline.job import Job, holding
 from indexlake.pipeline.runner import Runner, ThreadRunner
 from indexlake.schema import END, VERSION, TableSchema

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from indexlake import kernels as pc
 from indexlake.blocks.delete_vector import positions_from_bytes
-from indexlake.lineage import file_columns, file_values
+from indexlake.evolution.lineage import file_columns, file_values
 from indexlake.scan.plan import BlockTask, ScanPlan
 from indexlake.schema import END, ROW_ID, VERSION, Field, TableSchema
 from indexlake.types import selection

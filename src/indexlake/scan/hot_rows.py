@@ -14,12 +14,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexlake.errors import ConstraintError
-from indexlake.lineage import InlineColumns
+from indexlake.evolution.lineage import InlineColumns
 from indexlake.schema import ROW_ID, VERSION, Field, TableSchema
 from indexlake.types.selection import keep
 
 BATCH_ROWS = 20_000
 MEMORY_BYTES = 64 << 20
+
+_finishing = threading.Lock()
+"""Held while a spilled file is completed; not a part of the rows, which travel with their plan."""
 
 
 class HotRows:
@@ -36,7 +39,6 @@ class HotRows:
         self._bytes = 0
         self._spill: Any = None
         self._writer: Any = None
-        self._finishing = threading.Lock()
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -94,7 +96,7 @@ class HotRows:
         if self._writer is None:
             yield from self._batches
             return
-        with self._finishing:
+        with _finishing:
             self._writer.close()
             self._spill.flush()
         # Mapped, so that several readers have each a place of their own in the file.

@@ -20,9 +20,9 @@ from indexlake.blocks.block import BlockRecord
 from indexlake.catalog import inline
 from indexlake.catalog.driver import ReadTransaction
 from indexlake.errors import ConstraintError
+from indexlake.evolution.lineage import older_tests
 from indexlake.expr.test import ALWAYS, All, Any_, ColumnTest, Test
 from indexlake.keys.encoding import Key, KeyColumn, encode_key
-from indexlake.lineage import older_tests
 from indexlake.scan.hot_rows import HotRows
 from indexlake.schema import ROW_ID, Field, TableSchema
 from indexlake.state import TableState

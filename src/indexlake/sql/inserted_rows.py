@@ -131,7 +131,7 @@ class InsertedRows:
         if self._cells is not None:
             return self._fields, *self._cast_cells(query.text, before)
         whole = st.Query(composed([*before, query.text], query.text.source))
-        described = plan_query(self._engine, view, whole, self._parameters).describe()
+        described = plan_query(self._engine, view, whole, self._parameters, points=False).describe()
         given = described.column("column_name").to_pylist()
         fields: Sequence[Field] = self._fields
         if self._statement.by_name:

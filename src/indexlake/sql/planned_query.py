@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +15,17 @@ from indexlake.scan.execute import pieces
 from indexlake.scan.order import ordered
 from indexlake.scan.plan import arrow_schema
 from indexlake.scan.scan import _window
+from indexlake.schema import TableSchema
 from indexlake.sql.engine import Engine, Running, translated, translating
 from indexlake.sql.fragment import Spliced
 from indexlake.sql.parameters import Parameters
 from indexlake.sql.plain_select import PlainSelect, plain_select
+from indexlake.sql.point_select import Row
 from indexlake.sql.query import ParsedQuery, Reference, parse_query, view_name
 from indexlake.sql.result_columns import result_types
 from indexlake.sql.snapshot import FoundTable, Viewpoint, newest_snapshot, read_together
 from indexlake.sql.statement import Query
-from indexlake.sql.table_plan import Choice, TablePlan, plan_tables
+from indexlake.sql.table_plan import Choice, TablePlan, plan_point, plan_tables
 from indexlake.sql.table_references import analyse
 from indexlake.sql.table_stream import TableStream, row_counts
 from indexlake.sql.types import restored
@@ -43,6 +45,8 @@ class PlannedQuery:
         self._used = query.parameters
         self.tables: tuple[TablePlan, ...] = ()
         self.direct: PlainSelect | None = None
+        self.point: Callable[[], Row | None] | None = None
+        self.point_schema: TableSchema | None = None
         self.constants: Mapping[str, pa.Table] = {}  # further tables that the text names
         self.snapshot_id = 0
         self.started = time.monotonic()
@@ -53,6 +57,8 @@ class PlannedQuery:
         self.lake._check()
         self.lake._readers.add(self)
         self.lake._maintenance.reader_began()
+        if self.point is not None and self.direct is not None:
+            return self._run_point(self.point, self.direct)
         if self.direct is not None:
             return self._run_directly(self.direct)
         return self._run_in_duckdb(self._query.text(), typed=True)
@@ -65,7 +71,7 @@ class PlannedQuery:
             return self._count_directly(table, plain.count)
         assert plain.columns is not None
         schema = table.found.schema
-        shown = pa.schema([schema.field(old).arrow(new) for old, new in plain.columns])
+        shown = pa.schema([pa.field(new, schema.field(old).type) for old, new in plain.columns])
         order = list(plain.order or ())
         limit = None if plain.limit is None else plain.limit.value(self._values)
         offset = 0 if plain.offset is None else plain.offset.value(self._values) or 0
@@ -84,6 +90,20 @@ class PlannedQuery:
                     lake._check_process()
             finally:
                 lake._readers.discard(self)
+
+        return shown, stream()
+
+    def _run_point(self, point: Callable[[], Row | None], plain: PlainSelect) -> Batches:
+        assert plain.columns is not None
+        assert self.point_schema is not None
+        fields = [(old, pa.field(new, self.point_schema.field(old).type)) for old, new in plain.columns]
+        shown = pa.schema([f for _, f in fields])
+
+        def stream() -> Iterator[pa.RecordBatch]:
+            row = point()
+            self.lake._readers.discard(self)
+            if row is not None:
+                yield pa.RecordBatch.from_arrays([pa.array([row[old]], f.type) for old, f in fields], schema=shown)
 
         return shown, stream()
 
@@ -170,8 +190,13 @@ class PlannedQuery:
         return pa.Table.from_batches(list(batches), schema)
 
 
-def plan_query(engine: Engine, view: Viewpoint, query: Query, parameters: Parameters) -> PlannedQuery:
-    """Find the tables, decide what their scans give, and plan all of them in one read transaction."""
+def plan_query(
+    engine: Engine, view: Viewpoint, query: Query, parameters: Parameters, *, points: bool = True
+) -> PlannedQuery:
+    """Find the tables, decide what their scans give, and plan all of them in one read transaction.
+
+    ``points``: a select by primary key is no scan then.
+    """
     parsed = _parsed(engine, query)
     planned = PlannedQuery(engine, view, parsed, parameters)
     if not parsed.references:
@@ -189,10 +214,17 @@ def plan_query(engine: Engine, view: Viewpoint, query: Query, parameters: Parame
                 parsed.analyses.clear()
             known = parsed.analyses[key] = [Choice(p) for p in pushed], plain
         choices, plain = known
+        if points and plain is not None:
+            planned.point = plan_point(r, view.lake, found[0], choices[0], plain, parameters)
+            if planned.point is not None:
+                planned.direct, planned.point_schema = plain, found[0].schema
+                planned.snapshot_id = found[0].snapshot
+                return
         planned.tables, planned.direct = plan_tables(r, view.lake, parsed.references, found, choices, plain, parameters)
 
     read_together(view, wanted, plan)
-    planned.snapshot_id = min(t.found.snapshot for t in planned.tables)
+    if planned.tables:
+        planned.snapshot_id = min(t.found.snapshot for t in planned.tables)
     return planned
 
 

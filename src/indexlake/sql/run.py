@@ -210,7 +210,7 @@ class _Session:
             planned = plan_query(self.engine, self.view, statement, self.parameters)
             return SqlResult(planned.run, planned.snapshot_id)
         if isinstance(statement, st.Explain):
-            planned = plan_query(self.engine, self.view, statement.query, self.parameters)
+            planned = plan_query(self.engine, self.view, statement.query, self.parameters, points=False)
             parts = [("indexlake", table.describe()) for table in planned.tables]
             if planned.direct is not None and not statement.analyze:
                 parts.append(("indexlake", "answered by the scan alone"))
@@ -218,7 +218,7 @@ class _Session:
                 parts.append(("duckdb", planned.explain(statement.analyze)))
             return SqlText(parts, planned.snapshot_id)
         if isinstance(statement, st.DescribeQuery):
-            planned = plan_query(self.engine, self.view, statement.query, self.parameters)
+            planned = plan_query(self.engine, self.view, statement.query, self.parameters, points=False)
             return table_result(planned.describe(), planned.snapshot_id)
         if isinstance(statement, st.DescribeTable):
             return self._describe(statement)

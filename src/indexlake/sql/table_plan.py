@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from indexlake.scan.plan import ScanPlan, plan_scan
 from indexlake.schema import ROW_ID, Field
 from indexlake.sql.parameters import Parameters
 from indexlake.sql.plain_select import MOST_SORTED, PlainSelect
+from indexlake.sql.point_select import Row, point_read
 from indexlake.sql.query import Reference
 from indexlake.sql.snapshot import FoundTable
 from indexlake.sql.table_references import Pushed
@@ -101,6 +102,14 @@ def _compiles(conjunct: Any, schema: pa.Schema, parameters: Parameters) -> bool:
     except IndexLakeError:
         return False
     return bool(pa.types.is_boolean(bound.type) or pa.types.is_null(bound.type))
+
+
+def plan_point(
+    r: ReadTransaction, lake: Lake, table: FoundTable, choice: Choice, plain: PlainSelect, parameters: Parameters
+) -> Callable[[], Row | None] | None:
+    """The read of one row by its primary key, where the query is nothing more."""
+    predicate, complete = choice.predicate(table, parameters)
+    return point_read(r, lake, table, predicate, plain) if complete else None
 
 
 def plan_tables(

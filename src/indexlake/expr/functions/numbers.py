@@ -243,7 +243,8 @@ def _extreme(op: str) -> Any:
         for value in values[1:]:
             better = pc.or_kleene(pc.is_null(result), compare(op, value, result, call.of))
             result = pc.if_else(pc.fill_null(better, False), value, result)
-        return result
+        # Among several FLOATs, DuckDB takes -0.0 for 0.0.
+        return pc.add(result, pa.scalar(0.0, pa.float32())) if _several_floats(call) else result
 
     return choose_each
 
@@ -253,6 +254,7 @@ def _extreme_row(op: str) -> Callable[[tree.Call], Row]:
         if call.of.kind in NESTED_KINDS:
             raise NotCovered
         greater = _float_greater if call.of.kind in FLOATS else operator.gt
+        several_floats = _several_floats(call)
 
         def better(value: Any, result: Any) -> bool:
             return bool(greater(value, result) if op == ">" else greater(result, value))
@@ -262,11 +264,15 @@ def _extreme_row(op: str) -> Callable[[tree.Call], Row]:
             for value in values:
                 if value is not None and (result is None or better(value, result)):
                     result = value
-            return result
+            return result + 0.0 if several_floats and result is not None else result
 
         return best
 
     return make
+
+
+def _several_floats(call: tree.Call) -> bool:
+    return call.of.kind == "float" and len(call.arguments) > 1
 
 
 def _float_greater(left: float, right: float) -> bool:

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from indexlake.alterations import (
+from indexlake.catalog.alter_table import AlterTable
+from indexlake.commit.write_set import WriteResult
+from indexlake.config import TableConfig
+from indexlake.errors import NotFoundError, OwnershipError, SchemaError
+from indexlake.evolution.alterations import (
     AddColumn,
     Alteration,
     Definition,
@@ -18,11 +22,7 @@ from indexlake.alterations import (
     SetConfig,
     WidenColumn,
 )
-from indexlake.catalog.alter_table import AlterTable
-from indexlake.commit.write_set import WriteResult
-from indexlake.config import TableConfig
-from indexlake.errors import NotFoundError, OwnershipError, SchemaError
-from indexlake.field_path import Path
+from indexlake.evolution.field_path import Path
 
 if TYPE_CHECKING:
     from indexlake.table import Table

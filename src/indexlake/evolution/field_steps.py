@@ -16,10 +16,10 @@ from typing import Any
 import pyarrow as pa
 
 from indexlake.errors import CatalogError
-from indexlake.field_path import Place, with_array_at, with_type_at
+from indexlake.evolution.field_path import Place, with_array_at, with_type_at
+from indexlake.evolution.widening import widened
 from indexlake.types import SqlValue, codec_for, type_from_text, type_to_text
 from indexlake.types.buffers import nested_array, null_mask
-from indexlake.widening import widened
 
 
 @dataclass(frozen=True, slots=True)

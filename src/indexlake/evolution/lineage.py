@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from indexlake.errors import ConstraintError
-from indexlake.field_steps import Widen, repeated
+from indexlake.evolution.field_steps import Widen, repeated
 from indexlake.types import SqlValue
 
 if TYPE_CHECKING:
