@@ -25,7 +25,8 @@ from indexlake.feed.changes import Changes
 from indexlake.lake import Lake, LakeView
 from indexlake.scan.scan import Scan
 from indexlake.sources.files import Files, files
-from indexlake.table import Snapshot, Table, TableStats
+from indexlake.stats import Snapshot, TableStats
+from indexlake.table import Table
 from indexlake.transaction import Transaction
 
 # Last: the name of a function here, and of the package that was imported on the way.

@@ -6,11 +6,9 @@ the handle belongs to).  Safe to share between threads unless it belongs to a tr
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,7 +18,7 @@ from indexlake.catalog import commits, definitions, inline
 from indexlake.catalog.driver import ReadTransaction
 from indexlake.commit.write_set import TableWrites, WriteResult
 from indexlake.config import TableConfig
-from indexlake.display import Listing, html_facts, html_schema, html_text, shown
+from indexlake.display import Listing, html_schema, shown
 from indexlake.errors import (
     ConstraintError,
     ExpressionError,
@@ -33,6 +31,7 @@ from indexlake.point import read_by_key
 from indexlake.scan.scan import Scan, bind_predicate
 from indexlake.schema import ROW_ID, TableSchema
 from indexlake.state import TableState
+from indexlake.stats import Snapshot, TableStats, snapshot_of, table_stats
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,54 +44,6 @@ if TYPE_CHECKING:
     from indexlake.transaction import Transaction
 
 Params = Mapping[str, Any] | Sequence[Any] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """One commit."""
-
-    snapshot_id: int
-    committed_at: datetime
-    operation: str
-    summary: dict[str, Any]
-
-    def _repr_html_(self) -> str:
-        return html_facts(f"snapshot {self.snapshot_id}", asdict(self))
-
-
-@dataclass(frozen=True, slots=True)
-class TableStats:
-    """Where the rows of a table live; prints itself."""
-
-    table: str
-    snapshot_id: int
-    rows: int
-    hot_rows: int
-    superseded_hot_rows: int
-    blocks: int
-    block_rows: int
-    deleted_in_blocks: int
-    history_blocks: int
-    bytes: int
-    by_format: dict[str, int]
-
-    def __str__(self) -> str:
-        width = 40
-        total = max(1, self.hot_rows + self.block_rows - self.deleted_in_blocks)
-        lines = [f"{self.table}: {self.rows:,} rows at snapshot {self.snapshot_id}"]
-        for name, rows in [("hot", self.hot_rows), *sorted(self.by_format.items())]:
-            bar = "█" * max(1 if rows else 0, round(width * rows / total))
-            lines.append(f"  {name:8} {bar:{width}} {rows:,} rows")
-        lines.append(
-            f"  {self.blocks} blocks, {self.bytes:,} bytes, {self.deleted_in_blocks:,} rows deleted in them; "
-            f"{self.superseded_hot_rows:,} superseded rows hot, {self.history_blocks} history blocks"
-        )
-        return "\n".join(lines)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return html_text(str(self))
 
 
 class Table:
@@ -424,23 +375,9 @@ class Table:
         """How many rows are where."""
         with self._reading(None) as (r, state, snapshot):
             live, dead = inline.count_rows(r, state.table)
-        visible = state.blocks.visible_at(snapshot)
-        blocks = [b for b, seen in zip(state.blocks.records, visible, strict=True) if seen and b.role != "history"]
-        history = [b for b in state.blocks.records if b.role == "history"]
-        by_format: dict[str, int] = {}
-        deleted = 0
-        for b in blocks:
-            log = state.deletes.get(b.data_file_id)
-            gone = log.count_at(snapshot) if log is not None else 0
-            deleted += gone
-            by_format[b.format] = by_format.get(b.format, 0) + b.record_count - gone
         everything = self.scan()
         everything._snapshot = snapshot
-        return TableStats(
-            self._name, snapshot, everything.count(), live, dead, len(blocks),
-            sum(b.record_count for b in blocks), deleted, len(history),
-            sum(b.size for b in [*blocks, *history]), by_format,
-        )  # fmt: skip
+        return table_stats(self._name, state, snapshot, everything.count(), live, dead)
 
     def locate(self, row_id: int) -> str | None:
         """Where a row lies: ``inline``, or ``format:path:group:offset``.  None: there is no such row."""
@@ -491,7 +428,7 @@ class Table:
         with self._reading(None) as (r, state, snapshot):
             first = max(state.table.begin_snapshot, state.table.horizon)
             rows = list(commits.list_snapshots(r, first))
-        return Listing(s for s in map(_snapshot, rows) if s.snapshot_id <= snapshot and self._concerns(s, state))
+        return Listing(s for s in map(snapshot_of, rows) if s.snapshot_id <= snapshot and self._concerns(s, state))
 
     def _concerns(self, snapshot: Snapshot, state: TableState) -> bool:
         return snapshot.snapshot_id == state.table.begin_snapshot or str(self._table_id) in snapshot.summary
@@ -499,12 +436,6 @@ class Table:
 
 def _counts(writes: TableWrites | None) -> tuple[int, int, int]:
     return (0, 0, 0) if writes is None else (writes.inserted, writes.updated, writes.deleted)
-
-
-def _snapshot(row: tuple[int, int, str, str | None]) -> Snapshot:
-    number, at, operation, summary = row
-    counts = json.loads(summary) if summary else {}
-    return Snapshot(number, datetime.fromtimestamp(at / 1e6, UTC), operation, counts)
 
 
 def _quoted(name: str) -> str:

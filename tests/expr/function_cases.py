@@ -131,7 +131,8 @@ length: length(s) ; len(s) ; char_length(s) ; character_length(s2) ; len(li) ; l
 array_length: array_length(li) ; array_length(fixed)
 strlen: strlen(s) ; strlen(s2)
 substring: substring(s, 2) ; substr(s, 2, 2) ; substring(s from 2 for 3) ; substr(s, n) ; substr(s, n, 2) ;
-    substr(s, -2, n) ; substr(s, 0, 2) ; substr(word, 1, 0) ; substring(s, 2, -1)
+    substr(s, -2, n) ; substr(s, 0, 2) ; substr(word, 1, 0) ; substring(s, 2, -1) ;
+    substr(s, -5, 3) ; substr(s, -100, 99) ; substr(s, 0, -1) ; substr(s, n, n - 2)
 left: left(s, 2) ; left(s, n) ; left(s, -1) ; left(s, 0) ; left(word, -100) ; left(s, 100)
 right: right(s, 2) ; right(s, n) ; right(s, -1) ; right(s, 0) ; right(word, -100) ; right(s, 100)
 replace: replace(s, 'a', 'é') ; replace(s, s2, 'X') ; replace(s, '', 'x') ; replace(s, 'x', '') ;

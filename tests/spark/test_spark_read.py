@@ -236,17 +236,16 @@ def test_many_small_blocks_are_read_by_few_tasks(lake: il.Lake, spark: Any) -> N
 def test_tasks_have_about_the_same_size(monkeypatch: pytest.MonkeyPatch, lake: il.Lake) -> None:
     t = lake.create_table("t", ORDERS, config=il.TableConfig(block_row_count=20, direct_write_row_count=1))
     t.insert(orders(0, 400))
-    plan = t.scan()._plan()[0]
-    sizes = [sum(task.size for task in group) for group in portion._groups(plan.tasks, 4)]
-    assert len(sizes) <= 8
+    parts = [(task.size, task) for task in t.scan()._plan()[0].tasks]
+    assert len(parts) == 20
+    assert len(portion.groups(parts, 4)) == 1, "too little for more"
     monkeypatch.setattr(portion, "LEAST_BYTES", 1)
-    monkeypatch.setattr(portion, "OPEN_BYTES", 0)
-    sizes = [sum(task.size for task in group) for group in portion._groups(plan.tasks, 4)]
+    sizes = [sum(task.size for task in group) for group in portion.groups(parts, 4)]
     assert len(sizes) == 8
     assert max(sizes) <= 2 * min(sizes)
-    monkeypatch.setattr(portion, "MOST_BYTES", max(task.size for task in plan.tasks))
-    assert len(portion._groups(plan.tasks, 4)) >= len(plan.tasks) // 2
-    assert portion._groups([], 4) == []
+    monkeypatch.setattr(portion, "MOST_BYTES", max(size for size, _ in parts))
+    assert len(portion.groups(parts, 4)) >= len(parts) // 2
+    assert portion.groups([], 4) == []
 
 
 def test_more_hot_rows_than_travel_well_are_staged_in_files(

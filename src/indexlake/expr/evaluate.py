@@ -268,18 +268,23 @@ def _call(run: Evaluation, node: tree.Call) -> Value:
     values = [run.value(argument) for argument in node.arguments]
     if function.strict and any(isinstance(value, pa.Scalar) and not value.is_valid for value in values):
         return pa.scalar(None, to_arrow(node.of))
-    if function.kernel is not None:
-        given = values
-        if values and all(isinstance(value, pa.Scalar) for value in values):
-            given = [run.full(values[0], to_arrow(node.arguments[0].type)), *values[1:]]
-        try:
-            result = function.kernel(given, node)
-            if node.of.kind != "varchar" and result.type != to_arrow(node.of):
-                result = result.cast(to_arrow(node.of))
-            return result
-        except NotCovered:
-            pass
     types = [argument.type for argument in node.arguments]
+    if function.kernel is not None:
+        # A kernel works on at least one array; which argument that is among constants, it says itself.
+        forms = [values]
+        if all(isinstance(value, pa.Scalar) for value in values):
+            forms = [
+                [*values[:place], run.full(value, to_arrow(types[place])), *values[place + 1 :]]
+                for place, value in enumerate(values)
+            ]
+        for given in forms:
+            try:
+                result = function.kernel(given, node)
+            except NotCovered:
+                continue
+            exact = node.of.kind == "varchar" or result.type == to_arrow(node.of)
+            return result if exact else result.cast(to_arrow(node.of))
+        values = forms[0]
     return fallback.apply(function.template(len(values)), values, types, node.of, f"{node.name}()")
 
 

@@ -1,19 +1,19 @@
 """Portions: what one Spark task reads of a scan plan, and the code that reads it there.
 
-A portion names some blocks of the plan, or carries hot rows; more hot rows than travel well are staged in a file.
-It is plain bytes without secrets.  ``Reading`` is what all portions of a plan share; it opens the storage where it
-runs and never sees the catalog.
+A portion names some blocks of the plan and may carry hot rows; more hot rows than travel well are staged in files.  It
+is plain bytes without secrets.  ``Reading`` is what all portions of a plan share; it opens the storage where it runs
+and never sees the catalog.
 """
 
 from __future__ import annotations
 
+import gc
 import heapq
 import io
 import pickle
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from math import ceil
 from typing import IO, TYPE_CHECKING
 
@@ -43,13 +43,6 @@ BATCH_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
-    """Blocks to read."""
-
-    tasks: tuple[BlockTask, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Rows:
     """Hot rows as an Arrow stream, in the types of Spark."""
 
@@ -65,7 +58,8 @@ class Staged:
     checksum: bytes
 
 
-Portion = Blocks | Rows | Staged
+Part = BlockTask | Rows | Staged
+"""A portion is a tuple of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,30 +97,32 @@ class Reading:
             arrow_schema(shown),
         )  # fmt: skip
 
-    def packed(self, portion: Portion) -> bytes:
+    def packed(self, portion: tuple[Part, ...]) -> bytes:
         sink = io.BytesIO()
         _Pack(sink, self.columns).dump(portion)
         return sink.getvalue()
 
     def rows(self, portion: bytes) -> Iterator[pa.RecordBatch]:
         """The rows of a portion, in the types of Spark."""
-        found = _Unpack(io.BytesIO(portion), self.columns).load()
-        if isinstance(found, Rows):
-            with pa.ipc.open_stream(found.data) as reader:
-                yield from reader
-            return
         files = OpenFiles(opened(self.spec, self.secrets))
         try:
-            if isinstance(found, Staged):
-                reader = files.reader_of(found.path, "ipc", found.size, found.checksum, self.schema)
-                yield from reader.read(self.schema.names)
-                return
-            for task in found.tasks:
-                for batch in read_task(task, files, self.fields, self.predicate, row_id=self.row_id):
-                    for part in _bounded(batch):
-                        yield to_spark(part, self.schema)
+            for part in _Unpack(io.BytesIO(portion), self.columns).load():
+                yield from self._rows_of(part, files)
         finally:
             files.clear()
+            _settle()
+
+    def _rows_of(self, part: Part, files: OpenFiles) -> Iterator[pa.RecordBatch]:
+        if isinstance(part, Rows):
+            with pa.ipc.open_stream(part.data) as stream:
+                yield from stream
+        elif isinstance(part, Staged):
+            reader = files.reader_of(part.path, "ipc", part.size, part.checksum, self.schema)
+            yield from reader.read(self.schema.names)
+        else:
+            for batch in read_task(part, files, self.fields, self.predicate, row_id=self.row_id):
+                for rows in _bounded(batch):
+                    yield to_spark(rows, self.schema)
 
 
 class _Pack(pickle.Pickler):
@@ -153,23 +149,22 @@ def portions(
     plan: ScanPlan, tasks: Sequence[BlockTask], reading: Reading, parallelism: int, stage: Stage | None
 ) -> list[bytes]:
     """Everything that is to be read of a plan, cut for so many tasks at a time."""
-    found = chain((Blocks(tuple(group)) for group in _groups(tasks, parallelism)), _hot_portions(plan, reading, stage))
-    return [reading.packed(portion) for portion in found]
+    parts = [*((_cost(task), task) for task in tasks), *_hot_parts(plan, reading, stage)]
+    return [reading.packed(tuple(group)) for group in groups(parts, parallelism)]
 
 
-def _groups(tasks: Sequence[BlockTask], parallelism: int) -> list[list[BlockTask]]:
-    """Tasks of about the same size: two for each core unless they would be tiny, more where they would be huge."""
-    costs = [_cost(task) for task in tasks]
-    total = sum(costs)
+def groups(parts: Sequence[tuple[int, Part]], parallelism: int) -> list[list[Part]]:
+    """Groups of about the same cost: two for each core unless they would be tiny, more where they would be huge."""
+    total = sum(cost for cost, _ in parts)
     number = max(ceil(total / MOST_BYTES), min(2 * parallelism, ceil(total / LEAST_BYTES)))
-    number = min(len(tasks), number)
-    groups: list[list[BlockTask]] = [[] for _ in range(number)]
+    number = min(len(parts), number)
+    found: list[list[Part]] = [[] for _ in range(number)]
     loads = [(0, n) for n in range(number)]
-    for cost, task in sorted(zip(costs, tasks, strict=True), key=lambda pair: -pair[0]):
+    for cost, part in sorted(parts, key=lambda pair: -pair[0]):
         load, n = heapq.heappop(loads)
-        groups[n].append(task)
+        found[n].append(part)
         heapq.heappush(loads, (load + cost, n))
-    return groups
+    return found
 
 
 def _cost(task: BlockTask) -> int:
@@ -177,7 +172,7 @@ def _cost(task: BlockTask) -> int:
     return OPEN_BYTES + int(task.size * share)
 
 
-def _hot_portions(plan: ScanPlan, reading: Reading, stage: Stage | None) -> Iterator[Rows | Staged]:
+def _hot_parts(plan: ScanPlan, reading: Reading, stage: Stage | None) -> Iterator[tuple[int, Rows | Staged]]:
     """What is full is staged; the rest travels with the plan."""
     held: list[pa.RecordBatch] = []
     size = 0
@@ -186,17 +181,35 @@ def _hot_portions(plan: ScanPlan, reading: Reading, stage: Stage | None) -> Iter
         held.append(batch)
         size += batch.nbytes
         if stage is not None and size >= HOT_BYTES:
-            yield stage.write(reading.schema, held)
+            yield size, stage.write(reading.schema, held)
             held, size = [], 0
     if held:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, reading.schema) as writer:
             for batch in held:
                 writer.write_batch(batch)
-        yield Rows(sink.getvalue().to_pybytes())
+        yield size, Rows(sink.getvalue().to_pybytes())
 
 
 def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     rows = batch.num_rows if batch.nbytes <= BATCH_BYTES else max(1, batch.num_rows * BATCH_BYTES // batch.nbytes)
     for start in range(0, batch.num_rows, rows):
         yield batch.slice(start, rows)
+
+
+_settled = False
+
+
+def _settle() -> None:
+    """Once in a worker of Spark, which collects garbage after each task: what is loaded by now is not looked at again.
+
+    To look at everything that was ever imported takes longer than a small task.
+    """
+    global _settled
+    if not _settled:
+        from pyspark import TaskContext
+
+        _settled = True
+        if TaskContext.get() is not None:
+            gc.collect()
+            gc.freeze()

@@ -66,19 +66,12 @@ def _substring(values: list[Any], call: tree.Call) -> Any:
 
 
 def _substring_row(text: str, offset: int, length: int = _LIMIT) -> str:
+    """A negative position counts from the end, position 0 is before the first; a negative length goes backwards."""
     if abs(offset) > _LIMIT or abs(length) > _LIMIT:
         raise NotCovered
-    if (offset <= 0 or length < 0) and not text.isascii():
-        raise NotCovered  # DuckDB counts otherwise beyond the beginning of such a text
-    if offset > 0:
-        start = offset - 1
-    elif offset < 0:
-        start = max(len(text) + offset, 0)
-    else:
-        start, length = 0, length - 1
-        if length <= 0:
-            return ""
-    return text[start : start + length] if length > 0 else text[max(0, start + length) : start]
+    start = offset - 1 if offset > 0 else len(text) + offset if offset < 0 else -1
+    first, last = (start, start + length) if length >= 0 else (start + length, start)
+    return text[max(first, 0) : max(last, 0)]
 
 
 def _slice_left(values: list[Any], call: tree.Call) -> Any:

@@ -1,0 +1,84 @@
+"""What a table says of itself: where its rows live, and the commits that made it what it is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from indexlake.display import html_facts, html_text
+from indexlake.state import TableState
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One commit."""
+
+    snapshot_id: int
+    committed_at: datetime
+    operation: str
+    summary: dict[str, Any]
+
+    def _repr_html_(self) -> str:
+        return html_facts(f"snapshot {self.snapshot_id}", asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class TableStats:
+    """Where the rows of a table live; prints itself."""
+
+    table: str
+    snapshot_id: int
+    rows: int
+    hot_rows: int
+    superseded_hot_rows: int
+    blocks: int
+    block_rows: int
+    deleted_in_blocks: int
+    history_blocks: int
+    bytes: int
+    by_format: dict[str, int]
+
+    def __str__(self) -> str:
+        width = 40
+        total = max(1, self.hot_rows + self.block_rows - self.deleted_in_blocks)
+        lines = [f"{self.table}: {self.rows:,} rows at snapshot {self.snapshot_id}"]
+        for name, rows in [("hot", self.hot_rows), *sorted(self.by_format.items())]:
+            bar = "█" * max(1 if rows else 0, round(width * rows / total))
+            lines.append(f"  {name:8} {bar:{width}} {rows:,} rows")
+        lines.append(
+            f"  {self.blocks} blocks, {self.bytes:,} bytes, {self.deleted_in_blocks:,} rows deleted in them; "
+            f"{self.superseded_hot_rows:,} superseded rows hot, {self.history_blocks} history blocks"
+        )
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self))
+
+
+def table_stats(name: str, state: TableState, snapshot: int, rows: int, live: int, dead: int) -> TableStats:
+    """The counts at a snapshot; ``live`` and ``dead`` are those of hot rows, now."""
+    visible = state.blocks.visible_at(snapshot)
+    blocks = [b for b, seen in zip(state.blocks.records, visible, strict=True) if seen and b.role != "history"]
+    history = [b for b in state.blocks.records if b.role == "history"]
+    by_format: dict[str, int] = {}
+    deleted = 0
+    for b in blocks:
+        log = state.deletes.get(b.data_file_id)
+        gone = log.count_at(snapshot) if log is not None else 0
+        deleted += gone
+        by_format[b.format] = by_format.get(b.format, 0) + b.record_count - gone
+    return TableStats(
+        name, snapshot, rows, live, dead, len(blocks), sum(b.record_count for b in blocks), deleted, len(history),
+        sum(b.size for b in [*blocks, *history]), by_format,
+    )  # fmt: skip
+
+
+def snapshot_of(row: tuple[int, int, str, str | None]) -> Snapshot:
+    """A commit as the catalog tells it."""
+    number, at, operation, summary = row
+    counts = json.loads(summary) if summary else {}
+    return Snapshot(number, datetime.fromtimestamp(at / 1e6, UTC), operation, counts)
