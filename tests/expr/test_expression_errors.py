@@ -183,7 +183,8 @@ COVERED = """
 lower(s) = 'ab '; trim(s) = 'Ab'; length(s) = 3; substr(s, 1, 2) = 'Ab'; replace(s, 'A', 'x') = 'xb '; left(s, 1) = 'A';
 concat(s, n) = 'Ab 3'; s || 'x' = 'Ab x'; starts_with(s, 'A'); contains(s, 'b'); s like 'A%'; n in (1, 3); abs(n) = 3;
 round(x) = 2; floor(x) = 1; sqrt(n) > 1; power(n, 2) = 9; ln(n) > 1; n % 2 = 1; greatest(n, 5) = 5; n & 1 = 1;
-ts < date_trunc('month', current_date); ts > now() - interval '100 years'; d < current_date; extract(year from ts) = 2001; year(d) = 1970; epoch(ts) = 1e9;
+ts < date_trunc('month', current_date);
+ts > now() - interval '100 years'; d < current_date; extract(year from ts) = 2001; year(d) = 1970; epoch(ts) = 1e9;
 date_trunc('month', ts) = timestamp '2001-09-01 00:00:00'; d + interval 1 month = timestamp '1970-02-01 00:00:00';
 ts - d > interval '1 day'; coalesce(n, 1) = 3; if(n > 1, true, false); l[1] = 1; len(l) = 2; st.a = 1; [1, n][2] = 3
 """

@@ -103,6 +103,41 @@ def check_folding(text: str) -> None:
         assert shown(folded.evaluate(BATCH.slice(0, 1))) == shown(want.slice(row, 1)), constant
 
 
+@pytest.mark.parametrize("name", GROUPED)
+def test_no_rows_give_no_values(name: str) -> None:
+    for text in GROUPED[name]:
+        expression = compile(text, BATCH.schema)
+        nothing = expression.evaluate(BATCH.slice(0, 0))
+        assert len(nothing) == 0, text
+        assert nothing.type == expression.type, text
+
+
+# Branches that all rows take are constants inside: every operator must give as many rows as there are.
+TAKEN = {
+    "'a'": "'b'", "1": "n", "1.5": "x", "date '2020-01-01'": "d", "timestamp '2020-01-01 00:00:00'": "ts", "[1]": "li",
+    "interval '1 day'": "to_days(n)", "{'a': 1}": "{'a': n}", "null": "null",
+    "timestamptz '2020-01-01 00:00:00+00'": "tz",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("constant", TAKEN)
+def test_a_branch_that_every_row_takes_is_a_value_for_every_row(constant: str) -> None:
+    value = f"(case when length(s2) >= 0 or s2 is null then {constant} when sqrt(u) > 1 then {TAKEN[constant]} end)"
+    made = [f"{value} = {constant}", f"{value} is distinct from {value}", f"{value} is null", f"[{value}]"]
+    made += [f"coalesce({value}, {TAKEN[constant]})", f"{{'q': {value}}}.q", f"{value} in ({constant})"]
+    made += [f"greatest({value}, {TAKEN[constant]})", f"cast({value} as varchar)", f"{value} || 'x'"]
+    if constant in ("1", "1.5", "interval '1 day'"):
+        made += [f"-{value}", f"{value} + {value}", f"2 * {value}"]
+    if constant.startswith(("date", "time")):
+        made += [f"year({value})", f"{value} + interval 1 day", f"date_trunc('month', {value})", f"{value} - {value}"]
+    for text in made:
+        try:
+            want = judge.column(text, BATCH, {})
+        except judge.Refused:
+            continue
+        assert shown(compile(text, BATCH.schema).evaluate(BATCH)) == shown(want), text
+
+
 RAISING = [
     *(
         "sqrt(-1)",

@@ -116,7 +116,7 @@ def some_table(lake: il.Lake, name: str, seed: int) -> tuple[il.Table, list[int]
     columns = sorted(set(COLUMNS) & set(data.SCHEMA.names))
     schema = pa.schema([pa.field("id", pa.int64(), False), *[data.SCHEMA.field(c) for c in columns]])
     t = lake.create_table(name, schema, primary_key="id", config=il.TableConfig(**SMALL, retention=timedelta(days=1)))
-    pipeline = lake.pipeline()
+    pipeline = lake.pipeline(runner="threads")
     snapshots, next_id = [], 0
     for _ in range(10):
         step = chance.choice(
@@ -200,7 +200,7 @@ def test_a_table_without_rows_is_a_dataframe_without_rows(lake: il.Lake, spark: 
     assert frame.columns == ORDERS.names
     assert frame.count() == 0
     t.insert(orders(0, 50))
-    lake.pipeline().dump("t")
+    lake.pipeline(runner="threads").dump("t")
     assert t.to_spark(spark, where="id < 0").count() == 0
     assert t.to_spark(spark, where="false").columns == ORDERS.names
     t.delete("true")
@@ -259,12 +259,12 @@ def test_more_hot_rows_than_travel_well_are_staged_in_files(
     staged = [f.path for f in lake.storage.list("tables") if "/stage/" in f.path]
     assert len(staged) >= 3
     t.delete("true")
-    vacuumed = lake.pipeline().vacuum(dry_run=False, grace=timedelta(0))
+    vacuumed = lake.pipeline(runner="threads").vacuum(dry_run=False, grace=timedelta(0))
     assert not set(vacuumed.paths) & set(staged), "they are in use while the lake is open"
     assert rows_of(frame) == rows_in(t.at(frame_snapshot(lake, t)).scan())
     with il.connect(lake.catalog.location.removesuffix("/catalog.sqlite"), automatic=False) as other:
         lake.close()
-        assert set(other.pipeline().vacuum(dry_run=False, grace=timedelta(0)).paths) >= set(staged)
+        assert set(other.pipeline(runner="threads").vacuum(dry_run=False, grace=timedelta(0)).paths) >= set(staged)
 
 
 def frame_snapshot(lake: il.Lake, t: il.Table) -> int:
@@ -294,7 +294,7 @@ def test_an_altered_table_shows_the_columns_of_its_snapshot(lake: il.Lake, spark
     t.rename_column("city", "Town")
     t.add_column("small", pa.int16(), default=7)
     t.insert([{"id": 100, "Town": "x", "total": 1.0, "note": None, "small": 1}])
-    lake.pipeline().dump("t")
+    lake.pipeline(runner="threads").dump("t")
     t.widen_column("small", pa.int64())
     t.insert([{"id": 101, "Town": "y", "total": 2.0, "note": "n", "small": 2**40}])
     t.drop_column("total")
@@ -316,8 +316,8 @@ def test_names_may_hold_anything(lake: il.Lake, spark: Any) -> None:
     names = ["a.b", "back`tick", 'quo"te', "with space", "ünï", "select", "f1"]
     t = lake.create_table("t", pa.schema([(name, pa.int64()) for name in names]))
     t.insert([dict.fromkeys(names, n) for n in range(40)])
-    lake.pipeline().dump("t")
-    lake.pipeline().freeze("t")
+    lake.pipeline(runner="threads").dump("t")
+    lake.pipeline(runner="threads").freeze("t")
     t.insert(dict.fromkeys(names, 100))
     frame = t.to_spark(spark)
     assert "FileScan parquet" in plan_of(frame)
@@ -394,6 +394,9 @@ def test_wrong_names_are_refused_as_in_a_scan(lake: il.Lake, spark: Any) -> None
         t.to_spark(spark, where="town = 1")
     with pytest.raises(il.SchemaError, match="twice"):
         t.to_spark(spark, ["id", "ID"])
+    with pytest.raises(il.JobError, match="Spark Connect has its driver elsewhere"):
+        t.to_spark(object())  # type: ignore[arg-type]
+    assert not lake._maintenance._kept, "what is refused pins nothing"
 
 
 def test_a_damaged_file_is_named(lake: il.Lake, spark: Any) -> None:

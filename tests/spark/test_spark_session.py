@@ -153,7 +153,7 @@ def test_a_session_of_the_users_own_without_our_settings_works(tmp_path: Path) -
     with il.connect(tmp_path, automatic=False) as lake:
         t = lake.create_table("t", schema, config=il.TableConfig(dump_format="parquet"))
         t.insert(pa.table({"id": range(20), "text": map(str, range(20)), "at": range(20)}).cast(schema))
-        lake.pipeline().dump("t")
+        lake.pipeline(runner="threads").dump("t")
         t.insert(pa.table({"id": [20], "text": ["hot"], "at": [10**15]}).cast(schema))
     done = run(OWN_SESSION.replace("FOLDER", repr(str(tmp_path))), TZ="Asia/Tokyo")
     assert done.stdout.split("\n") == ["True 21", "True", "missing", "another", ""], done.stdout + done.stderr

@@ -114,7 +114,7 @@ def test_hot_rows_in_files_outlive_the_process_that_planned(
     reader = source.reader(source.schema())
     staged = [f.path for f in lake.storage.list(f"tables/{t._table_id}") if "/stage/" in f.path]
     assert staged
-    lake.pipeline().vacuum(dry_run=False, grace=timedelta(0))
+    lake.pipeline(runner="threads").vacuum(dry_run=False, grace=timedelta(0))
     sent = pickle.loads(pickle.dumps(reader))
     found = [row["id"] for part in reader.partitions() for batch in sent.read(part) for row in batch.to_pylist()]
     assert sorted(found) == list(range(60))

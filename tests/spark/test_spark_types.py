@@ -215,14 +215,15 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[il.Lake]:
 
 
 @pytest.fixture(scope="module")
-def everything(lake: il.Lake) -> il.Table:
-    """Every type in every tier: Parquet, Vortex, and hot."""
+def everything(lake: il.Lake, spark: Any) -> il.Table:
+    """Every type in every tier: Parquet, Vortex, and hot; the files are written by tasks of Spark."""
+    p = lake.pipeline(spark=spark)
     t = lake.create_table("every.type", SCHEMA, primary_key="id")
     t.insert(rows(0))
-    lake.pipeline().dump("every.type")
-    lake.pipeline().freeze("every.type")
+    p.dump("every.type")
+    p.freeze("every.type")
     t.insert(rows(ROWS))
-    lake.pipeline().dump("every.type")
+    p.dump("every.type")
     t.insert(rows(2 * ROWS))
     assert set(t.stats().by_format) == {"parquet", "vortex"}
     assert t.stats().hot_rows == ROWS
@@ -257,7 +258,7 @@ def plan_of(frame: Any) -> str:
 def test_the_types_that_spark_reads_from_parquet_by_itself_come_out_the_same(lake: il.Lake, spark: Any) -> None:
     t = lake.create_table("every.cold", SCHEMA, config=il.TableConfig(dump_format="parquet"))
     t.insert(pa.concat_tables([rows(n * ROWS) for n in range(3)]))
-    lake.pipeline().dump("every.cold")
+    lake.pipeline(runner="threads").dump("every.cold")
     native = [f.name for f in t.schema if is_exact(f.type) and not pa.types.is_floating(f.type)]  # those hold a NaN
     kinds = {str(t.schema.field(name).type) for name in native}
     assert {"int64", "uint64", "string", "string_view", "timestamp[us]", "decimal128(38, 10)", "date32[day]"} <= kinds
@@ -274,9 +275,9 @@ def test_a_filter_of_spark_on_parquet_keeps_what_its_own_comparison_keeps(lake: 
     schema = pa.schema([("id", pa.int64()), ("x", pa.float64())])
     t = lake.create_table("nan.s", schema, config=il.TableConfig(dump_format="parquet"))
     t.insert([{"id": n, "x": float("nan") if n == 3 else float(n)} for n in range(10)])
-    lake.pipeline().dump("nan.s")
+    lake.pipeline(runner="threads").dump("nan.s")
     t.insert([{"id": n, "x": -0.0 if n == 13 else float(n)} for n in range(10, 20)])
-    lake.pipeline().dump("nan.s")
+    lake.pipeline(runner="threads").dump("nan.s")
     frame = t.to_spark(spark)
     assert plan_of(frame).count("parquet") > 0, "the block without NaN is Spark's"
     assert sorted(r.id for r in frame.filter("x > 100").collect()) == [3]
@@ -297,6 +298,6 @@ def test_a_value_between_two_microseconds_is_named_when_it_is_read(lake: il.Lake
     t.insert(pa.table({"id": [1], "at": pa.array([1_001], pa.timestamp("ns"))}))
     with pytest.raises(il.ConstraintError, match=r"Column 'at': the value 1001"):
         t.to_spark(spark)
-    lake.pipeline().dump("wide.ns")
+    lake.pipeline(runner="threads").dump("wide.ns")
     with pytest.raises(Exception, match=r"ConstraintError: Column 'at': the value 1001"):
         t.to_spark(spark).collect()

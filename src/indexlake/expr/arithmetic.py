@@ -13,17 +13,11 @@ import pyarrow.compute as pc
 
 from indexlake.errors import ExpressionError
 from indexlake.expr import casts, fallback, intervals, tree
+from indexlake.expr.broadcast import full
 from indexlake.expr.constants import NotCovered
 from indexlake.expr.sqltype import FLOATS, INTERVALS, TIMESTAMPS, to_arrow
 
 Value = Any  # pa.Array | pa.Scalar
-
-
-def full(value: Value, type: pa.DataType, rows: int) -> pa.Array:
-    """A value as an array of that many rows."""
-    if isinstance(value, pa.Scalar):
-        return pa.repeat(value, rows) if value.is_valid else pa.nulls(rows, type)
-    return value
 
 
 def negate(value: Value, node: tree.Negate, rows: int) -> Value:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexlake.expr import fallback, intervals
+from indexlake.expr.broadcast import full, rows_of
 from indexlake.expr.sqltype import BOOL, FLOATS, NESTED_KINDS, SqlType
 
 _KERNELS = {
@@ -31,21 +32,14 @@ def compare(op: str, left: Any, right: Any, type: SqlType) -> Any:
     if type.kind in FLOATS:
         return _compare_floats(op, left, right)
     if type.kind == "null":
-        return pa.nulls(len(_arrays(left, right)[0]), pa.bool_())
+        return pa.scalar(None, pa.bool_())
     if type.kind in NESTED_KINDS:
         return fallback.apply(f"{{0}} {op} {{1}}", [left, right], [type, type], BOOL, f"`{op}` of {type}")
     if type.kind == "interval":
-        return intervals.compare(op, *_arrays(left, right))
+        rows = rows_of(left, right)
+        held = intervals.compare(op, full(left, intervals.TYPE, rows), full(right, intervals.TYPE, rows))
+        return held[0] if isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar) else held
     return pc.call_function(_KERNELS[op], [left, right])
-
-
-def _arrays(left: Any, right: Any) -> tuple[pa.Array, pa.Array]:
-    rows = next((len(side) for side in (left, right) if not isinstance(side, pa.Scalar)), 1)
-    first, second = (
-        (pa.repeat(side, rows) if side.is_valid else pa.nulls(rows, side.type)) if isinstance(side, pa.Scalar) else side
-        for side in (left, right)
-    )
-    return first, second
 
 
 def _compare_floats(op: str, left: Any, right: Any) -> Any:

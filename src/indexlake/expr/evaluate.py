@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from indexlake.errors import ExpressionError
 from indexlake.expr import arithmetic, casts, fallback, functions, like, tree
+from indexlake.expr.broadcast import full
 from indexlake.expr.compare import always, compare, distinct, is_in
 from indexlake.expr.constants import NotCovered
 from indexlake.expr.narrow import Members, Narrowed
@@ -55,7 +56,7 @@ class Evaluation:
         return self.full(value, to_arrow(node.type)) if isinstance(value, pa.Scalar) else value
 
     def full(self, value: Value, type: pa.DataType) -> pa.Array:
-        return arithmetic.full(value, type, self.rows)
+        return full(value, type, self.rows)
 
     def value(self, node: tree.Node) -> Value:
         key = id(node)

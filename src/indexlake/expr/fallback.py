@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from indexlake.errors import ExpressionError, MissingExtraError
 from indexlake.expr import intervals
+from indexlake.expr.broadcast import full, rows_of
 from indexlake.expr.sqltype import DURATIONS, INTEGERS, NESTED_KINDS, SqlType, to_arrow
 
 _SQL_NAMES = {
@@ -79,22 +80,18 @@ def apply(sql: str, values: Sequence[Any], types: Sequence[SqlType], result: Sql
     """
     arrays: list[pa.Array] = []
     operands = []
-    rows = next((len(value) for value in values if not isinstance(value, pa.Scalar)), 1)
+    rows = rows_of(*values)
     for value, type in zip(values, types, strict=True):
         literal = _literal(value, type) if isinstance(value, pa.Scalar) else None
         if literal is None:
             operands.append(f"CAST(a{len(arrays)} AS {sql_name(type)})")
-            arrays.append(_repeated(value, rows) if isinstance(value, pa.Scalar) else value)
+            arrays.append(full(value, to_arrow(type), rows))
         else:
             operands.append(literal)
     text = sql.format(*operands)
     if any(not isinstance(value, pa.Scalar) for value in values):
         return evaluate(text, arrays, result, purpose)
     return evaluate(text, arrays or [pa.nulls(1, pa.int32())], result, purpose)[0]
-
-
-def _repeated(value: pa.Scalar, rows: int) -> pa.Array:
-    return pa.repeat(value, rows) if value.is_valid else pa.nulls(rows, value.type)
 
 
 def _literal(value: pa.Scalar, type: SqlType) -> str | None:

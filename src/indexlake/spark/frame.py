@@ -17,11 +17,15 @@ from indexlake.schema import ROW_ID
 from indexlake.spark import native
 from indexlake.spark.portion import Reading, Stage, portions
 from indexlake.spark.session import session
-from indexlake.spark.types import spark_schema
+from indexlake.spark.types import arrow_schema, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from indexlake.lake import Lake
+    from indexlake.scan.plan import ScanPlan
+    from indexlake.schema import Field
+    from indexlake.state import TableState
     from indexlake.table import Table
 
 
@@ -43,7 +47,8 @@ def to_spark(
     if lake.storage.root.startswith("memory:"):
         raise JobError("Files in memory cannot be reached by Spark. Read with scan().to_arrow().")
     scan = table.scan(where, params=params, columns=columns)
-    scan.schema  # noqa: B018 (names that are wrong are refused before Spark is started)
+    arrow_schema(scan.schema)  # what is wrong is refused before Spark is started and a snapshot is pinned
+    scan._bind(table._schema_now())
     spark = spark or session()
     if not hasattr(spark, "_jsparkSession"):
         raise JobError("to_spark() needs a Spark session of this process; Spark Connect has its driver elsewhere.")
@@ -53,23 +58,29 @@ def to_spark(
     scan._snapshot = snapshot
     plan, fields, _, row_id, _ = scan._plan()
     with_id = row_id or not fields  # rows without columns cannot be counted on their way
-    reading = Reading.of(lake.storage, plan, fields, row_id=with_id)
-    state = table._state()
-    alone, others = native.divided(state, lake.storage, plan, fields)
-    stage = None if lake.read_only else Stage(lake.storage, state.table.folder, lake._writer_id)
-    context = spark.sparkContext
-    cut = portions(plan, others, reading, context.defaultParallelism, stage)
-    parts: list[DataFrame] = []
-    schema = spark_schema(reading.schema)
-    if alone:
-        parts.append(native.frame(spark, lake.storage, alone, fields, row_id=with_id))
-    if cut:
-        work = IndexLakeScan(reading, context.broadcast(cut))
-        parts.append(spark.range(0, len(cut), 1, len(cut)).mapInArrow(work, schema))
-    if not parts:
-        parts.append(spark.createDataFrame([], schema))
-    found = parts[0] if len(parts) == 1 else parts[0].union(parts[1])
+    found = _frame(spark, lake, table._state(), plan, fields, row_id=with_id)
     return found if row_id or not with_id else found.drop(ROW_ID)
+
+
+def _frame(
+    spark: SparkSession, lake: Lake, state: TableState, plan: ScanPlan, fields: Sequence[Field], *, row_id: bool
+) -> DataFrame:
+    """The rows of a plan: those that Spark reads by itself, and those that our tasks read."""
+    context, storage = spark.sparkContext, lake.storage
+    reading = Reading.of(storage, plan, fields, row_id=row_id)
+    alone, others = native.divided(state, storage, plan, fields)
+    stage = None if lake.read_only else Stage(storage, state.table.folder, lake._writer_id)
+    cut = portions(plan, others, reading, context.defaultParallelism, stage)
+    schema = spark_schema(reading.schema)
+    parts: list[DataFrame] = []
+    if alone:
+        parts.append(native.frame(spark, storage, alone, fields, row_id=row_id))
+    if cut:
+        numbers = spark.range(0, len(cut), 1, len(cut))
+        parts.append(numbers.mapInArrow(IndexLakeScan(reading, context.broadcast(cut)), schema))
+    if not parts:
+        return spark.createDataFrame([], schema)
+    return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
 
 
 class IndexLakeScan:

@@ -6,14 +6,15 @@ some arguments (a constant pattern, dates of the usual years) raises `NotCovered
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from indexlake.expr import overloads, tree
-from indexlake.expr.coercion import decimal_shape
+from indexlake.expr.coercion import decimal_shape, implicit_cost
+from indexlake.expr.constants import NotCovered
 from indexlake.expr.sqltype import SqlType, normal
 
 if TYPE_CHECKING:
@@ -72,8 +73,6 @@ class Function:
 
     def accepts(self, place: int, type: SqlType, arguments: int) -> bool:
         """Whether an argument of that type can stand at that place; for the text of errors."""
-        from indexlake.expr.coercion import implicit_cost
-
         fitting = [types for types, _ in self.signatures if len(types) == arguments]
         return not fitting or any(implicit_cost(type, types[place]) is not None for types in fitting)
 
@@ -91,12 +90,6 @@ def same_for_all(function: Row) -> Callable[[tree.Call], Row]:
 
 def constant(value: Any) -> Any:
     """The Python value of an argument that is the same for all rows; `NotCovered` if it is not."""
-    from indexlake.expr.constants import NotCovered
-
     if not isinstance(value, pa.Scalar):
         raise NotCovered
     return value.as_py()
-
-
-def constants(values: Sequence[Any]) -> list[Any]:
-    return [constant(value) for value in values]

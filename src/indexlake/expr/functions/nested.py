@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexlake.expr import tree
-from indexlake.expr.arithmetic import full
+from indexlake.expr.broadcast import full, rows_of
 from indexlake.expr.build import Builder, Leaf
 from indexlake.expr.coercion import combine, implicit_cost
 from indexlake.expr.constants import NotCovered
@@ -177,7 +177,7 @@ def _list_types(operands: Types, literals: Literals) -> Signature | None:
 
 
 def _list_value(values: list[Any], call: tree.Call) -> Any:
-    rows = next((len(value) for value in values if not isinstance(value, pa.Scalar)), 1)
+    rows = rows_of(*values)
     element = to_arrow(call.of.parts[0])
     together = pa.concat_arrays([full(value, element, rows).cast(element) for value in values])
     order = np.arange(len(values) * rows).reshape(len(values), rows).T.ravel()

@@ -16,7 +16,7 @@ from indexlake.expr.build import Builder
 from indexlake.expr.coercion import combine, decimal_shape
 from indexlake.expr.compare import compare
 from indexlake.expr.constants import NotCovered
-from indexlake.expr.functions.function import Function, Row, Signature, same_for_all
+from indexlake.expr.functions.function import Function, Row, Signature, constant, same_for_all
 from indexlake.expr.overloads import DECIMAL, INTEGER_TYPES, NUMBERS, choose
 from indexlake.expr.sqltype import (
     BOOL,
@@ -84,7 +84,7 @@ def _round_types(operands: tuple[SqlType, ...], literals: tuple[Any, ...]) -> Si
 def _round(values: list[Any], call: tree.Call) -> Any:
     kind = call.arguments[0].type.kind
     if kind == "decimal":
-        if len(values) > 1 and values[1].as_py() < 0:
+        if len(values) > 1 and constant(values[1]) < 0:
             raise NotCovered
         return casts.cast(values[0], call.arguments[0].type, call.of, False)
     if len(values) == 1:
