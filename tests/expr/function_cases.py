@@ -282,7 +282,7 @@ list_slice: li[1:2] ; li[:2] ; li[2:] ; li[-2:] ; li[n:] ; li[:n] ; s[1:2] ; s[n
 list_contains: list_contains(li, 2) ; array_contains(lt, 'a') ; list_has(li, n) ; array_has(lf, 'nan'::double) ;
     list_contains(lf, 0) ; 2 in li ; n in li ; s2 in lt ; list_contains(li, null) ; 2 not in li ;
     list_contains(li, 1.5) ; list_contains(ls, {'k': 1}) ; 1 in [1, null] ; 2 in [1, null]
-list_position: list_position(li, 7) ; list_indexof(lt, 'a')
+list_position: list_position(li, n) ; list_position(li, null) ; list_position(li, 7) ; list_indexof(lt, 'a')
 list_value: [1, 2] ; [n, i] ; [s, null] ; [] ; list_value(x, 1) ; [[1], [2, 3]] ; list_pack(d) ; [n, 1.5]
 list_concat: li || li2 ; li || [4] ; list_concat(li, li2) ; list_cat(lt, ['z']) ; [1] || null
 list_append: list_append(li, 9) ; array_append(lt, s)

@@ -62,6 +62,7 @@ TESTS: list[tuple[str, Any, Any]] = [
     ("lower(s) = 'abc'", None, ColumnTest("s", "is not null")),
     ("coalesce(id, 1) = 1", None, ALWAYS),
     ("concat(s, 'a') = 'a'", None, ALWAYS),
+    ("list_position(tags, s) = 1", None, ALWAYS),
     ("greatest(id, 5) = 5", None, ALWAYS),
     ("list_contains(tags, 'a')", None, ColumnTest("tags", "is not null")),
     ("st.a = 1", None, ColumnTest("st", "is not null")),

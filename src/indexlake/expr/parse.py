@@ -57,6 +57,9 @@ def _parse(text: str) -> Parsed:
         raise ExpressionError(_syntax_message(text, error), text=text) from error
     if isinstance(tree, exp.Block):
         raise ExpressionError(f"`{text}` holds several expressions; give one", text=text)
+    # sqlglot lets some operators pass that lack an operand.
+    if any(node.this is None or node.expression is None for node in tree.find_all(exp.Binary)):
+        raise ExpressionError(f"cannot parse `{text}`: an operator has nothing on one of its sides", text=text)
     return Parsed(text, tree, *_parameters(tree))
 
 

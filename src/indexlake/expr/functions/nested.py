@@ -264,7 +264,8 @@ FUNCTIONS = (
     ),
     Function(
         "list_position", "list, value", "the place of the value, null if it is no element",
-        resolve=_contains_types(INT32), arity=(2, 2), synonyms=("list_indexof", "array_position", "array_indexof"),
+        resolve=_contains_types(INT32), arity=(2, 2), strict=False,
+        synonyms=("list_indexof", "array_position", "array_indexof"),
     ),
     Function(
         "list_value", "values", "a list of them; also `[a, b]`", resolve=_list_types, arity=(0, None),
