@@ -16,7 +16,7 @@ class Expression:
 def expr(text: str, params: Mapping[str, Any] | Sequence[Any] | None = None) -> Expression:
     """SQL for a new value: ``t.update({"total": il.expr("total * 0.9")}, where="id = 1")``.
 
-    In an update it sees the old row, in a merge the old row as ``t`` and the source row as ``s``.  The value is converted
-    to the column's type; what does not fit is an error.
+    In an update it sees the old row, in a merge the old row as ``t`` and the source row as ``s``.  The value is
+    converted to the column's type; what does not fit is an error.
     """
     return Expression(text, params)

@@ -13,7 +13,7 @@ from indexlake.expr.broadcast import full, rows_of
 from indexlake.expr.build import Builder, Leaf
 from indexlake.expr.coercion import combine, implicit_cost
 from indexlake.expr.constants import NotCovered
-from indexlake.expr.functions.function import Function, Row, Signature, same_for_all
+from indexlake.expr.functions.function import Function, Row, Signature, constant, same_for_all
 from indexlake.expr.sqltype import (
     BOOL,
     FLOATS,
@@ -134,6 +134,10 @@ def _contains(builder: Builder, arguments: list[tree.Node]) -> tree.Node | None:
     if kind in LISTS:
         return builder.call("list_contains", arguments)
     return builder.call("map_contains", arguments) if kind == "map" else None
+
+
+def _substring_test(values: list[Any], call: tree.Call) -> Any:
+    return pc.match_substring(values[0], constant(values[1]))
 
 
 # -- maps --------------------------------------------------------------------------------------------------
@@ -260,7 +264,7 @@ FUNCTIONS = (
     Function(
         "contains", "text, text; or a list or map and a value",
         "whether the second is a part of the first, an element or a key", (((VARCHAR, VARCHAR), BOOL),), arity=(2, 2),
-        expand=_contains, kernel=lambda v, call: _substring_test(v), row=same_for_all(lambda text, part: part in text),
+        expand=_contains, kernel=_substring_test, row=same_for_all(lambda text, part: part in text),
     ),
     Function(
         "list_position", "list, value", "the place of the value, null if it is no element",
@@ -317,9 +321,3 @@ FUNCTIONS = (
     ),
 )
 # fmt: on
-
-
-def _substring_test(values: list[Any]) -> Any:
-    if not isinstance(values[1], pa.Scalar):
-        raise NotCovered
-    return pc.match_substring(values[0], values[1].as_py())
