@@ -66,7 +66,7 @@ def check_rows(text: str) -> None:
     want = expression.evaluate(BATCH)
     names = sorted(expression.columns)
     rows = BATCH.select(names).to_pylist() if names else [{}]
-    for row, values in enumerate(rows[:24]):
+    for row, values in list(enumerate(rows))[::5]:
         try:
             got = expression.evaluate_row(values)
         except IndexLakeError as error:
