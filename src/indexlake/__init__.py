@@ -1,5 +1,8 @@
 """IndexLake: a lakehouse table you can write to one row at a time."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from indexlake.commit.write_set import WriteResult
 from indexlake.config import TableConfig
 from indexlake.connect import connect
@@ -21,10 +24,8 @@ from indexlake.errors import (
     StorageError,
 )
 from indexlake.expression import Expression
-from indexlake.feed.changes import Changes
 from indexlake.lake import Lake, LakeView
 from indexlake.scan.scan import Scan
-from indexlake.sources.files import Files, files
 from indexlake.stats import Snapshot, TableStats
 from indexlake.table import Table
 from indexlake.transaction import Transaction
@@ -33,11 +34,20 @@ from indexlake.transaction import Transaction
 from indexlake.expression import expr  # isort: skip
 
 
+if TYPE_CHECKING:
+    from indexlake.feed.changes import Changes
+    from indexlake.sources.files import Files, files
+
+_LATER = {"Changes": "indexlake.feed.changes", "Files": "indexlake.sources.files", "files": "indexlake.sources.files"}
+"""Names that not every program uses, and where they are imported from when one does."""
+
+
 def __getattr__(name: str) -> object:
     if name == "spark":
-        import importlib
-
-        return importlib.import_module("indexlake.spark")
+        return import_module("indexlake.spark")
+    if name in _LATER:
+        found = globals()[name] = getattr(import_module(_LATER[name]), name)
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -26,7 +26,6 @@ from indexlake.rows import Values, encode_batch, take_rows
 from indexlake.scan.execute import Piece, pieces
 from indexlake.scan.plan import plan_scan
 from indexlake.schema import ROW_ID, Field
-from indexlake.sources.files import Files
 from indexlake.state import TableState
 
 if TYPE_CHECKING:
@@ -144,6 +143,8 @@ class Insert:
 
 def can_be_taken_again(rows: Any) -> bool:
     """Whether rows can be read from the same object twice; only where that is certain."""
+    from indexlake.sources.files import Files
+
     known = (Mapping, list, tuple, str, os.PathLike, Files, pa.Table, pa.RecordBatch)
     return isinstance(rows, known) or type(rows).__name__ == "DataFrame"
 

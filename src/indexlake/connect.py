@@ -12,7 +12,7 @@ from indexlake.catalog.driver import Catalog
 from indexlake.commit.section import now
 from indexlake.errors import AlreadyExistsError, CatalogError, NotFoundError, SchemaError
 from indexlake.lake import Lake
-from indexlake.pipeline.vacuum import MARK, write_mark
+from indexlake.owner import MARK, write_mark
 from indexlake.storage import Storage
 
 CATALOG_FILE = "catalog.sqlite"

@@ -44,10 +44,9 @@ from indexlake.errors import (
     SnapshotExpiredError,
 )
 from indexlake.maintenance import Maintenance
+from indexlake.owner import adopt
 from indexlake.pipeline.choice import LOCAL_LIMIT, choose_runner
 from indexlake.pipeline.job import JobInfo, job_info
-from indexlake.pipeline.pipeline import Pipeline
-from indexlake.pipeline.vacuum import adopt
 from indexlake.row_ids import RowIdAllocator
 from indexlake.rows import RowEncoder, schema_and_rows
 from indexlake.scan.execute import stop_reading
@@ -61,6 +60,7 @@ from indexlake.types import codec_for
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from indexlake.pipeline.pipeline import Pipeline
     from indexlake.sql.engine import Engine
     from indexlake.sql.result import SqlResult
 
@@ -419,6 +419,8 @@ class Lake:
         progress
             Whether to show a bar; by default when it takes long and somebody sees it.
         """
+        from indexlake.pipeline.pipeline import Pipeline
+
         self._check(writing=True)
         return Pipeline(self, choose_runner(self.storage, runner, spark, local_limit), progress=progress)
 

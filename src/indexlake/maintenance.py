@@ -19,9 +19,6 @@ from typing import TYPE_CHECKING
 
 from indexlake.catalog import activity, definitions, layout
 from indexlake.commit.section import now
-from indexlake.pipeline.due import HotRows
-from indexlake.pipeline.dump import dump
-from indexlake.pipeline.expire import expire
 from indexlake.pipeline.job import BEAT_SECONDS, Job, JobBusy
 
 if TYPE_CHECKING:
@@ -214,6 +211,10 @@ class Maintenance:
 
     def _maintain(self, table_id: int) -> None:
         """Dump what is due; whatever goes wrong is logged and tried again."""
+        from indexlake.pipeline.due import HotRows
+        from indexlake.pipeline.dump import dump
+        from indexlake.pipeline.expire import expire
+
         try:
             hot = HotRows(self._lake, table_id)
             if hot.due:
@@ -234,6 +235,8 @@ class Maintenance:
 
     def _expire_all(self) -> None:
         """Now and then every table, the dropped ones too: idle tables must not hold the history of busy ones."""
+        from indexlake.pipeline.expire import expire
+
         if time.monotonic() < self._expire_at:
             return
         self._expire_at = time.monotonic() + EXPIRE_SECONDS

@@ -8,7 +8,6 @@ another lake, or to another copy of this one, is refused.
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable
@@ -18,9 +17,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from indexlake import faults
-from indexlake.catalog import files, tables
+from indexlake.catalog import files
 from indexlake.commit.section import now
-from indexlake.errors import NotFoundError, SchemaError, StorageError
+from indexlake.errors import SchemaError
+from indexlake.owner import check_owner
 from indexlake.pipeline.job import Job
 from indexlake.pipeline.runner import Runner
 from indexlake.storage import Storage
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 GRACE = timedelta(hours=24)
 FOLDER = "tables"
-MARK = "indexlake.json"
 WHOLE_LAKE = 0
 """Stands for a table id in the leases of jobs that are about all tables."""
 
@@ -166,48 +165,3 @@ def _remove_empty_folders(lake: Lake, doomed: Iterable[FileInfo]) -> None:
         folder = f"{FOLDER}/{table_id}"
         if next(lake.storage.list(folder), None) is None:
             lake.storage.remove_dir_all(folder)
-
-
-# ---------------------------------------------------------------- whose files these are
-
-
-def check_owner(lake: Lake) -> None:
-    """The mark at the storage root names this lake and this copy of its catalog."""
-    record = tables.read_lake(lake.catalog)
-    assert record is not None
-    try:
-        with lake.storage.open_file(MARK) as f:
-            mark = json.loads(f.read())
-        found = (mark["lake_id"], mark["incarnation"])
-    except NotFoundError:
-        raise StorageError(
-            f"The storage root has no {MARK}, so it is not certain whose files these are: nothing is deleted. "
-            "Open the lake once more for writing, which puts it there.",
-            path=MARK,
-        ) from None
-    except (ValueError, KeyError, TypeError):
-        raise StorageError(
-            f"{MARK} at the storage root is damaged, so it is not certain whose files these are: nothing is deleted. "
-            "If they are this lake's, lake.adopt() writes it anew.",
-            path=MARK,
-        ) from None
-    if found != (record.lake_id, record.incarnation):
-        raise StorageError(
-            f"The files at {lake.storage.root} belong to lake {found[0]}, incarnation {found[1]}; this catalog is "
-            f"{record.lake_id}, incarnation {record.incarnation}: a copied or restored catalog must not delete the "
-            "files of the living one. To take the files over with this catalog call lake.adopt().",
-            path=MARK,
-        )
-
-
-def adopt(lake: Lake) -> int:
-    """Make this catalog the owner of the files; the copy that owned them before can delete none from now on."""
-    record = tables.next_incarnation(lake.catalog)
-    write_mark(lake.storage, record, overwrite=True)
-    return record.incarnation
-
-
-def write_mark(storage: Storage, record: tables.LakeRecord, *, overwrite: bool) -> None:
-    """Say at the storage root whose files these are."""
-    with storage.create_file(MARK, overwrite=overwrite) as out:
-        out.write(json.dumps({"lake_id": record.lake_id, "incarnation": record.incarnation}).encode())
