@@ -14,6 +14,7 @@ from indexlake.errors import AlreadyExistsError, CatalogError, NotFoundError, Sc
 from indexlake.lake import Lake
 from indexlake.owner import MARK, write_mark
 from indexlake.storage import Storage
+from indexlake.storage.cache import CACHE_BYTES, CacheSpec
 
 CATALOG_FILE = "catalog.sqlite"
 FILES_FOLDER = "files"
@@ -28,6 +29,8 @@ def connect(
     read_only: bool = False,
     catalog_schema: str | None = None,
     automatic: bool = True,
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_bytes: int = CACHE_BYTES,
 ) -> Lake:
     """Open a lake, or make one.
 
@@ -47,23 +50,30 @@ def connect(
         The PostgreSQL schema that holds the catalog.
     automatic
         Dump in the background when the hot store is full.
+    cache_dir
+        A local directory that keeps what was read of an object store, for all processes of this machine.  Files that
+        are local or in memory are not kept twice: for them it means nothing.
+    cache_bytes
+        How much the cache may take; what was used longest ago goes first.
     """
     address = os.fspath(catalog)
     if not isinstance(address, str) or not address:
         raise CatalogError("il.connect takes a folder, a postgresql:// address or ':memory:'.")
     create = create and not read_only
+    cache = CacheSpec.of(cache_dir, cache_bytes)
     if address == ":memory:":
         return _open(
-            _sqlite(":memory:", read_only=False), "memory://", None, None, storage_options, True, False, automatic
-        )
+            _sqlite(":memory:", read_only=False), "memory://", None, None, storage_options, cache, True, False,
+            automatic,
+        )  # fmt: skip
     if address.startswith(("postgresql://", "postgres://")):
         from indexlake.catalog.postgres import PostgresCatalog
 
         if storage is not None and storage.startswith("memory:"):
             raise SchemaError("A persistent catalog cannot keep its files in memory. Give a directory or s3://….")
         return _open(
-            PostgresCatalog(address, catalog_schema=catalog_schema), storage, None, None, storage_options, create,
-            read_only, automatic,
+            PostgresCatalog(address, catalog_schema=catalog_schema), storage, None, None, storage_options, cache,
+            create, read_only, automatic,
         )  # fmt: skip
     if "://" in address:
         raise CatalogError(
@@ -76,8 +86,9 @@ def connect(
     if not create and not os.path.exists(path):
         raise NotFoundError(f"There is no lake in {address!r}. Pass create=True to make one.", name=address)
     return _open(
-        _sqlite(path, read_only=read_only), storage, FILES_FOLDER, folder, storage_options, create, read_only, automatic
-    )
+        _sqlite(path, read_only=read_only), storage, FILES_FOLDER, folder, storage_options, cache, create, read_only,
+        automatic,
+    )  # fmt: skip
 
 
 def _sqlite(path: str, *, read_only: bool) -> Catalog:
@@ -92,6 +103,7 @@ def _open(
     default_storage: str | None,
     folder: str | None,
     options: Mapping[str, str] | None,
+    cache: CacheSpec | None,
     create: bool,
     read_only: bool,
     automatic: bool,
@@ -103,7 +115,7 @@ def _open(
             if root is None:
                 raise SchemaError("A new lake on PostgreSQL needs storage=…: a directory or s3://bucket/prefix.")
             properties: dict[str, Any] = {"hot": "inline", "storage": _persisted(root, folder)}
-            Storage.open(_resolved(properties["storage"], folder), options)  # a wrong root is refused before all else
+            _files(properties["storage"], folder, options, cache)  # what is wrong is refused before all else
             tables.create_lake(catalog, properties, now())
         record = tables.open_lake(catalog, catalog.location, read_only=read_only)
         persisted = record.properties["storage"]
@@ -112,13 +124,20 @@ def _open(
                 f"This lake keeps its files in {persisted!r}, not in {storage!r}. The storage root is fixed when a "
                 "lake is made: leave storage= out."
             )
-        files = Storage.open(_resolved(persisted, folder), options)
+        files = _files(persisted, folder, options, cache)
         if not read_only:
             _mark(files, record)
         return Lake(catalog, files, read_only=read_only, automatic=automatic)
     except BaseException:
         catalog.close()
         raise
+
+
+def _files(root: str, folder: str | None, options: Mapping[str, str] | None, cache: CacheSpec | None) -> Storage:
+    files = Storage.open(_resolved(root, folder), options, cache)
+    if files.cache is not None:
+        files.cache.check()
+    return files
 
 
 def _persisted(root: str, folder: str | None) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from indexlake.display import html_facts, html_text
 from indexlake.state import TableState
+from indexlake.storage.cache import CacheStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class TableStats:
     history_blocks: int
     bytes: int
     by_format: dict[str, int]
+    cache: CacheStats | None = None
+    """What the local cache did for this table; None: there is none."""
 
     def __str__(self) -> str:
         width = 40
@@ -51,6 +54,8 @@ class TableStats:
             f"  {self.blocks} blocks, {self.bytes:,} bytes, {self.deleted_in_blocks:,} rows deleted in them; "
             f"{self.superseded_hot_rows:,} superseded rows hot, {self.history_blocks} history blocks"
         )
+        if self.cache is not None:
+            lines.append(f"  {self.cache}")
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -59,7 +64,9 @@ class TableStats:
         return html_text(str(self))
 
 
-def table_stats(name: str, state: TableState, snapshot: int, rows: int, live: int, dead: int) -> TableStats:
+def table_stats(
+    name: str, state: TableState, snapshot: int, rows: int, live: int, dead: int, cache: CacheStats | None
+) -> TableStats:
     """The counts at a snapshot; ``live`` and ``dead`` are those of hot rows, now."""
     visible = state.blocks.visible_at(snapshot)
     blocks = [b for b, seen in zip(state.blocks.records, visible, strict=True) if seen and b.role != "history"]
@@ -73,7 +80,7 @@ def table_stats(name: str, state: TableState, snapshot: int, rows: int, live: in
         by_format[b.format] = by_format.get(b.format, 0) + b.record_count - gone
     return TableStats(
         name, snapshot, rows, live, dead, len(blocks), sum(b.record_count for b in blocks), deleted, len(history),
-        sum(b.size for b in [*blocks, *history]), by_format,
+        sum(b.size for b in [*blocks, *history]), by_format, cache,
     )  # fmt: skip
 
 

@@ -377,7 +377,9 @@ class Table:
             live, dead = inline.count_rows(r, state.table)
         everything = self.scan()
         everything._snapshot = snapshot
-        return table_stats(self._name, state, snapshot, everything.count(), live, dead)
+        rows, cache = everything.count(), self._lake.storage.cache
+        cached = cache.stats(state.table.folder) if cache is not None else None
+        return table_stats(self._name, state, snapshot, rows, live, dead, cached)
 
     def locate(self, row_id: int) -> str | None:
         """Where a row lies: ``inline``, or ``format:path:group:offset``.  None: there is no such row."""

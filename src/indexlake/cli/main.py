@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from indexlake.cli import pipeline
+from indexlake.cli.opening import open_lake
 from indexlake.errors import IndexLakeError
 
 app = typer.Typer(
@@ -42,7 +43,7 @@ def demo(
 @app.command()
 def tables(lake: Lake, as_json: AsJson = False) -> None:
     """List tables and where their rows live."""
-    with _open(lake) as opened:
+    with open_lake(lake) as opened:
         stats = [opened.table(name).stats() for name in opened.tables()]
     _show(
         [
@@ -70,7 +71,7 @@ def scan(
     as_json: AsJson = False,
 ) -> None:
     """Print rows of a table."""
-    with _open(lake) as opened:
+    with open_lake(lake) as opened:
         found = opened.table(table)
         view = found if at is None else found.at(at)
         _show(view.scan(where, limit=limit).to_pylist(), as_json)
@@ -81,7 +82,7 @@ def explain(
     lake: Lake, table: str, where: Annotated[str | None, typer.Option(help="A predicate in SQL.")] = None
 ) -> None:
     """Say which blocks a scan reads and why."""
-    with _open(lake) as opened:
+    with open_lake(lake) as opened:
         console.print(str(opened.table(table).scan(where).explain()), highlight=False)
 
 
@@ -106,7 +107,7 @@ def load(
 
     source = indexlake.files(files, format, delimiter=delimiter, header=header, null=null or "")
     source.list()  # what is not there makes no lake
-    with indexlake.connect(lake) as opened:
+    with open_lake(lake, create=True) as opened:
         from indexlake.cli.load import run
 
         _show([asdict(run(opened, table, source, primary_key or []))], as_json)
@@ -118,6 +119,7 @@ def sql(
     text: Annotated[str, typer.Argument(help="One or several statements; - reads them from standard input.")],
     namespace: Annotated[str, typer.Option(help="Where names without a namespace are looked up.")] = "main",
     at: Annotated[int | None, typer.Option(help="A past snapshot.")] = None,
+    engine: Annotated[str, typer.Option(help="What evaluates queries: duckdb or spark.")] = "duckdb",
     limit: Annotated[int, typer.Option(help="At most so many rows in a table on the screen.")] = 100,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
@@ -125,22 +127,22 @@ def sql(
     """Run SQL and print the result of its last statement."""
     from indexlake.cli.sql import print_result
 
-    with _open(lake) as opened:
-        result = opened.sql(sys.stdin.read() if text == "-" else text, namespace=namespace, at=at)
+    with open_lake(lake) as opened:
+        result = opened.sql(sys.stdin.read() if text == "-" else text, namespace=namespace, engine=engine, at=at)
         print_result(console, result, limit, "json" if as_json else "csv" if as_csv else "table")
 
 
 @app.command()
 def history(lake: Lake, table: str, as_json: AsJson = False) -> None:
     """List the commits that changed a table."""
-    with _open(lake) as opened:
+    with open_lake(lake) as opened:
         _show([asdict(s) for s in opened.table(table).history()], as_json)
 
 
 @app.command()
 def jobs(lake: Lake, as_json: AsJson = False) -> None:
     """List background jobs."""
-    with _open(lake) as opened:
+    with open_lake(lake) as opened:
         _show([asdict(j) for j in opened.jobs()], as_json)
 
 
@@ -152,12 +154,6 @@ def main() -> NoReturn:
         Console(stderr=True).print(f"[red]{type(error).__name__}[/red]: {escape(str(error))}", highlight=False)
         sys.exit(1)
     sys.exit(0)
-
-
-def _open(address: str) -> Any:
-    import indexlake
-
-    return indexlake.connect(address, create=False)
 
 
 def _show(rows: list[dict[str, Any]], as_json: bool) -> None:

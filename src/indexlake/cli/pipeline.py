@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from indexlake.cli.opening import open_lake
+
 app = typer.Typer(
     help="Move rows down the tiers and keep files in shape.", no_args_is_help=True, pretty_exceptions_enable=False
 )
@@ -37,7 +39,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Do what is due: expire, dump, compact, freeze where a table asks for it, and vacuum."""
-    with _open(lake) as opened:
+    with open_lake(lake, automatic=False) as opened:
         pipeline = opened.pipeline(runner)
 
         def show(result: Any) -> None:
@@ -55,7 +57,7 @@ def run(
 @app.command()
 def dump(lake: Lake, table: OneTable = None, runner: RunnerName = "spark", as_json: AsJson = False) -> None:
     """Move hot rows to columnar blocks."""
-    with _open(lake) as opened:
+    with open_lake(lake, automatic=False) as opened:
         _results(opened.pipeline(runner).dump(table), as_json)
 
 
@@ -71,7 +73,7 @@ def compact(
     as_json: AsJson = False,
 ) -> None:
     """Make full blocks of small and delete-heavy ones."""
-    with _open(lake) as opened:
+    with open_lake(lake, automatic=False) as opened:
         _results(opened.pipeline(runner).compact(table, cluster_by=cluster_by or None, order=order), as_json)
 
 
@@ -86,21 +88,21 @@ def freeze(
     as_json: AsJson = False,
 ) -> None:
     """Turn warm blocks into Parquet, which every engine reads."""
-    with _open(lake) as opened:
+    with open_lake(lake, automatic=False) as opened:
         _results(opened.pipeline(runner).freeze(table, older_than=older_than), as_json)
 
 
 @app.command()
 def thaw(lake: Lake, table: OneTable = None, runner: RunnerName = "spark", as_json: AsJson = False) -> None:
     """Turn Parquet blocks into warm ones again."""
-    with _open(lake) as opened:
+    with open_lake(lake, automatic=False) as opened:
         _results(opened.pipeline(runner).thaw(table), as_json)
 
 
 @app.command()
 def expire(lake: Lake, table: OneTable = None, as_json: AsJson = False) -> None:
     """Drop history older than the retention."""
-    with _open(lake) as opened:
+    with open_lake(lake, automatic=False) as opened:
         _results(opened.pipeline("threads").expire(table), as_json)
 
 
@@ -115,7 +117,7 @@ def vacuum(
     as_json: AsJson = False,
 ) -> None:
     """Find the files that nothing reaches, and delete them if asked to."""
-    with _open(lake) as opened:
+    with open_lake(lake, automatic=False) as opened:
         result = opened.pipeline(runner).vacuum(dry_run=not delete, grace=grace)
         _print(result if as_json else "\n".join([*result.paths, str(result)]), as_json)
 
@@ -123,17 +125,11 @@ def vacuum(
 @app.command()
 def verify(lake: Lake, table: OneTable = None, runner: RunnerName = "spark", as_json: AsJson = False) -> None:
     """Compare every byte with its checksum and the catalog with the storage; exit code 1 if something is wrong."""
-    with _open(lake) as opened:
+    with open_lake(lake, automatic=False) as opened:
         result = opened.pipeline(runner).verify(table)
         _print({"ok": result.ok, **asdict(result)} if as_json else str(result), as_json)
     if not result.ok:
         raise typer.Exit(1)
-
-
-def _open(address: str) -> Any:
-    import indexlake
-
-    return indexlake.connect(address, create=False, automatic=False)
 
 
 def _results(results: dict[str, Any], as_json: bool) -> None:

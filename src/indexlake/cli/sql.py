@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from decimal import Decimal
 from itertools import islice
 from typing import Any
 
@@ -57,4 +58,7 @@ def _print_table(console: Console, result: SqlResult, limit: int) -> None:
 
 
 def _plain(value: Any) -> Any:
+    """JSON has whole numbers of any size, and no other exact ones."""
+    if isinstance(value, Decimal) and value.as_tuple().exponent == 0:
+        return int(value)
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -138,7 +138,8 @@ def _tasks(name: str, state: TableState) -> Iterator[VerifyTask]:
 
 
 def run_task(storage: Storage, task: VerifyTask, check: Callable[[], None]) -> list[Problem]:
-    """Read every byte of the block and of its segment."""
+    """Read every byte of the block and of its segment, as the store has it."""
+    storage = storage.uncached()
     problems: list[Problem] = []
 
     def guarded(path: str, look: Callable[[], str | None]) -> bool:

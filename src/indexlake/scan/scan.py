@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from indexlake.blocks.checksum import Checksums
 from indexlake.display import FIRST_ROWS, html_rows, html_text, shown
 from indexlake.errors import ExpressionError, SchemaError
 from indexlake.scan.execute import hot_pieces, pieces, read_task
@@ -39,6 +40,10 @@ class Explanation:
     hot_rows: int
     found_by: str
     tasks: tuple[str, ...]
+    cache_hits: int | None = None
+    """How many chunks of the blocks to read the local cache has now; None: there is no cache."""
+    cache_misses: int | None = None
+    """How many it has not.  A read that needs only some chunks of a block fetches only those."""
 
     def __str__(self) -> str:
         lines = [
@@ -50,6 +55,8 @@ class Explanation:
         if len(self.tasks) > 20:
             lines.append(f"    … {len(self.tasks) - 20} more")
         lines.append(f"  hot rows: {self.hot_rows:,}")
+        if self.cache_hits is not None:
+            lines.append(f"  local cache: {self.cache_hits:,} chunks of these blocks here, {self.cache_misses:,} not")
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -230,15 +237,22 @@ class Scan(Result):
     def explain(self) -> Explanation:
         """Which blocks are read and why; runs the planning, reads no block."""
         plan, *_ = self._plan(counting=True)
+        cache = self._table._lake.storage.cache
         tasks = []
-        rows = 0
+        rows = here = chunks = 0
         for task in plan.tasks:
             live = len(task.only) if task.only is not None else _live_count(task)
             rows += live
-            tasks.append(f"{task.format} {task.path}: {live:,} of {task.record_count:,} rows")
+            text = f"{task.format} {task.path}: {live:,} of {task.record_count:,} rows"
+            if cache is not None:
+                own, all_ = cache.chunks(task.path), len(Checksums.from_bytes(task.checksum).chunks)
+                here, chunks = here + own, chunks + all_
+                text += f", {own:,} of {all_:,} chunks in the local cache"
+            tasks.append(text)
+        cached = (None, None) if cache is None else (here, chunks - here)
         return Explanation(
             plan.table, plan.snapshot, self._where, plan.notes.get("blocks", 0), len(plan.tasks), rows,
-            plan.hot.count, plan.notes.get("found by", "statistics"), tuple(tasks),
+            plan.hot.count, plan.notes.get("found by", "statistics"), tuple(tasks), *cached,
         )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from indexlake import faults
 from indexlake.blocks.checksum import ChecksumBuilder, Checksums
 from indexlake.errors import IndexLakeError, NotFoundError
+from indexlake.storage.cache import CachedFile, LocalCache
 from indexlake.storage.failure import damaged, missing, translated, wrong_size
 from indexlake.storage.input_file import Source
 from indexlake.storage.output_file import Sink
@@ -56,10 +57,11 @@ def _operator(service: str, **settings: str) -> Any:
 
 
 class ObjectBackend:
-    """Objects below one prefix of one store."""
+    """Objects below one prefix of one store; those with checksums are read through the local cache if there is one."""
 
-    def __init__(self, operator: Any) -> None:
+    def __init__(self, operator: Any, cache: LocalCache | None = None) -> None:
         self._operator = operator
+        self._cache = cache
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
@@ -67,19 +69,26 @@ class ObjectBackend:
         return _ObjectSink(self._operator, path, overwrite)
 
     def open(self, path: str, checksums: Checksums | None) -> Source:
+        cached = self._cache.file(path, checksums) if self._cache is not None and checksums is not None else None
+        if checksums is not None and cached is not None and cached.known():
+            return _RangedSource(self, path, checksums.size, checksums, cached)
         size = self._operator.stat(path).content_length
         if checksums is not None and size != checksums.size:
             raise wrong_size(path, checksums.size, size)
-        return _RangedSource(self, path, size, checksums)
+        return _RangedSource(self, path, size, checksums, cached)
 
     def delete(self, path: str) -> None:
         self._operator.delete(path)
+        if self._cache is not None:
+            self._cache.drop(path)
 
     def exists(self, path: str) -> bool:
         return bool(self._operator.exists(path))
 
     def remove_dir_all(self, path: str) -> None:
         self._operator.remove_all(f"{path}/")
+        if self._cache is not None:
+            self._cache.drop(path)
 
     def list(self, prefix: str) -> Iterator[FileInfo]:
         # OpenDAL's blocking listing holds the GIL while it waits for the store, so pages are fetched through its
@@ -188,19 +197,22 @@ class _ObjectSink:
 class _RangedSource:
     """An object read by ranges of whole chunks.  Small objects are fetched whole, once."""
 
-    def __init__(self, backend: ObjectBackend, path: str, size: int, checksums: Checksums | None) -> None:
+    def __init__(
+        self, backend: ObjectBackend, path: str, size: int, checksums: Checksums | None, cached: CachedFile | None
+    ) -> None:
         self.path = path
         self.size = size
         self.bytes_read = 0
         self._backend = backend
         self._checksums = checksums
+        self._local = cached
         self._whole: memoryview | None = None
         self._cache: OrderedDict[int, memoryview] = OrderedDict()
         self._lock = threading.Lock()
 
     def read_at(self, offset: int, length: int) -> memoryview:
         if self._whole is None and self.size <= _WHOLE_FILE:
-            self._whole = self._fetch(0, self.size)
+            self._whole = self._load(0, self.size)
         if self._whole is not None:
             return self._whole[offset : offset + length]
         if self._checksums is None:
@@ -213,7 +225,7 @@ class _RangedSource:
         return list(self._backend.pool().map(lambda wanted: self.read_at(*wanted), ranges))
 
     def _read_chunks(self, offset: int, length: int, size: int) -> memoryview:
-        """Widen the range to chunks, take those at its edges from the cache, fetch the rest at once."""
+        """Widen the range to chunks, take those at its edges from memory, load the rest at once."""
         first, last = offset // size, (offset + length - 1) // size
         head: list[memoryview] = []
         tail: list[memoryview] = []
@@ -226,7 +238,7 @@ class _RangedSource:
             high -= 1
         middle = []
         if low <= high:
-            data = self._fetch(low * size, min((high + 1) * size, self.size) - low * size)
+            data = self._load(low * size, min((high + 1) * size, self.size) - low * size)
             middle.append(data)
             self._remember(low, data[:size])
             self._remember(high, data[(high - low) * size :])
@@ -234,6 +246,12 @@ class _RangedSource:
         joined = pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
         start = offset - first * size
         return joined[start : start + length]
+
+    def _load(self, offset: int, length: int) -> memoryview:
+        """Verified chunks, from local disk as far as they are there."""
+        if self._local is None:
+            return self._fetch(offset, length)
+        return self._local.read(offset, length, self._fetch)
 
     def _fetch(self, offset: int, length: int) -> memoryview:
         """Read from the store and verify; `offset` is at the start of a chunk if there are checksums."""

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 from indexlake import faults
 from indexlake.blocks.checksum import Checksums
 from indexlake.errors import NotFoundError, StorageError
+from indexlake.storage.cache import CacheSpec, LocalCache
 from indexlake.storage.failure import missing, translated
 from indexlake.storage.input_file import InputFile, Source
 from indexlake.storage.local import LocalBackend
@@ -51,27 +52,32 @@ class StorageSpec:
 
     root: str
     options: tuple[tuple[str, str], ...] = ()
+    cache: CacheSpec | None = None
 
     def open(self, options: Mapping[str, str] | None = None) -> Storage:
-        return Storage.open(self.root, {**dict(self.options), **(options or {})})
+        return Storage.open(self.root, {**dict(self.options), **(options or {})}, self.cache)
 
 
 class Storage:
     """Files below one root.  Safe to share between threads; a forked child opens its own."""
 
-    def __init__(self, root: str, backend: Backend, options: Mapping[str, str]) -> None:
+    def __init__(
+        self, root: str, backend: Backend, options: Mapping[str, str], cache: LocalCache | None = None
+    ) -> None:
         self.root = root
+        self.cache = cache
         self._backend = backend
         self._options = dict(options)
         public = sorted((name, value) for name, value in options.items() if name in _PUBLIC_OPTIONS)
-        self._spec = StorageSpec(root, tuple(public))
+        self._spec = StorageSpec(root, tuple(public), cache.spec if cache is not None else None)
 
     @staticmethod
-    def open(root: str, options: Mapping[str, str] | None = None) -> Storage:
+    def open(root: str, options: Mapping[str, str] | None = None, cache: CacheSpec | None = None) -> Storage:
         """Open "/path", "file:///path", "s3://bucket/prefix" or "memory://".
 
         `options` go to OpenDAL's S3 service: endpoint, region, access_key_id, secret_access_key,
-        session_token, …  Nothing is created or contacted before the first file.
+        session_token, …  Nothing is created or contacted before the first file.  `cache` is for object stores: other
+        files are local already.
         """
         options = dict(options or {})
         scheme, separator, _ = root.partition("://")
@@ -87,13 +93,18 @@ class Storage:
             from indexlake.storage.objects import ObjectBackend, s3_operator
 
             prefix = check_path(url.path.strip("/")) if url.path.strip("/") else ""
-            return Storage(root, ObjectBackend(s3_operator(url.netloc, prefix, options)), options)
+            local = None if cache is None else LocalCache(cache, root, options.get("endpoint", ""))
+            return Storage(root, ObjectBackend(s3_operator(url.netloc, prefix, options), local), options, local)
         if scheme == "memory":
             return _memory(url.netloc)
         raise StorageError(
             f"storage root {root!r} is not supported; use a directory, s3://bucket/prefix or memory://",
             path=root,
         )
+
+    def uncached(self) -> Storage:
+        """This storage without its local cache: what is read is what the store has."""
+        return self if self.cache is None else Storage.open(self.root, self._options)
 
     @property
     def is_local(self) -> bool:

@@ -1,0 +1,29 @@
+"""What the environment of a process says about opening a lake, for programs that take no secrets as arguments."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from indexlake.errors import SchemaError
+
+STORAGE_OPTIONS = "INDEXLAKE_STORAGE_OPTIONS"
+"""Keys and settings of the object store, as a JSON object."""
+
+CACHE_DIR = "INDEXLAKE_CACHE_DIR"
+"""The local cache of the object store."""
+
+
+def storage_options() -> dict[str, str]:
+    text = os.environ.get(STORAGE_OPTIONS) or "{}"
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise SchemaError(f"The variable {STORAGE_OPTIONS} is a JSON object of names and texts; what it holds is not.")
+    return found
+
+
+def cache_dir() -> str | None:
+    return os.environ.get(CACHE_DIR) or None

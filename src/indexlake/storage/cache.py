@@ -1,0 +1,324 @@
+"""A cache of an object store on local disk: chunks of files that have been read, for all processes of this machine.
+
+Files never change, so a chunk that is there is the right one or it is damaged, and the checksums in the catalog tell:
+every chunk is compared when it is read, and a damaged one is fetched again.  Below the cache directory each store has
+a folder, in it the paths of the store; a file is a directory that holds its chunks.  A chunk appears whole, under its
+name, or not at all.  Whatever goes wrong with the local disk costs a request and never a read.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from xxhash import xxh3_64_hexdigest
+
+from indexlake import faults
+from indexlake.blocks.checksum import Checksums
+from indexlake.display import html_facts
+from indexlake.errors import StorageError
+from indexlake.storage.cache_space import CacheSpace
+from indexlake.storage.failure import translated
+
+log = logging.getLogger("indexlake")
+
+CACHE_BYTES = 10 << 30
+LEAST_BYTES = 1 << 20
+USED_SECONDS = 10
+"""The time of use of a chunk is noted at most so often."""
+
+Fetch = Callable[[int, int], memoryview]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSpec:
+    """Where a cache is and how many bytes it may take."""
+
+    directory: str
+    limit: int = CACHE_BYTES
+
+    @staticmethod
+    def of(directory: str | os.PathLike[str] | None, limit: int) -> CacheSpec | None:
+        """What a user gave, checked."""
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < LEAST_BYTES:
+            raise StorageError(f"cache_bytes is a number of bytes of at least {LEAST_BYTES:,}, not {limit!r}.")
+        if directory is None:
+            return None
+        path = os.fspath(directory) if isinstance(directory, str | os.PathLike) else None
+        if not isinstance(path, str) or not path or "\0" in path:
+            raise StorageError(f"cache_dir is the path of a local directory, not {directory!r}.")
+        if "://" in path:
+            raise StorageError(f"cache_dir is a directory of this machine, not {path.partition('://')[0]}://….")
+        return CacheSpec(os.path.abspath(path), limit)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """What the local cache did for some files: of this process, since it opened the lake.  Prints itself."""
+
+    hits: int
+    """Chunks that were there and right."""
+    misses: int
+    """Chunks that had to be fetched."""
+    damaged: int
+    """Misses because what was there did not match its checksum."""
+    not_stored: int
+    """Misses that did not find their way to the disk: it is full or fails, or room was just being made."""
+    used_bytes: int
+    """What all files of all lakes take in the directory, at most: what was deleted is counted until room is made."""
+    limit_bytes: int
+
+    def __str__(self) -> str:
+        text = f"local cache: {self.hits:,} chunks found, {self.misses:,} fetched"
+        text += f", {self.damaged:,} damaged" if self.damaged else ""
+        text += f", {self.not_stored:,} not stored" if self.not_stored else ""
+        return f"{text}; at most {self.used_bytes:,} of {self.limit_bytes:,} bytes used"
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html_facts("local cache", asdict(self))
+
+
+class LocalCache:
+    """The cache of one store.  Safe for any number of threads and processes."""
+
+    def __init__(self, spec: CacheSpec, root: str, endpoint: str = "") -> None:
+        self.spec = spec
+        self._directory = os.path.join(spec.directory, _folder_name(root, endpoint))
+        self._space = CacheSpace(spec.directory, spec.limit)
+        self._lock = threading.Lock()
+        self._counts: dict[str, _Counts] = {}
+        self._complained = False
+
+    def check(self) -> None:
+        """Make the directory; raise if it cannot be used.  One that is full can be read."""
+        with translated("use cache_dir", self.spec.directory):
+            try:
+                probe = os.path.join(self._directory, f"{uuid.uuid4().hex[:12]}.probe")
+                os.close(_create(probe))
+                os.unlink(probe)
+                self._space.prepare()
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                self.complain(error)
+
+    def file(self, path: str, checksums: Checksums) -> CachedFile:
+        return CachedFile(self, path, os.path.join(self._directory, path), checksums)
+
+    def drop(self, path: str) -> None:
+        """Forget a file, or all files of a folder."""
+        shutil.rmtree(os.path.join(self._directory, path), ignore_errors=True)
+
+    def chunks(self, path: str) -> int:
+        """How many chunks of a file are here."""
+        try:
+            return sum(name.endswith(".chunk") for name in os.listdir(os.path.join(self._directory, path)))
+        except OSError:
+            return 0
+
+    def stats(self, folder: str) -> CacheStats:
+        """What happened to the files of a folder."""
+        total = _Counts()
+        with self._lock:
+            for name, counts in self._counts.items():
+                if f"{name}/".startswith(f"{folder}/"):
+                    total.add(counts)
+        return CacheStats(
+            total.hits, total.misses, total.damaged, total.not_stored, self._space.used() or 0, self.spec.limit
+        )
+
+    def publish(self, temporary: str, place: str, size: int) -> bool:
+        return self._space.publish(temporary, place, size)
+
+    def count(self, path: str, counts: _Counts) -> None:
+        with self._lock:
+            self._counts.setdefault(os.path.dirname(path), _Counts()).add(counts)
+
+    def complain(self, error: OSError) -> None:
+        """Say once what is wrong with the local disk."""
+        with self._lock:
+            before, self._complained = self._complained, True
+        if not before:
+            log.warning("the cache in %s cannot be used, so files are fetched: %s", self.spec.directory, error)
+
+
+class CachedFile:
+    """The chunks of one file.  Nothing is kept open: what is deleted meanwhile is fetched again."""
+
+    def __init__(self, cache: LocalCache, path: str, directory: str, checksums: Checksums) -> None:
+        self._cache = cache
+        self._path = path
+        self._directory = directory
+        self._checksums = checksums
+        self._lock = threading.Lock()
+        self._fetching: dict[int, threading.Event] = {}
+
+    def known(self) -> bool:
+        """Whether a chunk has been here: then the file was in the store, with the right size."""
+        return os.path.isdir(self._directory)
+
+    def read(self, offset: int, length: int, fetch: Fetch) -> memoryview:
+        """Whole chunks, verified.  What is not here comes in one request by ``fetch(offset, length)``, and stays."""
+        size = self._checksums.chunk_size
+        data = np.empty(length, np.uint8).data
+        counts = _Counts()
+        wanted = range(offset // size, -(-(offset + length) // size))
+        missing = self._take(wanted, data, offset, counts)
+        if missing and self._others_fetch(missing):
+            missing = self._take(missing, data, offset, counts)
+        if missing:
+            with self._claimed(missing):
+                start = missing[0] * size
+                found = fetch(start, min((missing[-1] + 1) * size, offset + length) - start)
+                if len(found) == length:
+                    data = found
+                else:
+                    data[start - offset : start - offset + len(found)] = found
+                for index in missing:
+                    self._store(index, found[index * size - start : (index + 1) * size - start], counts)
+            counts.misses = len(missing)
+        counts.hits = len(wanted) - counts.misses
+        self._cache.count(self._path, counts)
+        return data.toreadonly()
+
+    # ------------------------------------------------------------ one request for threads that want the same
+
+    def _others_fetch(self, missing: Sequence[int]) -> bool:
+        """Wait for other threads that fetch some of the chunks; False if there are none."""
+        with self._lock:
+            others = {event for index in missing if (event := self._fetching.get(index)) is not None}
+        for event in others:
+            event.wait()
+        return bool(others)
+
+    @contextmanager
+    def _claimed(self, missing: Sequence[int]) -> Iterator[None]:
+        done = threading.Event()
+        with self._lock:
+            mine = [index for index in missing if self._fetching.setdefault(index, done) is done]
+        try:
+            yield
+        finally:
+            with self._lock:
+                for index in mine:
+                    del self._fetching[index]
+            done.set()
+
+    # ------------------------------------------------------------ chunks on disk
+
+    def _place(self, index: int) -> str:
+        return f"{self._directory}/{index}.chunk"
+
+    def _take(self, wanted: Sequence[int], data: memoryview, offset: int, counts: _Counts) -> list[int]:
+        """Read the chunks that are here into their places, and return the others."""
+        size = self._checksums.chunk_size
+        return [
+            index
+            for index in wanted
+            if not self._taken(index, data[index * size - offset : (index + 1) * size - offset], counts)
+        ]
+
+    def _taken(self, index: int, target: memoryview, counts: _Counts) -> bool:
+        try:
+            descriptor = os.open(self._place(index), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            self._cache.complain(error)
+            return False
+        try:
+            found = os.fstat(descriptor)
+            right = found.st_size == len(target) and os.preadv(descriptor, [target], 0) == len(target)
+            if right and self._checksums.matches(index, target):
+                if time.time() - found.st_mtime > USED_SECONDS:
+                    with suppress(OSError):  # of another user
+                        os.utime(descriptor)
+                return True
+            counts.damaged += 1
+            os.unlink(self._place(index))
+        except FileNotFoundError:
+            pass  # another reader was faster
+        except OSError as error:
+            self._cache.complain(error)
+        finally:
+            os.close(descriptor)
+        return False
+
+    def _store(self, index: int, chunk: memoryview, counts: _Counts) -> None:
+        place = self._place(index)
+        temporary = f"{place}.{uuid.uuid4().hex[:12]}.tmp"
+        stored = False
+        try:
+            faults.step("cache.write")
+            descriptor = _create(temporary)
+            try:
+                view = chunk
+                while len(view):
+                    view = view[os.write(descriptor, view) :]
+            finally:
+                os.close(descriptor)
+            faults.step("cache.publish")
+            stored = self._cache.publish(temporary, place, len(chunk))
+        except BlockingIOError:
+            pass  # somebody is slow to count
+        except OSError as error:
+            self._cache.complain(error)
+        finally:
+            if not stored:
+                counts.not_stored += 1
+                with suppress(OSError):
+                    os.unlink(temporary)
+
+
+@dataclass(slots=True)
+class _Counts:
+    hits: int = 0
+    misses: int = 0
+    damaged: int = 0
+    not_stored: int = 0
+
+    def add(self, other: _Counts) -> None:
+        self.hits += other.hits
+        self.misses += other.misses
+        self.damaged += other.damaged
+        self.not_stored += other.not_stored
+
+
+def _folder_name(root: str, endpoint: str) -> str:
+    """One folder for each store: what people recognise, and what tells apart."""
+    root = root.rstrip("/")
+    shown = re.sub(r"[^A-Za-z0-9.-]+", "-", root.partition("://")[2])[:64]
+    return f"{shown}-{xxh3_64_hexdigest(' '.join([endpoint.rstrip('/'), root]).encode())}"
+
+
+def _create(path: str) -> int:
+    """A new file, for its owner only, with the directories above it."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    for _ in range(3):  # who makes room may delete the directory before there is something in it
+        with suppress(FileNotFoundError):
+            return os.open(path, flags, 0o600)
+        _make_directory(os.path.dirname(path))
+    return os.open(path, flags, 0o600)
+
+
+def _make_directory(path: str) -> None:
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        _make_directory(os.path.dirname(path))
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700)
