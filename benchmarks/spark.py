@@ -1,4 +1,4 @@
-"""Work on Spark against Spark's own way of doing it: ``python -m benchmarks.spark [--only read] [--rows N]``."""
+"""Work on Spark against Spark's own way of doing it: ``python -m benchmarks.spark [--only NAME] [--rows N]``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import indexlake as il
-from benchmarks import spark_read
+from benchmarks import spark_read, spark_write
 from benchmarks.outcome import Outcome, report
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ Benchmark = Callable[[Path, int, "SparkSession"], Iterator[Outcome]]
 
 BENCHMARKS: dict[str, Benchmark] = {
     "read": spark_read.read,
+    "load": spark_write.load,
+    "compact": spark_write.compact,
 }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,8 @@ import pyarrow as pa
 from indexlake import point_change
 from indexlake.assignments import Assignments
 from indexlake.blocks.new_block import NewBlock
-from indexlake.blocks.writer import file_batch, sorted_by_row_id, write_block
+from indexlake.blocks.stream import Target, write_blocks
+from indexlake.blocks.writer import file_batch, sorted_by_row_id
 from indexlake.commit.write_set import TableWrites, row_id_set
 from indexlake.errors import ConflictError, ConstraintError, SchemaError
 from indexlake.expr.moment import statement
@@ -57,54 +59,9 @@ def prepare_insert(lake: Lake, state: TableState, rows: Any, progress: bool | No
         if isinstance(taken, list):
             first = lake._row_ids.take(table.table_id, len(taken)) if taken else 0
             return Prepared(state, list(enumerate(taken, first)), [])
-        blocks = list(_write_blocks(lake, state, taken))
+        target = Target.of(state, lake._writer_id())
+        blocks = list(write_blocks(lake.storage, target, taken, partial(lake._row_ids.take, table.table_id)))
     return Prepared(state, [], blocks)
-
-
-def _write_blocks(lake: Lake, state: TableState, batches: Iterator[pa.RecordBatch]) -> Iterator[NewBlock]:
-    """Cut a stream into blocks; each is written as it arrives, in bounded memory."""
-    table, schema = state.table, state.current
-    rest: pa.RecordBatch | None = None
-    ended = False
-
-    def one_block() -> Iterator[pa.RecordBatch]:
-        nonlocal rest, ended
-        room = table.config.block_row_count
-        while room:
-            batch = rest if rest is not None else next(batches, None)
-            rest = None
-            if batch is None:
-                ended = True
-                return
-            part = batch.slice(0, min(room, _SLICE))
-            if part.num_rows < batch.num_rows:
-                rest = batch.slice(part.num_rows)
-            if not part.num_rows:
-                continue
-            room -= part.num_rows
-            first = lake._row_ids.take(table.table_id, part.num_rows)
-            ids = pa.array(np.arange(first, first + part.num_rows, dtype=np.int64))
-            yield file_batch(part, schema, ids, None)
-
-    while not ended:
-        stream = one_block()
-        head = next(stream, None)
-        if head is None:
-            return
-        yield _new_block(lake, state, _chain(head, stream))
-
-
-def _chain(head: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield head
-    yield from rest
-
-
-def _new_block(lake: Lake, state: TableState, batches: Iterator[pa.RecordBatch]) -> NewBlock:
-    table = state.table
-    writer = lake._writer_id()
-    return write_block(
-        lake.storage, table.folder, writer, state.current, table.schema_version, table.config.dump_format, batches
-    )
 
 
 class Insert:
@@ -256,7 +213,8 @@ class NewVersions:
         self._batches, self._count = [], 0
         for start in range(0, table.num_rows, config.block_row_count):
             batches = table.slice(start, config.block_row_count).to_batches(_SLICE)
-            block = _new_block(self._tx._lake, self._state, iter(batches))
+            lake = self._tx._lake
+            block = Target.of(self._state, lake._writer_id()).write(lake.storage, iter(batches))
             block.keys_known = self._keys_known
             self._blocks.append(block)
 

@@ -78,7 +78,7 @@ def take_rows(
     given = arrow_batches(rows, schema)
     if bar is not None:
         given = bar.watch(given, getattr(rows, "num_rows", None))
-    batches = (conform(batch, schema) for batch in _gathered(given))
+    batches = (conform(batch, schema) for batch in gathered(given))
     held: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
@@ -96,7 +96,7 @@ def arrow_batches(rows: Any, schema: TableSchema | None) -> Iterator[pa.RecordBa
     from indexlake.sources.stream import FileStream
 
     if (found := as_files(rows)) is not None:
-        return FileStream(found, schema)
+        return FileStream(found.list(), schema)
     if (reader := reader_of(rows)) is not None:
         return checked(reader)
     if isinstance(rows, Iterable) and not isinstance(rows, str | bytes):
@@ -107,7 +107,7 @@ def arrow_batches(rows: Any, schema: TableSchema | None) -> Iterator[pa.RecordBa
     )
 
 
-def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows in batches that are worth their fixed cost: small neighbours of one schema are joined."""
     held: list[pa.RecordBatch] = []
     rows = size = 0

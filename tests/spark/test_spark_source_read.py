@@ -17,10 +17,11 @@ import pytest
 
 import indexlake as il
 from indexlake.commit.section import now
+from indexlake.environment import STORAGE_OPTIONS
 from indexlake.schema import Field, TableSchema
 from indexlake.spark import source as source_module
 from indexlake.spark.filters import Pushed
-from indexlake.spark.request import CATALOG, STORAGE_OPTIONS, Request
+from indexlake.spark.request import CATALOG, Request
 from indexlake.spark.source import IndexLakeSource, PushingReader
 
 ORDERS = pa.schema([pa.field("id", pa.int64(), False), ("City", pa.string()), ("total", pa.float64())])

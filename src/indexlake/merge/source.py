@@ -137,7 +137,7 @@ def _stream(rows: Any, schema: TableSchema) -> tuple[pa.Schema, Iterator[pa.Reco
 
     if (found := as_files(rows)) is not None:
         shape = _in_types_of(schema, common_schema(found))
-        return shape.arrow, FileStream(found, shape)
+        return shape.arrow, FileStream(found.list(), shape)
     if (reader := reader_of(rows)) is not None:
         return reader.schema, checked(reader)
     if isinstance(rows, Mapping):

@@ -62,7 +62,7 @@ def expire(lake: Lake, table_id: int, *, stop: threading.Event | None = None) ->
             if horizon > table.horizon:
                 s = section.last + 1
                 folded = layout.fold_deletes(tx, table_id, horizon, s)
-                blocks = layout.drop_ended_blocks(tx, table_id, horizon, now())
+                blocks = layout.drop_ended_blocks(tx, table_id, horizon, now(), table.horizon)
                 commits.drop_touched_up_to(tx, table_id, horizon)
                 layout.set_horizon(tx, table_id, horizon, s)
                 definitions.forget_former_names(tx, table_id, horizon)

@@ -1,7 +1,8 @@
-"""Load: many rows at once, from a Spark DataFrame or from anything that ``insert`` takes.
+"""Load: many rows at once, from a Spark DataFrame, from files, or from anything else that ``insert`` takes.
 
-A load is a write like any other: one commit, keys checked, in the change feed, harmless to repeat with its token.  A
-DataFrame is written by Spark tasks straight to blocks; other sources are read in this process, in bounded memory.
+A load is a write like any other: one commit, keys checked, in the change feed, harmless to repeat with its token.
+DataFrames and files are written by tasks straight to blocks; few rows, upserts, and rows that this process holds go
+through it, in bounded memory.
 """
 
 from __future__ import annotations
@@ -11,20 +12,39 @@ import threading
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from indexlake.blocks.new_block import NewBlock
 from indexlake.commit.write_set import WriteResult
 from indexlake.errors import JobError
+from indexlake.pipeline.file_tasks import write_files
 from indexlake.pipeline.job import Job
+from indexlake.pipeline.loader import Loader
+from indexlake.pipeline.runner import Runner
 from indexlake.progress import ProgressBar
+from indexlake.sources.files import Files, as_files
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
+    from indexlake.state import TableState
+    from indexlake.table import Table
     from indexlake.transaction import Transaction
 
 MODES = ("append", "overwrite", "upsert")
 
 
+FEW_BYTES = 8 << 20
+"""Files with less are not worth tasks: what they hold may well be hot rows."""
+
+
 def load(
-    lake: Lake, source: Any, table: str, mode: str, *, token: str | None, stop: threading.Event, bar: ProgressBar
+    lake: Lake,
+    source: Any,
+    table: str,
+    mode: str,
+    runner: Runner,
+    *,
+    token: str | None,
+    stop: threading.Event,
+    bar: ProgressBar,
 ) -> WriteResult:
     """Append the rows, put them in the place of all others, or upsert them by primary key."""
     if mode not in MODES:
@@ -35,6 +55,8 @@ def load(
             from indexlake.spark.load import load_frame
 
             return load_frame(lake, t, source, job, mode=mode, token=token)
+        if mode != "upsert" and (files := _for_tasks(source)) is not None:
+            return _load_files(lake, t, files, job, runner, overwrite=mode == "overwrite", token=token)
         if mode == "upsert":
             result = t.upsert(source, token=token)
         elif mode == "append":
@@ -49,6 +71,22 @@ def load(
             result = lake._autocommit("overwrite", replace, token)
         job.add(rows=result.rows)
     return result
+
+
+def _for_tasks(source: Any) -> Files | None:
+    """Files that are worth tasks."""
+    files = as_files(source)
+    return files if files is not None and sum(file.size for file in files.list()) >= FEW_BYTES else None
+
+
+def _load_files(
+    lake: Lake, table: Table, files: Files, job: Job, runner: Runner, *, overwrite: bool, token: str | None
+) -> WriteResult:
+    def write(state: TableState) -> list[NewBlock]:
+        return write_files(lake, files, state, runner, job)
+
+    loader = Loader(lake, table._table_id, runner, job.check, write, overwrite=overwrite)
+    return lake._autocommit("overwrite" if overwrite else "load", loader.apply, token)
 
 
 def _is_frame(source: Any) -> bool:

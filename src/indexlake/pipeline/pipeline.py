@@ -66,7 +66,7 @@ class Pipeline:
         >>> lake.pipeline().load(spark.read.parquet("orders/"), "sales.orders")  # doctest: +SKIP
         """
         bar = self._bar(f"load {table}")
-        return load(self._lake, source, table, mode, token=token, stop=self._begin(), bar=bar)
+        return load(self._lake, source, table, mode, self._runner, token=token, stop=self._begin(), bar=bar)
 
     def dump(self, table: str | None = None) -> dict[str, DumpResult]:
         """Move hot rows to blocks."""

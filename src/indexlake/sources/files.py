@@ -96,6 +96,7 @@ class SourceFile:
     compression: str | None
     size: int
     csv: CsvOptions
+    groups: tuple[int, int] | None = None  # of a Parquet file: these row groups only, first and end
 
     @contextmanager
     def opened(self) -> Iterator[tuple[Any, Any]]:

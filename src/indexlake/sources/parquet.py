@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -27,8 +29,28 @@ def batches(file: SourceFile, schema: TableSchema) -> Iterator[tuple[pa.RecordBa
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(file.path, page_checksum_verification=True) as opened:
-        total = max(1, opened.metadata.num_rows)
+        groups = range(*(file.groups or (0, opened.num_row_groups)))
+        total = max(1, sum(opened.metadata.row_group(n).num_rows for n in groups))
         seen = 0
-        for batch in opened.iter_batches(_BATCH_ROWS):
+        for batch in opened.iter_batches(_BATCH_ROWS, row_groups=list(groups)):
             seen += batch.num_rows
             yield batch, file.size * seen // total
+
+
+def pieces(file: SourceFile, size: int) -> Iterator[SourceFile]:
+    """Neighbouring row groups that take about so many bytes of the file."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file.path) as opened:
+        sizes = [_stored(opened.metadata.row_group(n)) for n in range(opened.num_row_groups)]
+    first, held = 0, 0
+    for n, own in enumerate(sizes):
+        if held and held + own > size:
+            yield replace(file, groups=(first, n), size=held)
+            first, held = n, 0
+        held += own
+    yield replace(file, groups=(first, len(sizes)), size=held)
+
+
+def _stored(group: Any) -> int:
+    return sum(group.column(n).total_compressed_size for n in range(group.num_columns))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -30,14 +30,12 @@ class FileStream:
     has them.  Without one, they have the schema that all files have in common.
     """
 
-    def __init__(self, files: Files, schema: TableSchema | None) -> None:
-        self._files = files.list()
-        self._schema = schema if schema is not None else _as_table(_common(self._files))
-        self.total = sum(file.size for file in self._files)
+    def __init__(self, files: Sequence[SourceFile], schema: TableSchema | None) -> None:
+        self._files = files
+        self._schema = schema if schema is not None else _as_table(_common(files))
+        self.total = sum(file.size for file in files)
         self.done = 0
-        for file in self._files:  # a column that is not there is found before the first row is read
-            with naming(file):
-                _check_names(_columns(file, self._schema), self._schema)
+        _check_columns(files, self._schema)
         self._batches = self._read()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -59,12 +57,35 @@ class FileStream:
             self.done = before
 
 
+def checked_files(files: Files, schema: TableSchema) -> list[SourceFile]:
+    """The files, which have no column that the table has not."""
+    found = files.list()
+    _check_columns(found, schema)
+    return found
+
+
+def pieces(file: SourceFile, size: int) -> Iterator[SourceFile]:
+    """Parts of about this size, where the format can be read in parts; otherwise the whole."""
+    if file.format != "parquet" or file.size <= size:
+        yield file
+        return
+    with naming(file):
+        yield from parquet.pieces(file, size)
+
+
 def common_schema(files: Files) -> pa.Schema:
     """The schema of all files, which must agree in names and types."""
     return _common(files.list())
 
 
-def _common(files: list[SourceFile]) -> pa.Schema:
+def _check_columns(files: Sequence[SourceFile], schema: TableSchema) -> None:
+    """A column that is not there is found before the first row is read."""
+    for file in files:
+        with naming(file):
+            _check_names(_columns(file, schema), schema)
+
+
+def _common(files: Sequence[SourceFile]) -> pa.Schema:
     merged: dict[str, pa.Field] = {}
     for file in files:
         with naming(file):

@@ -44,8 +44,7 @@ def to_spark(
             "to_spark() is not for tables inside a transaction: Spark would not see what it has written. Commit it, "
             "or read with scan()."
         )
-    if lake.storage.root.startswith("memory:"):
-        raise JobError("Files in memory cannot be reached by Spark. Read with scan().to_arrow().")
+    check_reachable(lake)
     scan = table.scan(where, params=params, columns=columns)
     arrow_schema(scan.schema)  # what is wrong is refused before Spark is started and a snapshot is pinned
     scan._bind(table._schema_now())
@@ -58,11 +57,16 @@ def to_spark(
     scan._snapshot = snapshot
     plan, fields, _, row_id, _ = scan._plan()
     with_id = row_id or not fields  # rows without columns cannot be counted on their way
-    found = _frame(spark, lake, table._state(), plan, fields, row_id=with_id)
+    found = plan_frame(spark, lake, table._state(), plan, fields, row_id=with_id)
     return found if row_id or not with_id else found.drop(ROW_ID)
 
 
-def _frame(
+def check_reachable(lake: Lake) -> None:
+    if lake.storage.root.startswith("memory:"):
+        raise JobError("Files in memory cannot be reached by Spark. Read with scan().to_arrow().")
+
+
+def plan_frame(
     spark: SparkSession, lake: Lake, state: TableState, plan: ScanPlan, fields: Sequence[Field], *, row_id: bool
 ) -> DataFrame:
     """The rows of a plan: those that Spark reads by itself, and those that our tasks read."""

@@ -6,7 +6,6 @@ are taken from such options or from the driver's environment only.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,20 +13,22 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, quote, urlsplit, urlunsplit
 
+from indexlake import environment
 from indexlake.connect import connect
 from indexlake.errors import SchemaError
 from indexlake.scan.scan import bind_predicate
+from indexlake.storage.cache import CACHE_BYTES
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
     from indexlake.table import Table
 
 CATALOG = "INDEXLAKE_CATALOG"
-STORAGE_OPTIONS = "INDEXLAKE_STORAGE_OPTIONS"
-"""Variables of the driver's environment: the catalog's address, and keys of the object store as JSON."""
+"""In the driver's environment: the catalog's address."""
 
 _KNOWN = (
-    "catalog", "catalog_password", "catalog_schema", "path", "pushdown", "snapshot", "table", "timestamp", "where",
+    "cache_bytes", "cache_dir", "catalog", "catalog_password", "catalog_schema", "path", "pushdown", "snapshot",
+    "table", "timestamp", "token", "where",
 )  # fmt: skip
 
 
@@ -43,6 +44,9 @@ class Request:
     timestamp: datetime | None
     where: str | None
     pushdown: bool
+    token: str | None = None
+    cache_dir: str | None = None
+    cache_bytes: int = CACHE_BYTES
     pinned: bool = False  # the snapshot was pinned when the table was loaded
 
     @staticmethod
@@ -73,9 +77,10 @@ class Request:
         if "snapshot" in given and "timestamp" in given:
             raise SchemaError("The data source 'indexlake' takes either 'snapshot' or 'timestamp'.")
         return Request(
-            catalog, given.get("catalog_schema"), {**_storage_options(), **storage}, given["table"],
+            catalog, given.get("catalog_schema"), {**environment.storage_options(), **storage}, given["table"],
             _snapshot(given.get("snapshot")), _timestamp(given.get("timestamp")), given.get("where"),
-            _pushdown(given.get("pushdown", "never")),
+            _pushdown(given.get("pushdown", "never")), given.get("token"), given.get("cache_dir"),
+            _cache_bytes(given.get("cache_bytes")),
         )  # fmt: skip
 
     def open(self) -> Lake:
@@ -85,6 +90,8 @@ class Request:
             catalog_schema=self.catalog_schema,
             create=False,
             automatic=False,
+            cache_dir=self.cache_dir,
+            cache_bytes=self.cache_bytes,
         )
 
     def table_of(self, lake: Lake) -> Table:
@@ -92,21 +99,18 @@ class Request:
             return lake.table(self.table)
         return lake.at(self.snapshot, time=self.timestamp).table(self.table)
 
+    def check_write(self) -> None:
+        reading = {
+            "snapshot": self.snapshot is not None, "timestamp": self.timestamp is not None,
+            "where": self.where is not None, "pushdown": self.pushdown,
+        }  # fmt: skip
+        wrong = next((name for name, given in reading.items() if given), None)
+        if wrong is not None:
+            raise SchemaError(f"The option {wrong!r} is for reading; a write takes none of {', '.join(reading)}.")
+
     def check_where(self, table: Table) -> None:
         if self.where is not None:
             bind_predicate(self.where, table._schema_now(), None)
-
-
-def _storage_options() -> dict[str, str]:
-    """What the environment says."""
-    text = os.environ.get(STORAGE_OPTIONS) or "{}"
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise SchemaError(f"The variable {STORAGE_OPTIONS} is a JSON object of names and texts; what it holds is not.")
-    return found
 
 
 def _without_password(address: str | None) -> str | None:
@@ -125,6 +129,8 @@ def _without_password(address: str | None) -> str | None:
 def _with_password(address: str, password: str | None) -> str:
     if not password:
         return address
+    if "://" not in address:
+        raise SchemaError("The option 'catalog_password' is for the address of a PostgreSQL catalog.")
     url = urlsplit(address)
     user, _, place = url.netloc.rpartition("@")
     return urlunsplit(url._replace(netloc=f"{user.partition(':')[0]}:{quote(password, safe='')}@{place}"))
@@ -136,6 +142,14 @@ def _pushdown(text: str) -> bool:
             f"The option 'pushdown' is 'never' or 'once', not {text!r}; 'once' is for a DataFrame that one query reads."
         )
     return text.lower() == "once"
+
+
+def _cache_bytes(text: str | None) -> int:
+    if text is None:
+        return CACHE_BYTES
+    if not text.isdecimal():
+        raise SchemaError(f"The option 'cache_bytes' is a whole number of bytes, not {text!r}.")
+    return int(text)
 
 
 def _snapshot(text: str | None) -> int | None:

@@ -131,7 +131,7 @@ class SparkRunner:
         (found,) = outcome
         if isinstance(found, BaseException):
             log.debug("a Spark job failed", exc_info=found)
-            raise JobError(f"Spark could not run the tasks: {_said(found)}") from None
+            raise JobError(f"Spark could not run the tasks: {said(found)}") from None
         return found  # type: ignore[no-any-return]
 
 
@@ -184,10 +184,11 @@ def _nothing() -> None:
     """Executors are stopped by Spark."""
 
 
-def _said(error: BaseException) -> str:
+def said(error: BaseException) -> str:
     """The sentence in what Spark raises that says what happened, without Java's names and places."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = next((line for line in lines if "aborted due to" in line), None) or next(
-        (line for line in lines if not line.startswith(("An error occurred while calling", "at ", ":"))), None
-    )
-    return re.sub(r"^[:\s]*(?:[\w$]+\.)+[\w$]*(?:Exception|Error):\s*", "", told or type(error).__name__)
+    aborted = [line for line in lines if "aborted due to" in line]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    others = [line for line in lines if not line.startswith(("An error occurred while calling", "at ", ":"))]
+    told = next(iter([*aborted, *causes[-1:], *others]), type(error).__name__)
+    return re.sub(r"^[:\s]*(?:[\w$]+\.)+[\w$]*(?:Exception|Error):\s*", "", told)

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from typing import TYPE_CHECKING
 
 from indexlake.errors import JobError, MissingExtraError
@@ -61,6 +62,8 @@ def session(**conf: str) -> SparkSession:
     builder = spark.builder.appName("indexlake").master(master)
     for name, value in {**SETTINGS, **wanted}.items():
         builder = builder.config(name, value)
+    # Rows pass as Arrow here: what Spark has to say about pandas does not concern them.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     # The workers have to be this very interpreter, with the packages it has.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return builder.getOrCreate()

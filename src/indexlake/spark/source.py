@@ -22,7 +22,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, Filter, InputPartition
 
 from indexlake.catalog import activity
 from indexlake.commit.section import now
@@ -75,6 +75,13 @@ class IndexLakeSource(DataSource):
         reader.plan(request, schema, ())
         return reader
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from indexlake.spark.sink import TableWriter
+
+        request = Request.of(self.options)
+        self.options = {}
+        return TableWriter(request, schema, overwrite)
+
 
 class TableReader(DataSourceReader):
     """One read of one table at one snapshot."""
@@ -97,7 +104,7 @@ class TableReader(DataSourceReader):
             reading = Reading.of(lake.storage, plan, fields, row_id=False)
             asked = [f.with_name(a.name).with_nullable(a.nullable) for f, a in zip(reading.schema, schema, strict=True)]
             self._reading = replace(reading, schema=pa.schema(asked))
-            stage = Stage(lake.storage, table._state().table.folder, cache(lambda: _writer(lake)))
+            stage = Stage(lake.storage, table._state().table.folder, cache(lambda: lasting_writer(lake)))
             self._portions = portions(plan, plan.tasks, self._reading, TASKS, stage)
         return rest
 
@@ -169,7 +176,7 @@ def _pinned(lake: Lake, table: Table) -> Table:
     return table.at(snapshot)  # which looks whether it is still there
 
 
-def _writer(lake: Lake) -> str:
+def lasting_writer(lake: Lake) -> str:
     """Files of this process that nobody commits are kept as long as the pin."""
     writer = uuid.uuid4().hex[:12]
     with lake.catalog.transaction() as tx:

@@ -23,7 +23,7 @@ from indexlake.types.convert import convert
 from indexlake.types.nested import list_parts, offsets_of
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 MOST_DIGITS = 38
 DAY_MILLISECONDS = 86_400_000
@@ -98,6 +98,33 @@ def _spark_leaf(type: pa.DataType, column: str) -> pa.DataType:
     return type
 
 
+def fits(found: DataType, column: pa.Field) -> bool:
+    """Whether values of Spark's type can go into the column: each arrives as it is, or is an error."""
+    return _fits(found, spark_schema([column])[0].dataType)
+
+
+def _fits(found: DataType, wanted: DataType) -> bool:
+    from pyspark.sql import types as s
+
+    whole = (s.ByteType, s.ShortType, s.IntegerType, s.LongType)
+    if isinstance(found, s.NullType):
+        return True
+    if isinstance(found, whole):
+        return isinstance(wanted, (*whole, s.FloatType, s.DoubleType, s.DecimalType))
+    if isinstance(found, s.FloatType):
+        return isinstance(wanted, s.FloatType | s.DoubleType)
+    if isinstance(found, s.DecimalType):
+        return isinstance(wanted, s.DecimalType)
+    if isinstance(found, s.StructType) and isinstance(wanted, s.StructType):
+        pairs = zip(found.fields, wanted.fields, strict=False)
+        return found.names == wanted.names and all(_fits(a.dataType, b.dataType) for a, b in pairs)
+    if isinstance(found, s.MapType) and isinstance(wanted, s.MapType):
+        return _fits(found.keyType, wanted.keyType) and _fits(found.valueType, wanted.valueType)
+    if isinstance(found, s.ArrayType) and isinstance(wanted, s.ArrayType):
+        return _fits(found.elementType, wanted.elementType)
+    return found == wanted
+
+
 # ---------------------------------------------------------------- values
 
 
@@ -138,6 +165,8 @@ def _mapped(array: Any, type: pa.DataType, hidden: _Mask, leaf: _Leaf) -> Any:
     source, t = array.type, pa.types
     if source.equals(type, check_metadata=True) and not t.is_nested(type):
         return array
+    if t.is_null(source):
+        return pa.nulls(len(array), type)
     if t.is_dictionary(source):
         return _mapped(convert(array, source.value_type), type, hidden, leaf)
     if not t.is_nested(type):
@@ -208,7 +237,9 @@ def _from_leaf(array: Any, type: pa.DataType, hidden: _Mask) -> Any:
 
 
 def _narrowed(array: Any, type: pa.DataType) -> Any:
-    """Decimals of Spark as those of a table with other digits before or after the point."""
+    """Numbers of Spark as decimals of a table with other digits before or after the point."""
+    if pa.types.is_integer(array.type):
+        array = array.cast(pa.decimal128(19, 0))
     wide = pa.decimal128(MOST_DIGITS, array.type.scale)
     scaled = array.cast(wide).cast(pa.decimal128(MOST_DIGITS, type.scale))
     if type.precision < MOST_DIGITS:

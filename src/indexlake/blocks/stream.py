@@ -1,0 +1,85 @@
+"""A stream of rows becomes blocks: each is written as its rows arrive, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from indexlake.blocks.new_block import NewBlock
+from indexlake.blocks.writer import file_batch, write_block
+from indexlake.schema import TableSchema
+from indexlake.storage import Storage
+
+if TYPE_CHECKING:
+    from indexlake.state import TableState
+
+_SLICE = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the blocks of one writer for one table have in common.  Goes to tasks."""
+
+    folder: str
+    writer_id: str
+    schema: TableSchema
+    schema_version: int
+    format: str
+    block_row_count: int
+
+    @staticmethod
+    def of(state: TableState, writer_id: str) -> Target:
+        table = state.table
+        return Target(
+            table.folder, writer_id, state.current, table.schema_version, table.config.dump_format,
+            table.config.block_row_count,
+        )  # fmt: skip
+
+    def write(self, storage: Storage, batches: Iterator[pa.RecordBatch]) -> NewBlock:
+        """One block of rows that have their ids."""
+        return write_block(storage, self.folder, self.writer_id, self.schema, self.schema_version, self.format, batches)
+
+
+def write_blocks(
+    storage: Storage, target: Target, batches: Iterator[pa.RecordBatch], take_ids: Callable[[int], int]
+) -> Iterator[NewBlock]:
+    """Blocks of the batches, which have all columns of the schema; ``take_ids(n)`` is the first of n new row ids."""
+    rows = _Rows(batches)
+    while rows.more():
+        yield target.write(storage, _numbered(rows.take(target.block_row_count), target.schema, take_ids))
+
+
+class _Rows:
+    """Batches, to be taken by numbers of rows."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._rest: pa.RecordBatch | None = None
+
+    def more(self) -> bool:
+        while self._rest is None or not self._rest.num_rows:
+            self._rest = next(self._batches, None)
+            if self._rest is None:
+                return False
+        return True
+
+    def take(self, rows: int) -> Iterator[pa.RecordBatch]:
+        while rows and self.more():
+            assert self._rest is not None
+            part = self._rest.slice(0, min(rows, _SLICE))
+            self._rest = self._rest.slice(part.num_rows)
+            rows -= part.num_rows
+            yield part
+
+
+def _numbered(
+    parts: Iterator[pa.RecordBatch], schema: TableSchema, take_ids: Callable[[int], int]
+) -> Iterator[pa.RecordBatch]:
+    for part in parts:
+        first = take_ids(part.num_rows)
+        ids = pa.array(np.arange(first, first + part.num_rows, dtype=np.int64))
+        yield file_batch(part, schema, ids, None)

@@ -1,0 +1,92 @@
+"""Files are loaded by tasks: each reads some files, or some row groups of one, and writes blocks of its own.
+
+Rows do not leave the task.  They are read by the same code as in ``insert``, so they mean the same; what a task cannot
+read is an error that names the file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from indexlake.blocks.new_block import NewBlock
+from indexlake.blocks.stream import Target, write_blocks
+from indexlake.pipeline.loader import IdRange, give_back_ids, reserve_ids
+from indexlake.rows import conform, gathered
+from indexlake.sources.files import Files, SourceFile
+from indexlake.sources.stream import FileStream, checked_files, pieces
+from indexlake.storage import Storage
+
+if TYPE_CHECKING:
+    from indexlake.lake import Lake
+    from indexlake.pipeline.job import Job
+    from indexlake.pipeline.runner import Runner
+    from indexlake.state import TableState
+
+TASK_BYTES = 128 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FileTask:
+    """Load these files."""
+
+    files: tuple[SourceFile, ...]
+    target: Target
+    number: int
+    first_id: int  # of the first task
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+def run_task(storage: Storage, task: FileTask, check: Callable[[], None]) -> tuple[NewBlock, ...]:
+    schema = task.target.schema
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for batch in gathered(FileStream(task.files, schema)):
+            check()
+            yield conform(batch, schema)
+
+    blocks = tuple(write_blocks(storage, task.target, rows(), IdRange(task.first_id, task.number).take))
+    for block in blocks:
+        block.keys = None  # the segment has them
+    return blocks
+
+
+def write_files(lake: Lake, files: Files, state: TableState, runner: Runner, job: Job) -> list[NewBlock]:
+    """The rows of the files in blocks, which nothing names yet."""
+    found = checked_files(files, state.current)
+    shares = list(_shares([replace(file, path=os.path.abspath(file.path)) for file in found]))
+    table_id = state.table.table_id
+    first = reserve_ids(lake, table_id, len(shares))
+    target = Target.of(state, lake._writer_id())
+    tasks = [FileTask(share, target, n, first) for n, share in enumerate(shares)]
+    job.expect(tasks=len(tasks))
+    blocks: list[NewBlock] = []
+    try:
+        with closing(runner.map(run_task, tasks, job.check)) as results:
+            for task, done in zip(tasks, results, strict=True):
+                blocks += done
+                job.add(rows=sum(block.record_count for block in done), size=task.size)
+    except BaseException:
+        give_back_ids(lake, table_id, first, len(shares), 0)
+        raise
+    return blocks
+
+
+def _shares(files: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, ...]]:
+    """Small files together, large ones in pieces where they can be cut."""
+    share: list[SourceFile] = []
+    for piece in (piece for file in files for piece in pieces(file, TASK_BYTES)):
+        if share and sum(other.size for other in share) + piece.size > TASK_BYTES:
+            yield tuple(share)
+            share = []
+        share.append(piece)
+    if share:
+        yield tuple(share)

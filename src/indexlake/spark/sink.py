@@ -1,0 +1,124 @@
+"""``df.write.format("indexlake")``: appends the rows of a DataFrame, or puts them in the place of all others.
+
+Tasks write blocks; the commit is one, on the driver.  Spark makes the writer in one process, sends it to the executors
+and commits in another process of the driver, so what the commit needs to open the catalog waits in a private file of
+the driver's host: executors get its name, which is of no use to them.  Files of a write that fails are left to vacuum:
+when a commit fails, Spark cannot know whether it happened.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from indexlake.blocks.new_block import NewBlock
+from indexlake.blocks.stream import Target
+from indexlake.errors import ConflictError, JobError
+from indexlake.pipeline.loader import Loader, give_back_ids, reserve_ids
+from indexlake.pipeline.runner import ThreadRunner
+from indexlake.spark.load import IndexLakeWrite, Written, accepted, matched, too_many
+from indexlake.spark.request import Request
+from indexlake.spark.source import lasting_writer
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from indexlake.lake import Lake
+    from indexlake.state import TableState
+
+PARTITIONS = 1 << 16
+"""Row ids are reserved for so many: how many there will be is not known beforehand."""
+
+
+@dataclass
+class Message(WriterCommitMessage):
+    """What one task has written."""
+
+    written: Written
+
+
+class TableWriter(DataSourceArrowWriter):
+    """One write of one DataFrame."""
+
+    def __init__(self, request: Request, schema: StructType, overwrite: bool) -> None:
+        request.check_write()
+        with request.open() as lake:
+            table = request.table_of(lake)
+            self._table_id = table._table_id
+            with table._reading(None) as (_, state, _snapshot):
+                matched(schema, state.current)
+            self._schema_version = state.table.schema_version
+            self._first = reserve_ids(lake, self._table_id, PARTITIONS)
+            self._work = IndexLakeWrite(Target.of(state, lasting_writer(lake)), lake.storage, self._first, PARTITIONS)
+        self._overwrite = overwrite
+        self._handover = _hand_over(request)
+
+    def __repr__(self) -> str:
+        return f"TableWriter({self._work!r})"
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        return Message(self._work.written(iterator))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        request = _taken_over(self._handover)
+        written = [message.written for message in messages if isinstance(message, Message)]
+        if len(written) != len(messages):
+            raise JobError("Spark has lost the result of a task. Nothing was changed; write again.")
+        with request.open() as lake:
+            last = max((w.partition for w in written), default=-1)
+            if last >= PARTITIONS:
+                raise too_many(PARTITIONS)
+            blocks = accepted(written)
+            give_back_ids(lake, self._table_id, self._first, PARTITIONS, last + 1)
+            self._commit(lake, request, blocks)
+
+    def _commit(self, lake: Lake, request: Request, blocks: list[NewBlock]) -> None:
+        def written(state: TableState) -> list[NewBlock]:
+            if state.table.schema_version != self._schema_version:
+                raise _Changed("The table's columns were changed while Spark wrote. Nothing was changed; write again.")
+            return blocks
+
+        def check() -> None:
+            """Spark ends this process when the query is cancelled."""
+
+        runner = ThreadRunner(lake.storage)
+        loader = Loader(lake, self._table_id, runner, check, written, overwrite=self._overwrite)
+        lake._autocommit("overwrite" if self._overwrite else "load", loader.apply, request.token)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Nothing is deleted: a commit that failed may have happened."""
+        Path(self._handover).unlink(missing_ok=True)
+
+
+class _Changed(ConflictError):
+    """Writing the blocks again needs the DataFrame, which is not here."""
+
+    retryable = False
+
+
+def _hand_over(request: Request) -> str:
+    """The name of a file that nobody but this user on this host can read."""
+    handle, path = tempfile.mkstemp(prefix="indexlake-write-")
+    with os.fdopen(handle, "wb") as file:
+        pickle.dump(request, file)
+    return path
+
+
+def _taken_over(path: str) -> Request:
+    try:
+        found: Request = pickle.loads(Path(path).read_bytes())
+    except FileNotFoundError:
+        raise JobError("The commit of this write runs on another host than it began on. Nothing was changed.") from None
+    finally:
+        with suppress(OSError):
+            Path(path).unlink()
+    return found
