@@ -220,7 +220,7 @@ def test_an_unknown_table_suggests_one(lake: il.Lake) -> None:
 
 def test_other_engines_and_namespaces_are_refused(lake: il.Lake) -> None:
     with pytest.raises(ExpressionError, match="'duckdb'"):
-        lake.sql("select 1", engine="spark")
+        lake.sql("select 1", engine="presto")
     for namespace in ("", "a.b", None):
         with pytest.raises(SchemaError):
             lake.sql("select 1", namespace=namespace)  # type: ignore[arg-type]

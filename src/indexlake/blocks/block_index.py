@@ -158,8 +158,7 @@ class BlockIndex:
 
         An added block replaces the one of the same id.
         """
-        gone = {*removed_ids, *(record.data_file_id for record in added)}
-        kept = ~np.isin(self.numbers("data_file_id"), np.fromiter(gone, np.int64, len(gone)))
+        kept = self.without(added, removed_ids)
         new = BlockIndex()
         fresh = BlockIndex(added)
         if kept.all():
@@ -174,6 +173,11 @@ class BlockIndex:
             new._bounds[column, kind] = old.extend(fresh._bounds_of(column, kind)) if added else old
         return new
 
+    def without(self, added: Sequence[BlockRecord], removed_ids: Collection[int] = ()) -> Mask:
+        """The blocks that are neither removed nor replaced by an added one."""
+        gone = {*removed_ids, *(record.data_file_id for record in added)}
+        return ~np.isin(self.numbers("data_file_id"), np.fromiter(gone, np.int64, len(gone)))
+
     def numbers(self, name: str) -> npt.NDArray[np.int64]:
         """One integer field of all records as an array; None, as in a live `end_snapshot`, is the highest."""
         array = self._numbers.get(name)
@@ -183,9 +187,12 @@ class BlockIndex:
             self._numbers[name] = array
         return array
 
-    def visible_at(self, snapshot_id: int) -> Mask:
-        """The blocks that a reader at a snapshot reads."""
-        return (self.numbers("begin_snapshot") <= snapshot_id) & (self.numbers("end_snapshot") > snapshot_id)
+    def visible_at(self, snapshot_id: int, among: npt.NDArray[np.intp] | None = None) -> Mask:
+        """The blocks that a reader at a snapshot reads; of all, or of those with some indices."""
+        begin, end = self.numbers("begin_snapshot"), self.numbers("end_snapshot")
+        if among is not None:
+            begin, end = begin[among], end[among]
+        return (begin <= snapshot_id) & (end > snapshot_id)
 
     def with_row_id(self, row_id: int) -> npt.NDArray[np.intp]:
         """The indices of blocks whose row-id bounds include a row id."""
@@ -199,7 +206,8 @@ class BlockIndex:
 
     def candidates(self, test: Test, codecs: Mapping[str, Codec], snapshot_id: int) -> npt.NDArray[np.intp]:
         """The indices of blocks that are visible at a snapshot and may hold a row that satisfies a test."""
-        return np.flatnonzero(self.visible_at(snapshot_id) & self.prune(test, codecs))
+        found = np.flatnonzero(self.prune(test, codecs))
+        return found[self.visible_at(snapshot_id, found)]
 
     def prune(self, test: Test, codecs: Mapping[str, Codec]) -> Mask:
         """The blocks that may hold a row that satisfies a test, by their column statistics.

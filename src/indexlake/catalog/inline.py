@@ -63,6 +63,15 @@ def count_visible(r: ReadTransaction | Transaction, table: TableRecord, snapshot
     return int(r.rows(f"select count(*) from {quote(inline_table(table.table_id))} where {visible}", params)[0][0])
 
 
+def has_more_visible(
+    r: ReadTransaction | Transaction, table: TableRecord, snapshot: int, limit: int, *, newest: bool
+) -> bool:
+    """Whether ``visible_rows`` would give more than so many; the others are not looked at."""
+    visible, params = _visible(table, snapshot, newest=newest)
+    found = f"select 1 from {quote(inline_table(table.table_id))} where {visible} limit ?"
+    return int(r.rows(f"select count(*) from ({found}) as found", [*params, limit + 1])[0][0]) > limit
+
+
 def _visible(table: TableRecord, snapshot: int, *, newest: bool) -> tuple[str, list[int]]:
     hot, history = table.hot_floor, table.history_floor
     if newest:

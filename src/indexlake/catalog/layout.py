@@ -65,6 +65,12 @@ def read_blocks(r: ReadTransaction | Transaction, table_id: int, since: int = -1
     return [BlockRecord(*row) for row in rows]
 
 
+def block_ids(r: ReadTransaction | Transaction, table_id: int) -> list[int]:
+    """Every block that has a record."""
+    rows = r.rows("select data_file_id from indexlake_data_file where table_id = ?", (table_id,))
+    return [file_id for (file_id,) in rows]
+
+
 def live_block_ids(r: Transaction, file_ids: Sequence[int]) -> set[int]:
     """Those of the files that are still live."""
     found: set[int] = set()
@@ -251,21 +257,24 @@ def fold_deletes(tx: Transaction, table_id: int, horizon: int, snapshot: int) ->
     return len(rows) - len(folded)
 
 
-def drop_ended_blocks(tx: Transaction, table_id: int, horizon: int, now: int) -> int:
-    """Remove the records of blocks and segments that no retained snapshot reaches; remember their files."""
-    ended = "table_id = ? and end_snapshot is not null and end_snapshot <= ?"
+def drop_ended_blocks(tx: Transaction, table_id: int, horizon: int, now: int, since: int = -1) -> int:
+    """Remove the records of blocks and segments that no retained snapshot reaches; remember their files.
+
+    ``since`` is the horizon of the last time: what ended before is gone, and what ended after was written after.
+    """
+    ended = "table_id = ? and changed_in > ? and end_snapshot is not null and end_snapshot <= ?"
     for kind in ("data_file", "index_file"):
         tx.execute(
             f"""insert into indexlake_garbage (relative_path, table_id, unreachable_at)
             select relative_path, table_id, {int(now)} from indexlake_{kind} where {ended}
             on conflict (relative_path) do nothing""",
-            (table_id, horizon),
+            (table_id, since, horizon),
         )
-    files = tx.rows(f"select data_file_id from indexlake_data_file where {ended}", (table_id, horizon))
+    files = tx.rows(f"select data_file_id from indexlake_data_file where {ended}", (table_id, since, horizon))
     tx.execute_many("delete from indexlake_delete where data_file_id = ?", files)
     tx.execute_many("delete from indexlake_index_file_block where data_file_id = ?", files)
-    tx.execute(f"delete from indexlake_index_file where {ended}", (table_id, horizon))
-    return tx.execute(f"delete from indexlake_data_file where {ended}", (table_id, horizon))
+    tx.execute(f"delete from indexlake_index_file where {ended}", (table_id, since, horizon))
+    return tx.execute(f"delete from indexlake_data_file where {ended}", (table_id, since, horizon))
 
 
 def set_horizon(tx: Transaction, table_id: int, horizon: int, snapshot: int) -> None:

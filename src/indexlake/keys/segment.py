@@ -210,7 +210,8 @@ class Segment:
         low, high = np.empty((2, len(wanted)), np.int64)
         first = np.searchsorted(run, wanted, "left")
         low[order] = first
-        if bool((run[1:] == run[:-1]).any()):
+        alone = self._layout.is_int and self._layout.unique
+        if not alone and bool((run[1:] == run[:-1]).any()):
             high[order] = np.searchsorted(run, wanted, "right")
         else:
             inside = np.minimum(first, len(run) - 1)

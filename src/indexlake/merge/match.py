@@ -44,6 +44,9 @@ FEW_VALUES = 500
 HOT_LOOKUPS = 10_000
 """Up to so many keys are looked up among the hot rows; of more, all hot rows are compared with them."""
 
+FEW_LOOKUPS = 500
+"""More keys than that are looked up only where there are more hot rows than keys."""
+
 _SLICE = 65_536
 
 
@@ -107,13 +110,19 @@ class Matching:
 
     def _read_hot(self, r: ReadTransaction, hot: HotRows) -> None:
         state, schema = self._state, self._state.current
-        keys = self._primary
-        if len(keys) <= HOT_LOOKUPS and not any(is_float(codec) for codec in schema.key_codecs):
+        keys, newest = self._primary, self._snapshot == state.at
+        if (
+            len(keys) <= HOT_LOOKUPS
+            and not any(is_float(codec) for codec in schema.key_codecs)
+            and (
+                len(keys) <= FEW_LOOKUPS
+                or inline.has_more_visible(r, state.table, self._snapshot, len(keys), newest=newest)
+            )
+        ):
             encoded = (decode_key(state, key) for key in keys)
             rows = inline.rows_with_keys(r, state.table.table_id, schema.key_columns, encoded, hot.columns)
             hot.read(row for row in rows if inline.is_visible(row, self._snapshot, state.table))
         else:
-            newest = self._snapshot == state.at
             hot.read(inline.visible_rows(r, state.table, self._snapshot, hot.columns, newest=newest))
 
     def rows(self) -> Iterator[Found]:

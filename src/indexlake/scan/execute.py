@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, Full, Queue, SimpleQueue
@@ -24,8 +24,10 @@ from indexlake.evolution.lineage import file_columns, file_values
 from indexlake.scan.plan import BlockTask, ScanPlan
 from indexlake.schema import END, ROW_ID, VERSION, Field, TableSchema
 from indexlake.types import selection
+from indexlake.types.dictionaries import is_text
 
 if TYPE_CHECKING:
+    from indexlake.blocks.formats import BlockReader
     from indexlake.blocks.open_files import OpenFiles
     from indexlake.expr import Bound
 
@@ -53,10 +55,12 @@ def read_task(
     row_id: bool,
     version: bool = False,
     hidden: npt.NDArray[np.int64] | None = None,
+    dictionaries: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """The visible rows of a block that satisfy the predicate, with exactly the columns asked for.
 
-    ``version`` adds, last, the snapshot in which each row version was committed.
+    ``version`` adds, last, the snapshot in which each row version was committed.  Text columns named in
+    ``dictionaries`` may come as the dictionaries that the file holds.
     """
     live = _live_mask(task) if predicate is None else None
     positions = _positions(task) if live is None else None
@@ -75,13 +79,12 @@ def read_task(
         hidden_columns.append(VERSION)
     if history:
         hidden_columns.append(END)
-    schema = TableSchema(task.fields)
-    file_schema = schema.history_file if history else schema.file
-    reader = files.reader_of(task.path, task.format, task.size, task.checksum, file_schema)
+    reader = _reader(task, files)
     bound = pushed.renamed({f.name: f.column for f in task.shown} | {ROW_ID: ROW_ID}) if pushed is not None else None
     asked = [*columns, *hidden_columns] or [ROW_ID]
     start = 0
-    for found in reader.read(asked, positions, bound, BATCH_ROWS):
+    held = {f.column for f in fields if f.name in dictionaries and f.field_id in in_file}
+    for found in reader.read(asked, positions, bound, BATCH_ROWS, held if pushed is predicate else ()):
         batch = found
         if live is not None:
             # Column by column: filtering a whole batch takes a third longer.
@@ -103,6 +106,12 @@ def read_task(
             if not rows.num_rows:
                 continue
         yield rows
+
+
+def _reader(task: BlockTask, files: OpenFiles) -> BlockReader:
+    schema = TableSchema(task.fields)
+    file_schema = schema.history_file if task.kind == "history" else schema.file
+    return files.reader_of(task.path, task.format, task.size, task.checksum, file_schema)
 
 
 def _live_mask(task: BlockTask) -> Any:
@@ -144,7 +153,7 @@ def _visible(batch: pa.RecordBatch, task: BlockTask, hidden: npt.NDArray[np.int6
 def _dressed(batch: pa.RecordBatch, fields: Sequence[Field], *, row_id: bool) -> pa.RecordBatch:
     """User-facing names; columns younger than the file take the values of older ones, or their default."""
     arrays = [file_values(f, batch, batch.num_rows) for f in fields]
-    shown = [f.arrow() for f in fields]
+    shown = [f.arrow().with_type(array.type) for f, array in zip(fields, arrays, strict=True)]
     if row_id:
         arrays.append(batch.column(ROW_ID))
         shown.append(pa.field(ROW_ID, pa.int64(), False))
@@ -176,11 +185,31 @@ def hot_pieces(plan: ScanPlan, fields: Sequence[Field], *, row_id: bool) -> Iter
         yield Piece("own" if own else "hot", 0, result, begins)
 
 
-def pieces(plan: ScanPlan, files: OpenFiles, workers: int, fields: Sequence[Field], *, row_id: bool) -> Iterator[Piece]:
-    """All rows of the plan: blocks in plan order, then hot rows."""
+def dictionary_columns(plan: ScanPlan, files: OpenFiles, fields: Sequence[Field]) -> list[str]:
+    """The text columns that the plan's first Vortex block begins to hold as dictionaries."""
+    task = next((t for t in plan.tasks if t.format == "vortex"), None)
+    if task is None:
+        return []
+    in_file = {f.field_id for f in task.fields}
+    text = {f.column: f.name for f in fields if f.field_id in in_file and is_text(f.type)}
+    return [text[column] for column in _reader(task, files).dictionary_columns(list(text))] if text else []
+
+
+def pieces(
+    plan: ScanPlan,
+    files: OpenFiles,
+    workers: int,
+    fields: Sequence[Field],
+    *,
+    row_id: bool,
+    dictionaries: Collection[str] = (),
+) -> Iterator[Piece]:
+    """All rows of the plan: blocks in plan order, then hot rows.  ``dictionaries``: see ``read_task``."""
 
     def read(task: BlockTask) -> Iterator[pa.RecordBatch]:
-        return read_task(task, files, fields, plan.predicate, row_id=row_id, hidden=plan.hidden_rows)
+        return read_task(
+            task, files, fields, plan.predicate, row_id=row_id, hidden=plan.hidden_rows, dictionaries=dictionaries
+        )
 
     if workers < 2 or len(plan.tasks) < 2:
         for task in plan.tasks:

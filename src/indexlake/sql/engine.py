@@ -32,6 +32,8 @@ _SETTINGS = {
     "autoload_known_extensions": "false",
     "python_enable_replacements": "false",
 }
+_READS_TWICE = "window_self_join"
+"""The optimizer that would read a table twice for one mention of it: our streams are read once."""
 
 
 class Engine:
@@ -45,6 +47,7 @@ class Engine:
         self._folder = Path(tempfile.gettempdir()) / f"indexlake-sql-{next(tempfile._get_candidate_names())}"  # type: ignore[attr-defined]
         config = {**_SETTINGS, "threads": str(threads), "temp_directory": str(self._folder)}
         self._database = duckdb.connect(":memory:", config=config)
+        self._database.execute(f"set disabled_optimizers = '{_READS_TWICE}'")
         limit = _memory_bytes()
         if limit is not None:
             self._database.execute(f"set memory_limit = '{int(limit * MEMORY_SHARE) >> 20}MiB'")

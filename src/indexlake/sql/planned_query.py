@@ -28,6 +28,7 @@ from indexlake.sql.statement import Query
 from indexlake.sql.table_plan import Choice, TablePlan, plan_point, plan_tables
 from indexlake.sql.table_references import analyse
 from indexlake.sql.table_stream import TableStream, row_counts
+from indexlake.sql.text_groups import TextNumbers
 from indexlake.sql.types import restored
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class PlannedQuery:
     def __init__(self, engine: Engine, view: Viewpoint, query: ParsedQuery, parameters: Parameters) -> None:
         self._engine = engine
         self.lake: Lake = view.lake
-        self._query = query
+        self.query = query
         self._values = parameters.values
         self._used = query.parameters
         self.tables: tuple[TablePlan, ...] = ()
@@ -50,6 +51,11 @@ class PlannedQuery:
         self.constants: Mapping[str, pa.Table] = {}  # further tables that the text names
         self.snapshot_id = 0
         self.started = time.monotonic()
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The values of the parameters that are left in the text."""
+        return {name: self._values[name] for name in self._used}
 
     def run(self) -> Batches:
         """Begin; errors of the text are raised here, errors of values with the batches."""
@@ -61,7 +67,7 @@ class PlannedQuery:
             return self._run_point(self.point, self.direct)
         if self.direct is not None:
             return self._run_directly(self.direct)
-        return self._run_in_duckdb(self._query.text(), typed=True)
+        return self._run_in_duckdb(self.query.text(), typed=True)
 
     # ------------------------------------------------------------ by the scan alone
 
@@ -122,25 +128,36 @@ class PlannedQuery:
 
     def _run_in_duckdb(self, text: Spliced, *, typed: bool = False) -> Batches:
         openings = self._engine.openings
+        groups = self.query.groups if typed and all(t.reference.once for t in self.tables) else {}
         streams = [
-            TableStream(self.lake, openings, t.scan, t.fields, row_id=t.row_id, limit=t.limit) for t in self.tables
+            TableStream(self.lake, openings, t.scan, t.fields, row_id=t.row_id, limit=t.limit, groups=groups)
+            for t in self.tables
         ]
-        views: dict[str, Any] = {view_name(n): stream for n, stream in enumerate(streams)}
+        numbers = {n: found for s in streams for name, found in s.numbers.items() for n in groups[name.lower()]}
+        views: dict[str, Any] = {
+            view_name(n): stream.__arrow_c_stream__() if t.reference.once else stream
+            for n, (t, stream) in enumerate(zip(self.tables, streams, strict=True))
+        }
         try:
-            running = self._engine.begin(
-                views | dict(self.constants), text.text, {name: self._values[name] for name in self._used}
-            )
+            running = self._engine.begin(views | dict(self.constants), text.text, self.parameters)
         except BaseException as error:
             self._raise_translated(error, text, streams)
             raise
         schema = running.schema
+        for n in numbers:
+            schema = schema.set(n, schema.field(n).with_type(pa.string()))
         if typed:
-            fields = zip(schema, result_types(self._query.tree, self.tables, schema), strict=True)
-            schema = pa.schema([pa.field(self._query.shown(f.name), type, f.nullable) for f, type in fields])
-        return schema, self._batches(running, schema, text, streams)
+            fields = zip(schema, result_types(self.query.tree, self.tables, schema), strict=True)
+            schema = pa.schema([pa.field(self.query.shown(f.name), type, f.nullable) for f, type in fields])
+        return schema, self._batches(running, schema, text, streams, numbers)
 
     def _batches(
-        self, running: Running, schema: pa.Schema, text: Spliced, streams: Sequence[TableStream]
+        self,
+        running: Running,
+        schema: pa.Schema,
+        text: Spliced,
+        streams: Sequence[TableStream],
+        numbers: Mapping[int, TextNumbers],
     ) -> Iterator[pa.RecordBatch]:
         same = schema == running.schema
         try:
@@ -153,7 +170,8 @@ class PlannedQuery:
                 if batch is None:
                     return
                 if not same:
-                    arrays = [restored(a, f.type) for a, f in zip(batch.columns, schema, strict=True)]
+                    given = [numbers[n].decode(a) if n in numbers else a for n, a in enumerate(batch.columns)]
+                    arrays = [restored(a, f.type) for a, f in zip(given, schema, strict=True)]
                     batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
                 if batch.num_rows:
                     yield batch
@@ -168,7 +186,7 @@ class PlannedQuery:
         for stream in streams:
             if isinstance(stream.error, IndexLakeError | KeyboardInterrupt):
                 raise stream.error
-        made = translated(error, self._query.fragment.source, text, self._suggestion)
+        made = translated(error, self.query.fragment.source, text, self._suggestion)
         if made is not None:
             raise made from error
 
@@ -182,20 +200,27 @@ class PlannedQuery:
 
     def explain(self, analyze: bool) -> str:
         """DuckDB's own plan."""
-        _, batches = self._run_in_duckdb(self._query.text("explain analyze " if analyze else "explain "))
+        _, batches = self._run_in_duckdb(self.query.text("explain analyze " if analyze else "explain "))
         return "\n".join(str(row["explain_value"]) for batch in batches for row in batch.to_pylist())
 
     def describe(self) -> pa.Table:
-        schema, batches = self._run_in_duckdb(self._query.text("describe "))
+        schema, batches = self._run_in_duckdb(self.query.text("describe "))
         return pa.Table.from_batches(list(batches), schema)
 
 
 def plan_query(
-    engine: Engine, view: Viewpoint, query: Query, parameters: Parameters, *, points: bool = True
+    engine: Engine,
+    view: Viewpoint,
+    query: Query,
+    parameters: Parameters,
+    *,
+    points: bool = True,
+    scans_only: bool = False,
 ) -> PlannedQuery:
     """Find the tables, decide what their scans give, and plan all of them in one read transaction.
 
-    ``points``: a select by primary key is no scan then.
+    ``points``: a select by primary key is no scan then.  ``scans_only``: the whole text will be evaluated over what
+    the scans give.
     """
     parsed = _parsed(engine, query)
     planned = PlannedQuery(engine, view, parsed, parameters)
@@ -214,13 +239,17 @@ def plan_query(
                 parsed.analyses.clear()
             known = parsed.analyses[key] = [Choice(p) for p in pushed], plain
         choices, plain = known
+        if scans_only:
+            plain = None
         if points and plain is not None:
             planned.point = plan_point(r, view.lake, found[0], choices[0], plain, parameters)
             if planned.point is not None:
                 planned.direct, planned.point_schema = plain, found[0].schema
                 planned.snapshot_id = found[0].snapshot
                 return
-        planned.tables, planned.direct = plan_tables(r, view.lake, parsed.references, found, choices, plain, parameters)
+        planned.tables, planned.direct = plan_tables(
+            r, view.lake, parsed.references, found, choices, plain, parameters, counting=not scans_only
+        )
 
     read_together(view, wanted, plan)
     if planned.tables:

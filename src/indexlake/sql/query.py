@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from indexlake.sql.fragment import Edit, Fragment, Spliced
+from indexlake.sql.text_groups import text_groups
 from indexlake.sql.token_reader import TableName
 from indexlake.sql.tokens import Token, quoted
 
 _lock = threading.Lock()
 _PRINTED = re.compile(
-    r"\(SELECT \* FROM __il_(\d+) TABLESAMPLE System\(100\.0 PERCENT\)\) AS (?:\"(?:[^\"]|\"\")+\"|\w+)"
+    r"(?:\(SELECT \* FROM __il_(\d+) TABLESAMPLE System\(100\.0 PERCENT\)\)|__il_(\d+))"
+    r" AS (?:\"(?:[^\"]|\"\")+\"|\w+)"
 )
 """How DuckDB prints what stands for a table, in the names that it gives to expressions."""
 
@@ -44,6 +46,7 @@ class Reference:
     replacement: str
     at: At | None
     node: Any  # of sqlglot's tree; None when DuckDB parsed the query
+    once: bool  # whether DuckDB opens the scan a single time
 
     def edit(self) -> Edit:
         return self.start, self.end, self.replacement
@@ -63,6 +66,7 @@ class ParsedQuery:
     references: tuple[Reference, ...]
     tree: Any  # None: only DuckDB could parse it
     edits: tuple[Edit, ...]
+    groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of ``text_groups``
     analyses: dict[Any, Any] = field(default_factory=dict)  # by the schemas of the references
 
     def text(self, prefix: str = "") -> Spliced:
@@ -81,7 +85,7 @@ class ParsedQuery:
         """The name of a result column or a message of DuckDB's, with tables named as in the query."""
         if "__il_" not in name:
             return name
-        return _PRINTED.sub(lambda match: self.references[int(match.group(1))].named, name)
+        return _PRINTED.sub(lambda match: self.references[int(match.group(1) or match.group(2))].named, name)
 
 
 DEFAULTS = "__il_defaults"
@@ -90,6 +94,13 @@ DEFAULTS = "__il_defaults"
 
 def view_name(number: int) -> str:
     return f"__il_{number}"
+
+
+def sampled(number: int) -> str:
+    """How DuckDB reads a scan that it can open again, in one thread: Arrow would evaluate its filters, and ranks NaN
+    otherwise; none passes a sample.  A stream that is read once gets no filters, and is read by all threads.
+    """
+    return f"(select * from {quoted(view_name(number))} tablesample system(100%))"
 
 
 def parse_query(fragment: Fragment, parse_in_duckdb: Callable[[str], Any]) -> ParsedQuery:
@@ -114,9 +125,10 @@ def parse_query(fragment: Fragment, parse_in_duckdb: Callable[[str], Any]) -> Pa
         found.append((place, node))
     references = []
     shared = _shared_names(node for _, node in found)
+    once = _read_once(tree)
     for number, (place, node) in enumerate(sorted(found, key=lambda item: item[0])):
         bare = isinstance(node.parent, exp.Summarize | exp.Describe)
-        reference = _reference(fragment, number, place, node.alias or None, node, bare=bare)
+        reference = _reference(fragment, number, place, node.alias or None, node, bare=bare, once=once(node))
         if not node.alias and reference.table.namespace is not None and node.name.lower() in shared:
             long = quoted(f"{reference.table.namespace}.{reference.table.name}")
             reference = replace(reference, replacement=f"{reference.replacement.rpartition(' as ')[0]} as {long}")
@@ -125,7 +137,7 @@ def parse_query(fragment: Fragment, parse_in_duckdb: Callable[[str], Any]) -> Pa
     first = fragment.tokens[0]
     if first.is_word("table"):
         edits.append((first.start, first.end, "from"))
-    return ParsedQuery(fragment, tuple(references), tree, tuple(edits))
+    return ParsedQuery(fragment, tuple(references), tree, tuple(edits), text_groups(tree))
 
 
 def _tree(text: str) -> Any:
@@ -146,8 +158,40 @@ def _tree(text: str) -> Any:
     return None
 
 
+def _read_once(tree: Any) -> Callable[[Any], bool]:
+    """Tells whether DuckDB reads a table node a single time.
+
+    It repeats what a recursion needs, may repeat a common table expression that is named several times, and looks at
+    the rows before it pivots them.
+    """
+    from sqlglot import exp
+
+    if tree.find(exp.Pivot) is not None or any(common.args.get("recursive") for common in tree.find_all(exp.With)):
+        return lambda node: False
+    uses: dict[int, list[Any]] = {}
+    for table in tree.find_all(exp.Table):
+        if (cte := cte_of(table)) is not None:
+            uses.setdefault(id(cte), []).append(table)
+
+    def once(node: Any) -> bool:
+        cte = node.find_ancestor(exp.CTE)
+        if cte is None:
+            return True
+        named = uses.get(id(cte), [])
+        return len(named) < 2 and all(map(once, [cte, *named]))
+
+    return once
+
+
 def _reference(
-    fragment: Fragment, number: int, place: int, alias: str | None, node: Any, *, bare: bool = False
+    fragment: Fragment,
+    number: int,
+    place: int,
+    alias: str | None,
+    node: Any,
+    *,
+    bare: bool = False,
+    once: bool = False,
 ) -> Reference:
     """The reference whose last name part stands at ``place``."""
     tokens = fragment.tokens
@@ -161,13 +205,10 @@ def _reference(
         fragment.source.fail("A table is named `table` or `namespace.table`.", parts[0].start)
     name = TableName(_name(parts[0]) if len(parts) == 2 else None, _name(last), parts[0].start)
     at, end = _at(fragment, last)
-    replacement = quoted(view_name(number))
-    if not bare:
-        # DuckDB would have Arrow evaluate filters, which does not rank NaN as SQL does; none passes a sample.
-        replacement = f"(select * from {replacement} tablesample system(100%))"
-        if alias is None:
-            replacement += f" as {quoted(name.name)}"
-    return Reference(number, name, parts[0].start, end, alias or name.name, replacement, at, node)
+    replacement = quoted(view_name(number)) if bare or once else sampled(number)
+    if not bare and alias is None:
+        replacement += f" as {quoted(name.name)}"
+    return Reference(number, name, parts[0].start, end, alias or name.name, replacement, at, node, once)
 
 
 def _name(token: Token) -> str:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from indexlake.lake import Lake
     from indexlake.transaction import Transaction
 
-ENGINES = ("duckdb",)
+ENGINES = ("duckdb", "spark")
 
 
 def run(
@@ -57,8 +57,18 @@ def run(
     snapshot = None
     if at is not None:
         snapshot = lake._snapshot_number(None, at) if isinstance(at, datetime) else lake._snapshot_number(at, None)
-    session = _Session(lake, script, parameters, namespace, snapshot, transaction, token)
+    if engine == "spark":
+        _check_for_spark(script, transaction)
+    session = _Session(lake, script, parameters, namespace, snapshot, transaction, token, on_spark=engine == "spark")
     return session.run()
+
+
+def _check_for_spark(script: Script, transaction: Transaction | None) -> None:
+    if transaction is not None:
+        raise OwnershipError("Spark does not see what a transaction has written. Leave engine='spark' out.")
+    for statement, place in zip(script.statements, script.starts, strict=True):
+        if not isinstance(statement, st.Reading):
+            script.source.fail("Spark evaluates queries; changes run here: leave engine='spark' out.", place)
 
 
 def engine_of(lake: Lake) -> Engine:
@@ -80,7 +90,10 @@ class _Session:
         snapshot: int | None,
         transaction: Transaction | None,
         token: str | None,
+        *,
+        on_spark: bool,
     ) -> None:
+        self.on_spark = on_spark
         self.lake = lake
         self.script = script
         self.parameters = parameters
@@ -205,7 +218,23 @@ class _Session:
     def _ended(self, operation: str, snapshot: int | None) -> SqlResult:
         return SqlChange(operation, WriteResult(0, snapshot))
 
+    def _on_spark(self, statement: st.Query | st.Explain | st.DescribeQuery) -> SqlResult:
+        from indexlake.spark import query as spark
+
+        inner = statement if isinstance(statement, st.Query) else statement.query
+        planned = plan_query(self.engine, self.view, inner, self.parameters, points=False, scans_only=True)
+        if isinstance(statement, st.Query):
+            return spark.run_query(planned)
+        if isinstance(statement, st.DescribeQuery):
+            schema = spark.run_query(planned).schema
+            columns = {"column_name": schema.names, "column_type": [str(f.type) for f in schema]}
+            return table_result(pa.table(columns), planned.snapshot_id)
+        parts = [("indexlake", table.describe()) for table in planned.tables]
+        return SqlText([*parts, ("spark", spark.explained(planned))], planned.snapshot_id)
+
     def _reading(self, statement: st.Reading) -> SqlResult:
+        if self.on_spark and isinstance(statement, st.Query | st.Explain | st.DescribeQuery):
+            return self._on_spark(statement)
         if isinstance(statement, st.Query):
             planned = plan_query(self.engine, self.view, statement, self.parameters)
             return SqlResult(planned.run, planned.snapshot_id)

@@ -120,6 +120,8 @@ def plan_tables(
     choices: Sequence[Choice],
     plain: PlainSelect | None,
     parameters: Parameters,
+    *,
+    counting: bool = True,
 ) -> tuple[tuple[TablePlan, ...], PlainSelect | None]:
     """Plan every scan inside one read transaction; and say whether the scan alone is the answer, as which select."""
     direct: PlainSelect | None = None
@@ -141,7 +143,8 @@ def plan_tables(
                 needed.setdefault(name, table.schema.field(name))
         scan = plan_scan(
             r, table.state, table.snapshot, lake._files, predicate=predicate, columns=tuple(needed.values()),
-            newest=table.newest, writes=table.writes, counting=not needed and predicate is None and not pushed.row_id,
+            newest=table.newest, writes=table.writes,
+            counting=counting and not needed and predicate is None and not pushed.row_id,
         )  # fmt: skip
         where = None if predicate is None else predicate.text
         plans.append(TablePlan(reference, table, scan, fields, pushed.row_id, where, limit))

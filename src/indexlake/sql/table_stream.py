@@ -9,16 +9,18 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from indexlake.errors import OwnershipError
-from indexlake.scan.execute import pieces, read_task
+from indexlake.errors import IndexLakeError, OwnershipError
+from indexlake.scan.execute import dictionary_columns, pieces, read_task
 from indexlake.scan.plan import ScanPlan, arrow_schema
 from indexlake.schema import Field
+from indexlake.sql.text_groups import TextNumbers
 from indexlake.sql.types import handed_over, taken_as
+from indexlake.types.dictionaries import TEXT
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
@@ -92,7 +94,9 @@ class TableStream:
         *,
         row_id: bool,
         limit: int | None,
+        groups: Collection[str] = (),
     ) -> None:
+        """``groups``: columns, in lower case, of which a number for each text will do; see ``numbers``."""
         self._lake = lake
         self._openings = openings
         self.plan = plan
@@ -101,7 +105,20 @@ class TableStream:
         self.limit = limit
         self.error: BaseException | None = None
         inner = arrow_schema(self._fields, row_id=row_id)
-        self.schema = pa.schema([pa.field(f.name, taken_as(f.type)) for f in inner] or [(_NOTHING, pa.bool_())])
+        self._dictionaries = self._found_dictionaries()
+        self.numbers = {name: TextNumbers() for name in self._dictionaries if name.lower() in groups}
+        types = [
+            pa.int32() if f.name in self.numbers else TEXT if f.name in self._dictionaries else taken_as(f.type)
+            for f in inner
+        ]
+        self.schema = pa.schema(zip(inner.names, types, strict=True) if types else [(_NOTHING, pa.bool_())])
+
+    def _found_dictionaries(self) -> frozenset[str]:
+        """Text that DuckDB is given as the dictionaries that blocks hold: a stream has one type from end to end."""
+        try:
+            return frozenset(dictionary_columns(self.plan, self._lake._files, self._fields))
+        except IndexLakeError:
+            return frozenset()  # reading the rows says what is wrong
 
     def __arrow_c_schema__(self) -> Any:
         return self.schema.__arrow_c_schema__()
@@ -128,12 +145,17 @@ class TableStream:
     def _batches(self) -> Iterator[pa.RecordBatch]:
         lake = self._lake
         plain = all(field.type == f.type for field, f in zip(self.schema, self._fields, strict=False))
-        for piece in pieces(self.plan, lake._files, lake._scan_threads, self._fields, row_id=self._row_id):
+        read = pieces(
+            self.plan, lake._files, lake._scan_threads, self._fields, row_id=self._row_id,
+            dictionaries=self._dictionaries,
+        )  # fmt: skip
+        for piece in read:
             if plain:
                 yield pa.RecordBatch.from_arrays(piece.batch.columns, schema=self.schema)
                 continue
             arrays = [
-                handed_over(array, f.type, f.name) for array, f in zip(piece.batch.columns, self.schema, strict=True)
+                self.numbers[f.name].encode(array) if f.name in self.numbers else handed_over(array, f.type, f.name)
+                for array, f in zip(piece.batch.columns, self.schema, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from indexlake.errors import ExpressionError, SchemaError
+from indexlake.types.dictionaries import TEXT, as_text_dictionary
 
 _DIGITS = 38
 
@@ -42,6 +43,8 @@ def handed_over(array: pa.Array, type: pa.DataType, column: str) -> pa.Array:
     """A column in the type that DuckDB is given."""
     if array.type == type:
         return array
+    if type == TEXT:
+        return as_text_dictionary(array)
     try:
         return array.cast(type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

@@ -10,11 +10,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from indexlake import kernels as pc
 from indexlake.errors import ConstraintError
 from indexlake.types.codec import Codec, SqlValue
+
+TEXT = pa.dictionary(pa.int32(), pa.string())
+"""Text as a file may hold it, for whoever takes any encoding of a column's values: few texts and many references."""
+
+
+def is_text(type: Any) -> bool:
+    """Whether the values of a type are text, whatever their encoding."""
+    t = pa.types
+    if t.is_dictionary(type):
+        return is_text(type.value_type)
+    return bool(t.is_string(type) or t.is_large_string(type) or t.is_string_view(type))
+
+
+def as_text_dictionary(array: Any) -> Any:
+    """Text as `TEXT` without comparing it: each row refers to a text of its own where it is not a dictionary yet."""
+    if array.type == TEXT:
+        return array
+    if pa.types.is_dictionary(array.type):
+        return pa.DictionaryArray.from_arrays(array.indices.cast(pa.int32()), array.dictionary.cast(pa.string()))
+    indices = pa.array(np.arange(len(array), dtype=np.int32))
+    return pa.DictionaryArray.from_arrays(indices, array.cast(pa.string()))
 
 
 class DictionaryCodec(Codec):

@@ -7,7 +7,7 @@ a decoder before it has been compared with the checksums in the catalog: damage 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
@@ -61,12 +61,17 @@ class BlockReader(Protocol):
         positions: Positions | None = None,
         predicate: Bound | None = None,
         batch_rows: int = 65536,
+        dictionaries: Collection[str] = (),
     ) -> Iterator[pa.RecordBatch]:
         """Rows in file order, only those at the given sorted positions and for which the predicate is true.
 
         Row groups and segments that hold none of the positions are not fetched.  Batches hold about
-        `batch_rows` rows; empty ones are left out.
+        `batch_rows` rows; empty ones are left out.  A text column among `dictionaries` may come as the dictionary
+        (`types.dictionaries.TEXT`) that the file holds, in one batch and not in the next.
         """
+
+    def dictionary_columns(self, columns: Sequence[str]) -> list[str]:
+        """Those text columns that the file begins to hold as dictionaries."""
 
     def take(self, positions: Any, columns: Sequence[str]) -> pa.Table:
         """The rows at these positions, in the order given, repeated where a position is."""

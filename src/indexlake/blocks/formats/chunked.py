@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -56,6 +56,7 @@ class ChunkedReader:
         positions: Positions | None = None,
         predicate: Bound | None = None,
         batch_rows: int = 65536,
+        dictionaries: Collection[str] = (),
     ) -> Iterator[pa.RecordBatch]:
         logical = pa.schema([self.schema.field(name) for name in columns])
         fetched = with_columns_of(columns, predicate, self.schema)
@@ -74,6 +75,9 @@ class ChunkedReader:
                 batch = matching(batch, predicate, self.schema)
             for start in range(0, batch.num_rows, batch_rows):
                 yield from decoded_batches(batch.slice(start, batch_rows), logical)
+
+    def dictionary_columns(self, columns: Sequence[str]) -> list[str]:
+        return []
 
     def take(self, positions: Any, columns: Sequence[str]) -> pa.Table:
         wanted, places = distinct(positions)

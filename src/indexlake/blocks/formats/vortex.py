@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from indexlake.storage import InputFile, OutputFile
 from indexlake.storage.failure import failure, first_line
 from indexlake.types import codec_for
 from indexlake.types.convert import mapped_leaves, without_view
+from indexlake.types.dictionaries import TEXT, is_text
 from indexlake.types.vortex import vortex_type
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from indexlake.expr import Bound
 
 _PREPARED_SCANS = 16
+_DICTIONARY = "vortex.dict"
 
 
 def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch], metadata: Mapping[str, str]) -> int:
@@ -73,6 +75,7 @@ class VortexReader:
         self._bytes = _Bytes(file)
         self._stored = stored_schema(schema, _returned_type)
         self._scans: dict[tuple[str, ...], _PointScan] = {}
+        self._is_dictionary: dict[str, bool] = {}
         self._lock = threading.Lock()
         with self._guarded():
             self._file = vortex.open_readable(self._bytes)
@@ -88,6 +91,7 @@ class VortexReader:
         positions: Positions | None = None,
         predicate: Bound | None = None,
         batch_rows: int = 65536,
+        dictionaries: Collection[str] = (),
     ) -> Iterator[pa.RecordBatch]:
         self._check(positions)
         if positions is not None and len(positions) == self.row_count:
@@ -104,11 +108,17 @@ class VortexReader:
             fetched = [self.schema.names[0]]
         if positions is not None and len(positions) == 0:
             return
-        for batch in self._batches(fetched, positions, expression, batch_rows):
+        for batch in self._batches(fetched, positions, expression, batch_rows, dictionaries):
             if recheck is not None:
                 batch = matching(batch, recheck, self.schema)
             if batch.num_rows:
-                yield from decoded_batches(batch, logical)
+                yield from decoded_batches(batch, _with_dictionaries(logical, batch, dictionaries))
+
+    def dictionary_columns(self, columns: Sequence[str]) -> list[str]:
+        for name in columns:
+            if name not in self._is_dictionary:
+                self._is_dictionary[name] = is_text(self.schema.field(name).type) and self._begins_as_dictionary(name)
+        return [name for name in columns if self._is_dictionary[name]]
 
     def take(self, positions: Any, columns: Sequence[str]) -> pa.Table:
         wanted, places = distinct(positions)
@@ -133,22 +143,54 @@ class VortexReader:
         return f"0:{position}"
 
     def _batches(
-        self, columns: list[str], positions: Positions | None, expression: Any, batch_rows: int
+        self,
+        columns: list[str],
+        positions: Positions | None,
+        expression: Any,
+        batch_rows: int,
+        dictionaries: Collection[str] = (),
     ) -> Iterator[pa.RecordBatch]:
         import vortex
 
         stored = pa.schema([self._stored.field(name) for name in columns])
         with self._guarded():
             indices = None if positions is None else vortex.array(pa.array(positions))
-            reader = self._file.to_arrow(
-                columns, expr=expression, indices=indices, batch_size=batch_rows, schema=stored
-            )
+            asked = {"expr": expression, "indices": indices, "batch_size": batch_rows}
+            if dictionaries:
+                arrays = self._file.scan(columns, **asked)
+            else:
+                reader = self._file.to_arrow(columns, **asked, schema=stored)
+        if dictionaries:
+            yield from self._column_by_column(arrays, stored, dictionaries)
+            return
         while True:
             with self._guarded():
                 batch = next(reader, None)
             if batch is None:
                 return
             yield batch
+
+    def _begins_as_dictionary(self, column: str) -> bool:
+        with self._guarded():
+            first = next(self._file.scan([column], limit=1), None)
+            return first is not None and first.field(column).id == _DICTIONARY
+
+    def _column_by_column(
+        self, arrays: Any, stored: pa.Schema, dictionaries: Collection[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Each column decoded by itself, so that its encoding can be seen: dictionaries that are asked for stay."""
+        while True:
+            with self._guarded():
+                rows = next(arrays, None)
+                if rows is None:
+                    return
+                columns = []
+                for field in stored:
+                    held = rows.field(field.name)
+                    type = TEXT if field.name in dictionaries and held.id == _DICTIONARY else field.type
+                    columns.append(held.to_arrow_array(arrow_type=type, combine_chunks=True))
+            fields = [field.with_type(column.type) for field, column in zip(stored, columns, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
     def _check(self, positions: Any) -> None:
         if positions is not None and len(positions) and int(positions[-1]) >= self.row_count:
@@ -272,6 +314,14 @@ def _counted(row_count: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
     """Batches without columns."""
     for start in range(0, row_count, batch_rows):
         yield record_batch([], pa.schema([]), min(batch_rows, row_count - start))
+
+
+def _with_dictionaries(logical: pa.Schema, batch: pa.RecordBatch, dictionaries: Collection[str]) -> pa.Schema:
+    """The schema to give a batch: columns that came as dictionaries stay so."""
+    for place, field in enumerate(logical):
+        if field.name in dictionaries and batch.schema.field(field.name).type == TEXT:
+            logical = logical.set(place, field.with_type(TEXT))
+    return logical
 
 
 def _returned_type(type: Any) -> Any:

@@ -1,0 +1,151 @@
+"""``lake.sql(…, engine="spark")`` gives what DuckDB gives, at one snapshot, over scans that read what is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import indexlake as il
+
+ORDERS = pa.schema(
+    [
+        pa.field("id", pa.int64()), pa.field("customer", pa.int32()), pa.field("total", pa.float64()),
+        pa.field("city", pa.string()), pa.field("placed", pa.timestamp("us", "UTC")),
+        pa.field("price", pa.decimal128(9, 2)),
+    ]
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[il.Lake]:
+    """Rows in every tier, some deleted."""
+    with il.connect(Path(tmp_path_factory.mktemp("spark-sql")) / "lake", automatic=False) as lake:
+        orders = lake.create_table("sales.orders", ORDERS, primary_key="id")
+        customers = lake.create_table("customers", pa.schema({"id": pa.int32(), "Name": pa.string()}))
+        customers.insert([{"id": n, "Name": f"c{n}"} for n in range(9)])
+        for first in (0, 100, 200):
+            orders.insert([row(n) for n in range(first, first + 100)])
+            if first < 200:
+                lake.pipeline(runner="threads").dump("sales.orders")
+            if first == 0:
+                lake.pipeline(runner="threads").freeze("sales.orders")
+        orders.delete("id % 10 = 3")
+        yield lake
+
+
+def row(n: int) -> dict[str, Any]:
+    return {
+        "id": n,
+        "customer": n % 11 if n % 7 else None,
+        "total": n * 1.5,
+        "city": ["Bern", "Ulm", None, "Łódź"][n % 4],
+        "placed": datetime(2024, 1, 1 + n % 28, n % 24, tzinfo=UTC),
+        "price": Decimal(n) / 4,
+    }
+
+
+QUERIES = [
+    ("select count(*) c from sales.orders", None),
+    ("select * from sales.orders where id between 95 and 105 order by id", None),
+    ("select city, count(*) n, sum(total) s from sales.orders group by city order by s", None),
+    ("select id from sales.orders where city = $city and total > $low order by id", {"city": "Ulm", "low": 200}),
+    ("select id from sales.orders where id in (?, ?) order by id", [4, 207]),
+    (
+        'select c."Name" as name, max(o.price) m from sales.orders o join customers c on c.id = o.customer '
+        "group by 1 order by 1",
+        None,
+    ),
+    (
+        "with big as (select * from sales.orders where total > 300) select a.id, b.id other from big a join big b "
+        "on a.id = b.id + 1 order by a.id",
+        None,
+    ),
+    (
+        "select id, row_number() over (partition by city order by id desc) r from sales.orders order by id limit 20",
+        None,
+    ),
+    (
+        "select o.city from sales.orders o where exists (select 1 from customers c where c.id = o.id) order by o.id",
+        None,
+    ),
+    ("select id, placed from sales.orders where placed >= timestamptz '2024-01-20 00:00:00+00' order by id", None),
+    ("select coalesce(city, 'none') c, id from sales.orders where customer is null order by id", None),
+    ("select 1 as one, 'x' as x", None),
+    ("select id from sales.orders where false", None),
+]
+
+
+@pytest.mark.parametrize(("text", "params"), QUERIES)
+def test_spark_answers_as_duckdb_does(lake: il.Lake, spark: Any, text: str, params: Any) -> None:
+    wanted = lake.sql(text, params)
+    found = lake.sql(text, params, engine="spark")
+    assert found.columns == wanted.columns
+    assert found.fetchall() == wanted.fetchall()
+    assert found.snapshot_id == wanted.snapshot_id
+    assert [tuple(r) for r in found.to_spark().collect()][:1] == [
+        tuple(v.replace(tzinfo=None) if isinstance(v, datetime) else v for v in r) for r in wanted.fetchall()[:1]
+    ]
+
+
+def test_the_result_can_be_taken_again_and_by_other_libraries(lake: il.Lake, spark: Any) -> None:
+    found = lake.sql("select id, city from sales.orders order by id", engine="spark")
+    assert found.to_arrow() == found.to_arrow()
+    assert pa.table(found).num_rows == found.count() == 270
+    assert len(found.to_pandas()) == 270
+    assert "Bern" in repr(found)
+
+
+def test_scans_read_what_the_query_asks_for(lake: il.Lake, spark: Any) -> None:
+    plan = str(lake.sql("explain select sum(total) from sales.orders where id < 50", engine="spark"))
+    assert "columns: id, total" in plan
+    assert "where: id < 50" in plan
+    assert "blocks: 1 of 3 read" in plan
+    assert "== Physical Plan ==" in plan
+
+
+def test_the_past_and_the_snapshot_stay(lake: il.Lake, spark: Any) -> None:
+    orders = lake.table("sales.orders")
+    before = lake.snapshot_id
+    result = lake.sql("select count(*) from sales.orders", engine="spark")
+    orders.insert(row(1_000))
+    try:
+        assert result.scalar() == 270
+        assert lake.sql("select count(*) from sales.orders", engine="spark").scalar() == 271
+        past = f"select count(*) from sales.orders at (version => {before})"
+        assert lake.sql(past, engine="spark").scalar() == 270
+        assert lake.at(before).sql("select count(*) from sales.orders", engine="spark").scalar() == 270
+    finally:
+        orders.delete("id = 1000")
+
+
+def test_no_view_stays_behind(lake: il.Lake, spark: Any) -> None:
+    lake.sql("select 1 from sales.orders", engine="spark")
+    assert not [t for t in spark.catalog.listTables() if t.name.startswith("__il_")]
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("select nope from sales.orders", il.ExpressionError, "nope"),
+        ("select * from nowhere", il.NotFoundError, "nowhere"),
+        ("delete from sales.orders", il.ExpressionError, "leave engine='spark' out"),
+        ("select cast(city as int) from sales.orders", il.JobError, "CAST_INVALID_INPUT"),
+        ("selec 1", il.ExpressionError, "selec"),
+    ],
+)
+def test_what_is_wrong_is_said(lake: il.Lake, spark: Any, text: str, error: type[Exception], message: str) -> None:
+    before = lake.snapshot_id
+    with pytest.raises(error, match=message):
+        lake.sql(text, engine="spark").fetchall()
+    assert lake.snapshot_id == before
+
+
+def test_a_transaction_is_refused(lake: il.Lake, spark: Any) -> None:
+    with lake.transaction() as tx, pytest.raises(il.OwnershipError, match="engine='spark'"):
+        tx.sql("select 1", engine="spark")
