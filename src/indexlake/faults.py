@@ -6,6 +6,7 @@ test installs a callback, or the environment variable INDEXLAKE_FAULTS names wha
     INDEXLAKE_FAULTS="storage.publish=kill"          SIGKILL at the first publish
     INDEXLAKE_FAULTS="storage.write:3=error"         OSError(EIO) at the third write
     INDEXLAKE_FAULTS="storage.write:3+=enospc"       OSError(ENOSPC) at the third write and all later ones
+    INDEXLAKE_FAULTS="storage.write=kill@/tmp/mark"  in one process only: the one that makes the file
 
 Several are separated by commas.  A step that nobody watches costs a function call and one comparison.
 """
@@ -46,20 +47,29 @@ def from_text(text: str) -> Callback:
     def callback(name: str) -> None:
         with lock:
             counts[name] = count = counts.get(name, 0) + 1
-        for wanted, first, repeat, action in rules:
-            if wanted == name and (count == first or (repeat and count > first)):
+        for wanted, first, repeat, action, mark in rules:
+            if wanted == name and (count == first or (repeat and count > first)) and (not mark or _is_first(mark)):
                 _ACTIONS[action](name)
 
     return callback
 
 
-def _parse(rule: str) -> tuple[str, int, bool, str]:
-    place, _, action = rule.strip().partition("=")
+def _parse(rule: str) -> tuple[str, int, bool, str, str]:
+    place, _, what = rule.strip().partition("=")
+    action, _, mark = what.partition("@")
     name, _, count = place.partition(":")
     repeat = count.endswith("+")
     if action not in _ACTIONS:
         raise ValueError(f"INDEXLAKE_FAULTS: {rule!r} asks for {action!r}; use one of {', '.join(_ACTIONS)}")
-    return name, int(count.rstrip("+") or 1), repeat, action
+    return name, int(count.rstrip("+") or 1), repeat, action, mark
+
+
+def _is_first(mark: str) -> bool:
+    try:
+        os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
 
 
 def _kill(name: str) -> None:

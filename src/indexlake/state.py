@@ -1,16 +1,20 @@
 """What one process knows of one table: its record, schema, blocks, segments and deletes, complete up to a snapshot.
 
 A ``TableState`` is immutable.  It advances only from read transactions (``refresh``), by what was physically
-written since; a purge number that changed forces a reload.  A state that is newer than a read transaction must
-not be used with it: ``refresh`` says so and the reader begins again.
+written since; a purge number that changed says that records were removed too, and they are taken out.  A state that
+is newer than a read transaction must not be used with it: ``refresh`` says so and the reader begins again.
 """
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from indexlake.blocks.block import BlockRecord, SegmentRecord
 from indexlake.blocks.block_index import BlockIndex
@@ -80,6 +84,19 @@ class Stale(Exception):
     """The cached state is newer than the read transaction: begin another one."""
 
 
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Records have no cycles, and to look at all that are there again and again takes as long as to make them."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_without_collection()
 def load(r: ReadTransaction | Transaction, table_id: int, last: int) -> TableState:
     """The whole state, in one read transaction."""
     table = definitions.read_table(r, table_id)
@@ -87,12 +104,7 @@ def load(r: ReadTransaction | Transaction, table_id: int, last: int) -> TableSta
         raise gone(table_id)
     schema = fields.read_schema(r, table)
     blocks = BlockIndex(layout.read_blocks(r, table_id))
-    deletes: dict[int, DeleteLog] = {}
-    collected: dict[int, list[tuple[int, Any]]] = {}
-    for file_id, snapshot, positions in layout.read_deletes(r, table_id):
-        collected.setdefault(file_id, []).append((snapshot, positions))
-    for file_id, entries in collected.items():
-        deletes[file_id] = DeleteLog(entries)
+    deletes = _read_deletes(r, table_id)
     segments = _by_block(layout.read_segments(r, table_id))
     primary = definitions.primary_index_id(r, table_id) if table.primary_key else None
     finder = _finder(blocks, segments, schema.current)
@@ -104,28 +116,37 @@ def refresh(r: ReadTransaction | Transaction, table_id: int, cached: TableState 
     head = layout.read_head(r, table_id)
     if head is None:
         raise gone(table_id)
-    if cached is None or cached.table.purge_number != head.purge_number:
-        if cached is not None and cached.at > head.last:
-            raise Stale
+    if cached is None:
         return load(r, table_id, head.last), head.last
     if cached.at > head.last:
         raise Stale
     if cached.at == head.last:
         return cached, head.last
     table, schema, current = cached.table, cached.schema, cached.current
+    purged = head.purge_number != table.purge_number
     if head.changed_in > cached.at:
         found = definitions.read_table(r, table_id)
         assert found is not None
-        if found.schema_version != table.schema_version:
+        if purged or found.schema_version != table.schema_version:
             schema = fields.read_schema(r, found)
             current = schema.current
         table = found
     blocks, segments, deletes, finder = cached.blocks, cached.segments, cached.deletes, cached.finder
-    if head.blocks_changed_in > cached.at:
-        blocks = blocks.with_blocks(layout.read_blocks(r, table_id, cached.at))
+    if purged or head.blocks_changed_in > cached.at:
+        added = layout.read_blocks(r, table_id, cached.at)
+        gone_ids = _removed(r, table_id, blocks) if purged else set()
+        kept = blocks.without(added, gone_ids)
+        blocks = blocks.with_blocks(added, gone_ids)
         segments = {**segments, **_by_block(layout.read_segments(r, table_id, cached.at))}
-        finder = _finder(blocks, segments, current)
-    if head.deletes_changed_in > cached.at:
+        for file_id in gone_ids:
+            segments.pop(file_id, None)
+        if current is cached.current:
+            finder = finder.with_blocks(blocks, segments, len(added), kept)
+        else:
+            finder = _finder(blocks, segments, current)
+    if purged:
+        deletes = _read_deletes(r, table_id)
+    elif head.deletes_changed_in > cached.at:
         changed = dict(deletes)
         for file_id, snapshot, positions in layout.read_deletes(r, table_id, cached.at):
             changed[file_id] = changed.get(file_id, _NO_DELETES).add(snapshot, positions)
@@ -134,6 +155,20 @@ def refresh(r: ReadTransaction | Transaction, table_id: int, cached: TableState 
         TableState(table, schema, current, blocks, segments, deletes, finder, cached.primary_index, head.last),
         head.last,
     )
+
+
+def _read_deletes(r: ReadTransaction | Transaction, table_id: int) -> dict[int, DeleteLog]:
+    collected: dict[int, list[tuple[int, Any]]] = {}
+    for file_id, snapshot, positions in layout.read_deletes(r, table_id):
+        collected.setdefault(file_id, []).append((snapshot, positions))
+    return {file_id: DeleteLog(entries) for file_id, entries in collected.items()}
+
+
+def _removed(r: ReadTransaction | Transaction, table_id: int, blocks: BlockIndex) -> set[int]:
+    """The blocks whose records are gone.  To compare the numbers costs a fraction of reading all records again."""
+    there = np.array(layout.block_ids(r, table_id), np.int64)
+    known = blocks.numbers("data_file_id")
+    return set(known[~np.isin(known, there)].tolist())
 
 
 def gone(table_id: int) -> NotFoundError:
@@ -146,7 +181,7 @@ def _by_block(segments: list[SegmentRecord]) -> dict[int, SegmentRecord]:
 
 def _finder(blocks: BlockIndex, segments: dict[int, SegmentRecord], schema: TableSchema) -> KeyFinder:
     codecs = schema.key_codecs
-    return KeyFinder(blocks.records, segments, ints=len(codecs) == 1 and codecs[0].kind == "int")
+    return KeyFinder(blocks, segments, ints=len(codecs) == 1 and codecs[0].kind == "int")
 
 
 _NO_DELETES = DeleteLog()

@@ -272,3 +272,18 @@ def test_what_was_there_can_be_read_at_the_old_snapshot(orders: il.Table) -> Non
 def test_a_view_of_the_past_and_a_read_only_lake_refuse_it(orders: il.Table) -> None:
     with pytest.raises(il.OwnershipError, match="read-only"):
         orders.at(orders._lake.snapshot_id).upsert({"id": 1})
+
+
+@pytest.mark.parametrize("hot", [0, 40, 3000])
+def test_many_keys_are_found_among_few_and_among_many_hot_rows(make: Make, hot: int) -> None:
+    t = make(SCHEMA, "id", direct_write_row_count=5000)
+    t.insert(pa.table({"id": range(6000), "v": [0] * 6000, "s": ["block"] * 6000}))
+    t.insert([{"id": n, "v": 1, "s": "hot"} for n in range(10_000, 10_000 + hot)])
+    t.update({"v": 2}, "id % 300 = 0")
+    known = [*range(0, 6000, 9), *range(10_000, 10_000 + hot, 3)]
+    new = list(range(50_000, 50_010))
+    given = pa.table({"id": known + new, "v": [-1] * (len(known) + 10), "s": ["new"] * (len(known) + 10)})
+    assert counts(t.upsert(given)) == (10, len(known), 0)
+    assert len(t) == 6000 + hot + 10
+    assert [row[0] for row in contents(t) if row[2] == "new"] == known + new
+    assert all(row[1] == -1 for row in contents(t) if row[2] == "new")
