@@ -147,7 +147,7 @@ class LakeUnderTest:
         return pending
 
     def _state(self, lane: int) -> State:
-        return self.expected.setdefault(lane, {"a": {}, "b": {}, "tables": {}})
+        return self.expected.setdefault(lane, _nothing())
 
     def _remember(self, snapshot: int, lane: int, state: State) -> None:
         if len(self.past) < REMEMBERED:
@@ -160,14 +160,14 @@ class LakeUnderTest:
         for lane, line in pending.items():
             after = _copy(self._state(lane))
             _apply(after, line["effect"])
-            if found.get(lane) == after:
+            if found.get(lane, _nothing()) == after:
                 self.kept_in_flight += 1
                 self.expected[lane] = after
         self._compare(found, pending)
 
     def _compare(self, found: dict[int, State], pending: dict[int, dict[str, Any]] | None = None) -> None:
         for lane in {*self.expected, *found}:
-            wanted, there = self._state(lane), found.get(lane, {"a": {}, "b": {}, "tables": {}})
+            wanted, there = self._state(lane), found.get(lane, _nothing())
             if wanted != there:
                 lines = [f"lane {lane} differs (in flight: {(pending or {}).get(lane)})"]
                 for part in wanted:
@@ -192,7 +192,7 @@ class LakeUnderTest:
                 found = read_lanes(lake, snapshot)
             except il.SnapshotExpiredError:
                 continue
-            assert found.get(lane, {"a": {}, "b": {}, "tables": {}}) == state, f"lane {lane} at snapshot {snapshot}"
+            assert found.get(lane, _nothing()) == state, f"lane {lane} at snapshot {snapshot}"
 
     def _write_on(self, lake: il.Lake) -> None:
         """The next process writes and dumps at once: nothing that the dead one left stands in its way."""
@@ -204,6 +204,11 @@ class LakeUnderTest:
         if self.random.random() < 0.5:
             lake.pipeline().dump()
             assert lake.table("a").stats().hot_rows == 0
+
+
+def _nothing() -> State:
+    """Of a lane without rows, which the lake does not show."""
+    return {"a": {}, "b": {}, "tables": {}}
 
 
 def _apply(state: State, effect: dict[str, dict[str, int | None]]) -> None:

@@ -85,3 +85,19 @@ def test_the_environment_variable_kills_a_program_of_its_own(tmp_path: Path) -> 
     with indexlake.connect(tmp_path) as lake:
         assert len(lake.table("t")) == 0, "the table was committed, its rows were not"
         assert lake.table("t").insert({"x": 2}).rows == 1
+
+
+def test_the_ledger_takes_the_delete_of_a_lanes_only_row_for_done(nursery: Nursery) -> None:
+    lake = new_lake(nursery, 1)
+    try:
+        told = [
+            {"lane": 0, "n": 1, "kind": "one", "effect": {"b": {"16": 5}}}, {"lane": 0, "n": 1, "snapshot": 5},
+            {"lane": 0, "n": 2, "kind": "delete", "effect": {"b": {"16": None}}},
+        ]  # fmt: skip
+        lake._settle({}, lake._follow(told))
+        assert (lake.kept_in_flight, lake.expected[0]["b"]) == (1, {})
+        again = lake._follow([{"lane": 0, "n": 3, "kind": "one", "effect": {"b": {"32": 5}}}])
+        lake._settle({}, again)
+        assert lake.kept_in_flight == 1
+    finally:
+        remove(lake)

@@ -1,4 +1,7 @@
-"""Load, compact and scan on a cluster of two executors, which never come to know the catalog."""
+"""Load, compact and scan on a cluster of two executors, which never come to know the catalog.
+
+By command, as it starts five Java processes: python -m pytest -m long tests/spark/test_cluster.py
+"""
 
 from __future__ import annotations
 
@@ -34,6 +37,7 @@ PLACES = (
 )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_two_executors_load_compact_and_scan_and_hold_no_key_of_the_catalog(
     s3: S3Server, postgres_dsn: str, tmp_path: Path
