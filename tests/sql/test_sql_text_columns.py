@@ -224,3 +224,15 @@ def test_only_columns_that_are_nothing_but_groups_become_numbers(text: str, grou
     from indexlake.expr.dialect import expression_dialect
 
     assert text_groups(sqlglot.parse_one(text, read=expression_dialect())) == groups
+
+
+def test_a_table_that_duckdb_reads_twice_against_expectation_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("indexlake.sql.query._read_once", lambda tree: lambda node: True)
+    with il.connect(tmp_path / "lake", automatic=False) as lake:
+        lake.create_table("t", pa.schema({"id": pa.int64()})).insert([{"id": n} for n in range(100)])
+        text = "with c as materialized (select id from t), d as (select id from t) select count(*) from c, c e, d, d f"
+        assert lake.sql(text).scalar() == 100**4
+        twice = "with d as not materialized (select id from t) select count(*) from d a join d b using (id)"
+        assert lake.sql(twice).scalar() == 100

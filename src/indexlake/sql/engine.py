@@ -134,30 +134,37 @@ class Running:
         self._cursor = cursor
         self._views = views
         self._reader = reader
+        self._reading = threading.Lock()
         self.schema: pa.Schema = reader.schema
 
     def next(self) -> pa.RecordBatch | None:
         """The next batch; None at the end, when the cursor goes back."""
-        reader, cursor = self._reader, self._cursor
-        if reader is None:
-            raise OwnershipError("The lake was closed while this result was being read.")
-        try:
-            return reader.read_next_batch()
-        except StopIteration:
-            self._reader = self._cursor = None
-            for name in self._views:
-                cursor.unregister(name)
-            self._engine.give_back(cursor)
-            return None
+        with self._reading:
+            reader, cursor = self._reader, self._cursor
+            if reader is None:
+                raise OwnershipError("The lake was closed while this result was being read.")
+            try:
+                return reader.read_next_batch()
+            except StopIteration:
+                self._reader = self._cursor = None
+                for name in self._views:
+                    cursor.unregister(name)
+                self._engine.give_back(cursor)
+                return None
 
     def close(self) -> None:
-        """Stop, if it has not ended."""
-        cursor, self._reader, self._cursor = self._cursor, None, None
-        if cursor is not None:
-            with suppress(Exception):
-                cursor.interrupt()
-            with suppress(Exception):
-                cursor.close()
+        """Stop, if it has not ended; a thread that reads at the moment comes out of DuckDB first."""
+        cursor, self._cursor = self._cursor, None
+        if cursor is None:
+            return
+        with suppress(Exception):
+            cursor.interrupt()
+        came_out = self._reading.acquire(timeout=CLOSE_SECONDS)
+        self._reader = None
+        with suppress(Exception):
+            cursor.close()
+        if came_out:
+            self._reading.release()
 
 
 class _Unparsed(Exception):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from indexlake.catalog.driver import ReadTransaction
-from indexlake.errors import IndexLakeError
+from indexlake.errors import ExpressionError, IndexLakeError
 from indexlake.scan.execute import pieces
 from indexlake.scan.order import ordered
 from indexlake.scan.plan import arrow_schema
@@ -35,6 +35,14 @@ if TYPE_CHECKING:
     from indexlake.lake import Lake
 
 Batches = tuple[pa.Schema, Iterator[pa.RecordBatch]]
+
+
+_CONSUMED = "has already been consumed"
+"""What DuckDB says of a stream that it opens for the second time."""
+
+
+class _ReadAgain(Exception):
+    """DuckDB reads a table more than once, which its text does not show."""
 
 
 class PlannedQuery:
@@ -127,16 +135,36 @@ class PlannedQuery:
     # ------------------------------------------------------------ by DuckDB
 
     def _run_in_duckdb(self, text: Spliced, *, typed: bool = False) -> Batches:
+        """Over streams that are read once; over others where DuckDB turns out to read one of them again."""
+        try:
+            schema, batches = self._begun(text, typed=typed, careful=False)
+        except _ReadAgain:
+            return self._begun(self.query.text(careful=True), typed=typed, careful=True)
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            given = False
+            try:
+                for batch in batches:
+                    given = True
+                    yield batch
+            except _ReadAgain as error:
+                if given:
+                    raise ExpressionError(f"DuckDB reads a table twice in this query: {error}") from error
+                yield from self._begun(self.query.text(careful=True), typed=typed, careful=True)[1]
+
+        return schema, rows()
+
+    def _begun(self, text: Spliced, *, typed: bool, careful: bool) -> Batches:
         openings = self._engine.openings
-        groups = self.query.groups if typed and all(t.reference.once for t in self.tables) else {}
+        once = [t.reference.once and not careful for t in self.tables]
+        groups = self.query.groups if typed and all(once) else {}
         streams = [
             TableStream(self.lake, openings, t.scan, t.fields, row_id=t.row_id, limit=t.limit, groups=groups)
             for t in self.tables
         ]
         numbers = {n: found for s in streams for name, found in s.numbers.items() for n in groups[name.lower()]}
         views: dict[str, Any] = {
-            view_name(n): stream.__arrow_c_stream__() if t.reference.once else stream
-            for n, (t, stream) in enumerate(zip(self.tables, streams, strict=True))
+            view_name(n): stream.__arrow_c_stream__() if once[n] else stream for n, stream in enumerate(streams)
         }
         try:
             running = self._engine.begin(views | dict(self.constants), text.text, self.parameters)
@@ -186,6 +214,8 @@ class PlannedQuery:
         for stream in streams:
             if isinstance(stream.error, IndexLakeError | KeyboardInterrupt):
                 raise stream.error
+        if _CONSUMED in str(error):
+            raise _ReadAgain(str(error)) from error
         made = translated(error, self.query.fragment.source, text, self._suggestion)
         if made is not None:
             raise made from error

@@ -69,9 +69,13 @@ class ParsedQuery:
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of ``text_groups``
     analyses: dict[Any, Any] = field(default_factory=dict)  # by the schemas of the references
 
-    def text(self, prefix: str = "") -> Spliced:
-        """What DuckDB is asked."""
-        return self.fragment.spliced(self.edits, prefix)
+    def text(self, prefix: str = "", *, careful: bool = False) -> Spliced:
+        """What DuckDB is asked; ``careful``: it may read every table as often as it likes."""
+        if not careful:
+            return self.fragment.spliced(self.edits, prefix)
+        bare = {r.start: (quoted(view_name(r.number)), sampled(r.number)) for r in self.references if r.once}
+        edits = [(start, end, new.replace(*bare.get(start, ("", "")))) for start, end, new in self.edits]
+        return self.fragment.spliced(edits, prefix)
 
     @property
     def parameters(self) -> tuple[str, ...]:
