@@ -48,12 +48,12 @@ def write_blocks(
     storage: Storage, target: Target, batches: Iterator[pa.RecordBatch], take_ids: Callable[[int], int]
 ) -> Iterator[NewBlock]:
     """Blocks of the batches, which have all columns of the schema; ``take_ids(n)`` is the first of n new row ids."""
-    rows = _Rows(batches)
+    rows = Rows(batches)
     while rows.more():
         yield target.write(storage, _numbered(rows.take(target.block_row_count), target.schema, take_ids))
 
 
-class _Rows:
+class Rows:
     """Batches, to be taken by numbers of rows."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:

@@ -23,6 +23,7 @@ from pyroaring import BitMap, BitMap64
 from indexlake import faults
 from indexlake.blocks.new_block import NewBlock
 from indexlake.blocks.open_files import OpenFiles
+from indexlake.blocks.stream import Rows
 from indexlake.blocks.writer import write_block
 from indexlake.catalog import activity, commits, definitions, layout
 from indexlake.commit.section import Section, add_block
@@ -240,30 +241,18 @@ def write_rows(
     return Rewritten(tuple(written))
 
 
-class _Cut:
-    """Cuts a stream of batches into runs of so many rows, and notes the versions in each."""
+class _Cut(Rows):
+    """Notes the versions in each run of rows."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], check: Callable[[], None]) -> None:
-        self._batches = batches
+        super().__init__(batches)
         self._check = check
-        self._rest: pa.RecordBatch | None = None
         self.versions = (0, 0)
-
-    def more(self) -> bool:
-        while self._rest is None or not self._rest.num_rows:
-            self._rest = next(self._batches, None)
-            if self._rest is None:
-                return False
-        return True
 
     def take(self, rows: int) -> Iterator[pa.RecordBatch]:
         low, high = np.iinfo(np.int64).max, 0
-        while rows and self.more():
+        for part in super().take(rows):
             self._check()
-            assert self._rest is not None
-            part = self._rest.slice(0, rows)
-            self._rest = self._rest.slice(part.num_rows)
-            rows -= part.num_rows
             versions = part.column(VERSION).to_numpy()
             low, high = min(low, int(versions.min())), max(high, int(versions.max()))
             self.versions = (low, high)
