@@ -85,12 +85,13 @@ def live_block_ids(r: Transaction, file_ids: Sequence[int]) -> set[int]:
     return found
 
 
-def live_blocks_with(r: Transaction, table_id: int, low: int, high: int) -> list[BlockRecord]:
-    """Live data blocks whose row ids may lie between the bounds, newest first."""
+def live_blocks_with(r: Transaction, table_id: int, low: int, high: int, since: int) -> list[BlockRecord]:
+    """Live data blocks written since, whose row ids may lie between the bounds, newest first."""
     rows = r.rows(
-        f"""select {_BLOCK_COLUMNS} from indexlake_data_file where table_id = ? and end_snapshot is null
-        and role <> 'history' and min_row_id <= ? and max_row_id >= ? order by data_file_id desc""",
-        (table_id, high, low),
+        f"""select {_BLOCK_COLUMNS} from indexlake_data_file where table_id = ? and changed_in > ?
+        and end_snapshot is null and role <> 'history' and min_row_id <= ? and max_row_id >= ?
+        order by data_file_id desc""",
+        (table_id, since, high, low),
     )
     return [BlockRecord(*row) for row in rows]
 

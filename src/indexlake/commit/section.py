@@ -109,7 +109,7 @@ class Section:
         inserted = updated = deleted = 0
         for table_id, head in heads.items():
             writes = ws.tables[table_id]
-            gone = writes.deleted + self._apply(writes, head, snapshot)
+            gone = writes.deleted + self._apply(writes, head, snapshot, ws.base)
             summary.append(f'"{table_id}":[{writes.inserted},{writes.updated},{gone}]')  # JSON
             inserted, updated, deleted = inserted + writes.inserted, updated + writes.updated, deleted + gone
             if writes.blocks or writes.truncate:
@@ -172,11 +172,11 @@ class Section:
 
     # ------------------------------------------------------------ application
 
-    def _apply(self, writes: TableWrites, head: Head, s: int) -> int:
+    def _apply(self, writes: TableWrites, head: Head, s: int, base: int) -> int:
         """Closes before inserts.  Returns how many rows a truncate removed."""
         tx, table_id = self.tx, writes.state.table.table_id
         removed = self._truncate(table_id, head, s) if writes.truncate else 0
-        self._close(writes, head, s)
+        self._close(writes, head, s, base)
         if writes.truncate:
             commits.add_touched(tx, table_id, s, None)
         elif writes.closed:
@@ -201,7 +201,7 @@ class Section:
         layout.end_live_blocks(self.tx, table_id, s)
         return removed
 
-    def _close(self, writes: TableWrites, head: Head, s: int) -> None:
+    def _close(self, writes: TableWrites, head: Head, s: int, base: int) -> None:
         tx, table_id = self.tx, writes.state.table.table_id
         hot, moved = [], []
         for row_id, begin in writes.hot_closes.items():
@@ -220,16 +220,16 @@ class Section:
                 ids = RowIds.from_bytes(writes.block_row_ids[file_id])
                 moved += ids.row_ids_at(np.frombuffer(positions.to_array(), np.uint32)).tolist()
         if moved:
-            for file_id, positions in self._resolve(table_id, np.array(sorted(moved), np.int64)).items():
+            for file_id, positions in self._resolve(table_id, np.array(sorted(moved), np.int64), base).items():
                 deletes[file_id] = deletes[file_id] | positions if file_id in deletes else positions
         for file_id, positions in deletes.items():
             layout.add_delete(tx, table_id, file_id, s, positions, s)
 
-    def _resolve(self, table_id: int, row_ids: npt.NDArray[np.int64]) -> dict[int, Any]:
-        """Where rows lie that a job has moved: the block position that no delete entry covers."""
+    def _resolve(self, table_id: int, row_ids: npt.NDArray[np.int64], base: int) -> dict[int, Any]:
+        """Where rows lie that a job has moved since ``base``: the block position that no delete entry covers."""
         found: dict[int, Any] = {}
         missing = row_ids
-        for block in layout.live_blocks_with(self.tx, table_id, int(row_ids[0]), int(row_ids[-1])):
+        for block in layout.live_blocks_with(self.tx, table_id, int(row_ids[0]), int(row_ids[-1]), base):
             positions = RowIds.from_bytes(block.row_ids).positions_of(missing)
             here = positions >= 0
             for dead in layout.deleted_positions(self.tx, block.data_file_id) if here.any() else ():
