@@ -84,7 +84,7 @@ def test_damaged_bytes_inside_are_an_error_or_harmless_and_never_a_crash(tmp_pat
             changed[place] ^= 0xFF
             path.write_bytes(changed)
             with suppress(il.IndexLakeError):
-                for batch in FileStream(Files((str(path),)), None):
+                for batch in FileStream(Files((str(path),)).list(), None):
                     batch.to_pylist()
 
 

@@ -126,7 +126,7 @@ def test_a_token_makes_a_repeated_load_harmless(t: il.Table, tmp_path: Path):
 def test_a_stream_reads_no_further_than_it_is_asked(tmp_path: Path, small_blocks: int):
     for suffix, rows in (("csv", 10_000), ("jsonl", 10_000), ("parquet", 100_000), ("arrows", 10_000)):
         table = pa.table({"id": np.arange(10**15, 10**15 + rows)})
-        stream = FileStream(Files((str(written(tmp_path, table, suffix)),)), None)
+        stream = FileStream(Files((str(written(tmp_path, table, suffix)),)).list(), None)
         next(stream)
         assert 0 < stream.done < stream.total, suffix
         assert stream.total == (tmp_path / f"rows.{suffix}").stat().st_size
