@@ -193,6 +193,17 @@ def positions_to_bytes(positions: Iterable[int]) -> bytes:
     return data
 
 
+def is_among(positions: npt.NDArray[Any], deleted: Any) -> npt.NDArray[np.bool_]:
+    """Which of some positions are in a bitmap.  The bitmap is in order, so that few positions cost little."""
+    gone = np.frombuffer(deleted.to_array(), np.uint32).astype(np.int64)
+    if not len(gone):
+        return np.zeros(len(positions), np.bool_)
+    wanted = positions.astype(np.int64, copy=False)
+    places = np.minimum(np.searchsorted(gone, wanted), len(gone) - 1)
+    found: npt.NDArray[np.bool_] = gone[places] == wanted
+    return found
+
+
 def positions_from_bytes(data: bytes) -> Any:
     """The bitmap of `positions_to_bytes`."""
     try:

@@ -16,6 +16,7 @@ from pyroaring import BitMap
 
 from indexlake import faults
 from indexlake.blocks.block import BlockRecord, SegmentRecord
+from indexlake.blocks.delete_vector import is_among
 from indexlake.blocks.new_block import NewBlock
 from indexlake.blocks.row_ids import RowIds
 from indexlake.catalog import activity, commits, definitions, fields, inline, layout
@@ -233,7 +234,7 @@ class Section:
             positions = RowIds.from_bytes(block.row_ids).positions_of(missing)
             here = positions >= 0
             for dead in layout.deleted_positions(self.tx, block.data_file_id) if here.any() else ():
-                here &= ~np.isin(positions, np.frombuffer(dead.to_array(), np.uint32).astype(np.int64))
+                here &= ~is_among(positions, dead)
             if here.any():
                 found[block.data_file_id] = BitMap(positions[here].tolist())
                 missing = missing[~here]

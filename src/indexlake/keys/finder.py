@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from indexlake import kernels as pc
 from indexlake.blocks.block import BlockRecord, SegmentRecord
+from indexlake.blocks.delete_vector import is_among
 from indexlake.keys.bloom import hash_key, hash_keys
 from indexlake.keys.encoding import Key, KeyColumn, key_to_bytes
 
@@ -83,8 +84,7 @@ class KeyFinder:
             log = state.deletes.get(block.data_file_id)
             dead = log.at(snapshot) if log is not None and len(indices) else None
             if dead:
-                gone = np.frombuffer(dead.to_array(), np.uint32).astype(np.int64)
-                alive = ~np.isin(positions, gone)
+                alive = ~is_among(positions, dead)
                 indices, positions = indices[alive], positions[alive]
             if len(indices):
                 yield block, indices, positions

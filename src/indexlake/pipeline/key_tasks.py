@@ -12,9 +12,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+from pyroaring import BitMap
 
 from indexlake.blocks.checksum import Checksums
-from indexlake.blocks.delete_vector import positions_from_bytes
+from indexlake.blocks.delete_vector import is_among, positions_from_bytes
 from indexlake.blocks.new_block import NewBlock, NewSegment
 from indexlake.keys.encoding import Key, KeyColumn, key_to_bytes
 from indexlake.keys.segment import Segment, open_segment
@@ -124,9 +125,7 @@ def probe_tasks(state: TableState, blocks: Sequence[NewBlock], since: int) -> li
 def run_probe(storage: Storage, task: ProbeTask, check: Callable[[], None]) -> list[Holder]:
     """The smaller of two segments drives."""
     old = _open(storage, task.old)
-    dead = np.zeros(0, np.int64)
-    if task.deleted is not None:
-        dead = np.frombuffer(positions_from_bytes(task.deleted).to_array(), np.uint32).astype(np.int64)
+    dead = BitMap() if task.deleted is None else positions_from_bytes(task.deleted)
     found: list[Holder] = []
     for record in task.new:
         check()
@@ -138,7 +137,7 @@ def run_probe(storage: Storage, task: ProbeTask, check: Callable[[], None]) -> l
             keys = old.keys()
             indices, _ = new.find_many(keys)
             positions = old.positions()[indices]
-        alive = np.flatnonzero(~np.isin(positions, dead))[: MOST_HOLDERS - len(found)]
+        alive = np.flatnonzero(~is_among(positions, dead))[: MOST_HOLDERS - len(found)]
         found += [(task.file_id, int(positions[n]), keys[int(indices[n])]) for n in alive.tolist()]
         if len(found) >= MOST_HOLDERS:
             break

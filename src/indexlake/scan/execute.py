@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexlake import kernels as pc
-from indexlake.blocks.delete_vector import positions_from_bytes
+from indexlake.blocks.delete_vector import is_among, positions_from_bytes
 from indexlake.evolution.lineage import file_columns, file_values
 from indexlake.scan.plan import BlockTask, ScanPlan
 from indexlake.schema import END, ROW_ID, VERSION, Field, TableSchema
@@ -129,11 +129,11 @@ def _live_mask(task: BlockTask) -> Any:
 def _positions(task: BlockTask) -> npt.NDArray[np.uint64] | None:
     if task.deleted is None:
         return task.only
-    gone = np.frombuffer(positions_from_bytes(task.deleted).to_array(), np.uint32)
+    gone = positions_from_bytes(task.deleted)
     if task.only is not None:
-        return task.only[~np.isin(task.only, gone.astype(np.uint64))]
+        return task.only[~is_among(task.only, gone)]
     live = np.ones(task.record_count, np.bool_)
-    live[gone] = False
+    live[np.frombuffer(gone.to_array(), np.uint32)] = False
     return np.flatnonzero(live).astype(np.uint64)
 
 
