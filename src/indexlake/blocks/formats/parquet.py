@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from indexlake.expr import Bound
 
 
+DICTIONARY_BYTES = 128 << 10
+"""A row group whose values need a larger dictionary has hardly any repeated ones: it would be larger with it, and Spark
+would take a fifth longer to read it."""
+
+
 def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch], metadata: Mapping[str, str]) -> int:
     """Write all batches and return how many rows they hold."""
     import pyarrow.parquet as pq
@@ -39,6 +44,7 @@ def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch],
         stored.with_metadata(dict(metadata)),
         version="2.6",
         compression="zstd",
+        dictionary_pagesize_limit=DICTIONARY_BYTES,
         write_statistics=True,
         write_page_index=True,
         use_deprecated_int96_timestamps=False,
