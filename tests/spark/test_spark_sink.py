@@ -66,6 +66,13 @@ def test_overwrite_puts_the_rows_in_the_place_of_all_others(lake: il.Lake, place
     assert len(lake.table("sales.t").at(before).scan().to_pylist()) == 50
 
 
+def test_a_decimal_goes_into_a_float(lake: il.Lake, place: str, spark: Any) -> None:
+    table = lake.create_table("sales.f", pa.schema({"x": pa.float64()}))
+    frame = spark.range(1).selectExpr("cast(id + 1.1 as decimal(20, 3)) x")
+    frame.write.format("indexlake").option("table", "sales.f").mode("append").save(place)
+    assert table.scan().to_pylist() == [{"x": 1.1}]
+
+
 def test_insert_into_a_view_appends(lake: il.Lake, place: str, spark: Any) -> None:
     spark.sql(f"create or replace temporary view sink using indexlake options (path '{place}', table 'sales.t')")
     try:

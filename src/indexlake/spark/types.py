@@ -113,8 +113,8 @@ def _fits(found: DataType, wanted: DataType) -> bool:
         return isinstance(wanted, (*whole, s.FloatType, s.DoubleType, s.DecimalType))
     if isinstance(found, s.FloatType):
         return isinstance(wanted, s.FloatType | s.DoubleType)
-    if isinstance(found, s.DecimalType):
-        return isinstance(wanted, s.DecimalType)
+    if isinstance(found, s.DecimalType):  # which is what Spark takes 1.5 for
+        return isinstance(wanted, s.DecimalType | s.FloatType | s.DoubleType)
     if isinstance(found, s.StructType) and isinstance(wanted, s.StructType):
         pairs = zip(found.fields, wanted.fields, strict=False)
         return found.names == wanted.names and all(_fits(a.dataType, b.dataType) for a, b in pairs)

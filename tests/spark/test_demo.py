@@ -1,0 +1,20 @@
+"""``indexlake demo`` runs to its end: every scene, with Spark."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from indexlake.cli.demo import run
+
+
+def test_every_scene_of_the_demo_runs(tmp_path: Path, spark: Any) -> None:
+    said = io.StringIO()
+    run(Console(file=said, width=100), tmp_path / "demo", 3_000)
+    text = said.getvalue()
+    assert "Where the rows live" in text
+    assert "parquet" in text
+    assert "load" in text
