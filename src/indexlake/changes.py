@@ -100,10 +100,12 @@ class Insert:
 
 def can_be_taken_again(rows: Any) -> bool:
     """Whether rows can be read from the same object twice; only where that is certain."""
+    known = (Mapping, list, tuple, str, os.PathLike, pa.Table, pa.RecordBatch)
+    if isinstance(rows, known) or type(rows).__name__ == "DataFrame":
+        return True
     from indexlake.sources.files import Files
 
-    known = (Mapping, list, tuple, str, os.PathLike, Files, pa.Table, pa.RecordBatch)
-    return isinstance(rows, known) or type(rows).__name__ == "DataFrame"
+    return isinstance(rows, Files)
 
 
 def insert(tx: Transaction, state: TableState, prepared: Prepared) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -110,7 +111,7 @@ class Written:
     error: IndexLakeError | None = None
 
 
-class _Work:
+class _Work(ABC):
     """Turns the rows of one Spark partition into files, on an executor; the driver gets a small record of them."""
 
     def __init__(self, target: Target, storage: Storage) -> None:
@@ -139,8 +140,9 @@ class _Work:
                 raise
             return Written(partition, (), error)
 
+    @abstractmethod
     def _files(self, storage: Storage, batches: Iterator[pa.RecordBatch], partition: int) -> Iterator[Any]:
-        raise NotImplementedError
+        """The files that hold the rows."""
 
 
 class IndexLakeWrite(_Work):
