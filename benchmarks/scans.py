@@ -149,7 +149,7 @@ def _fake_blocks(lake: il.Lake, table: il.Table, count: int) -> None:
     schema = pa.schema([f.arrow(f.column) for f in state.current.fields])
     with lake.catalog.transaction() as tx:
         section = Section(lake.catalog, tx)
-        s = section.next_snapshot("insert", None, None)
+        s = section.next_snapshot("insert", "{}", None)
         for n in range(count - 1):
             builder = StatisticsBuilder(schema)
             columns = [
