@@ -18,12 +18,21 @@ SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("v", pa.int64())
 CONFIG = il.TableConfig(direct_write_row_count=3, block_row_count=10)
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def lakes(request: pytest.FixtureRequest, new_address: Any) -> Iterator[tuple[il.Lake, il.Lake]]:
+def two_handles(address: Any) -> Iterator[tuple[il.Lake, il.Lake]]:
     """Two open handles of one lake, as two processes would have."""
-    address = new_address(request.param)
     with address.connect(automatic=False) as one, address.connect(automatic=False) as two:
         yield one, two
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def lakes(request: pytest.FixtureRequest, new_address: Any) -> Iterator[tuple[il.Lake, il.Lake]]:
+    yield from two_handles(new_address(request.param))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def own_lakes(request: pytest.FixtureRequest, new_address: Any) -> Iterator[tuple[il.Lake, il.Lake]]:
+    """As ``lakes``, for one test: no reader that another test left to the garbage collector holds a snapshot here."""
+    yield from two_handles(new_address(request.param))
 
 
 @pytest.fixture
@@ -317,9 +326,9 @@ def test_a_row_that_is_changed_meanwhile_conflicts_and_is_merged_again(
 
 
 def test_a_long_merge_keeps_its_snapshot_from_expiring(
-    lakes: tuple[il.Lake, il.Lake], monkeypatch: pytest.MonkeyPatch
+    own_lakes: tuple[il.Lake, il.Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = lakes
+    one, two = own_lakes
     monkeypatch.setattr("indexlake.maintenance.PIN_AFTER", 0)
     config = il.TableConfig(direct_write_row_count=3, block_row_count=10, retention=0)  # type: ignore[arg-type]
     t = one.create_table(f"m.t{uuid.uuid4().hex}", SCHEMA, primary_key="id", config=config)
