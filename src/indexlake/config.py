@@ -25,7 +25,8 @@ class TableConfig:
     block_row_count
         Rows of a full block.
     dump_format
-        File format of new blocks: ``"vortex"``, ``"parquet"`` or ``"ipc"``.
+        File format of new blocks: ``"vortex"``, ``"parquet"`` or ``"ipc"``.  Small blocks that a statement writes
+        (fewer rows than 1/32 of a full one) are Arrow files instead of Vortex until they are compacted.
     retention
         How long past snapshots stay readable: a ``timedelta`` or seconds.
     freeze_after

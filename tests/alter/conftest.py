@@ -48,7 +48,7 @@ def fill() -> Fill:
     """A table with rows in every place: history, blocks written by a dump and directly, and hot ones."""
 
     def make(lake: il.Lake, name: str = "t", *, format: str = "vortex", key: str | None = "id") -> il.Table:
-        config = il.TableConfig(dump_format=format, direct_write_row_count=20)
+        config = il.TableConfig(dump_format=format, direct_write_row_count=20, block_row_count=500)
         t = lake.create_table(name, SCHEMA, primary_key=key, config=config)
         t.insert([row(n) for n in range(10)])
         t.update({"note": "changed"}, where="id = 1")

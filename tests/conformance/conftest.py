@@ -114,7 +114,8 @@ def table_maker(lake: il.Lake, namespace: str, format: str) -> Callable[..., il.
 
     def make(schema_or_data: Any, primary_key: Any = None, *, name: str | None = None, **options: Any) -> il.Table:
         defaults = options.pop("defaults", None)
-        config = il.TableConfig(**{"dump_format": format, **options})
+        # Blocks of ten rows are no small ones then: those would be Arrow files.
+        config = il.TableConfig(**{"dump_format": format, "block_row_count": 300, **options})
         full = f"{namespace}.{name or f't{next(names)}'}"
         return lake.create_table(full, schema_or_data, primary_key=primary_key, config=config, defaults=defaults)
 

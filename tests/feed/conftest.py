@@ -42,7 +42,7 @@ def local(feed_lakes: Any) -> il.Lake:
 @pytest.fixture
 def new_table() -> Callable[..., il.Table]:
     def make(lake: il.Lake, schema: Any = SCHEMA, primary_key: Any = "id", **options: Any) -> il.Table:
-        config = il.TableConfig(**options)
+        config = il.TableConfig(**{"block_row_count": 100, **options})  # five rows are no small block then
         return lake.create_table(f"feed.t{uuid.uuid4().hex[:12]}", schema, primary_key, config=config)
 
     return make

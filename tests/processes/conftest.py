@@ -15,7 +15,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), False), pa.field("name", pa.strin
 def lake(tmp_path: Path) -> Iterator[il.Lake]:
     """A lake with one table: a block, another block, and hot rows."""
     with il.connect(tmp_path / "lake", automatic=False) as lake:
-        config = il.TableConfig(direct_write_row_count=1000)
+        config = il.TableConfig(direct_write_row_count=1000, block_row_count=50_000)
         t = lake.create_table("t", SCHEMA, primary_key="id", config=config)
         for first in (0, 2000):
             ids = range(first, first + 2000)

@@ -24,7 +24,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), False), pa.field("name", pa.strin
 def make(path: Path, format: str = "vortex") -> None:
     """A lake with a block in the format and a hot row."""
     with il.connect(path, automatic=False) as lake:
-        config = il.TableConfig(direct_write_row_count=100, dump_format=format)
+        config = il.TableConfig(direct_write_row_count=100, block_row_count=10_000, dump_format=format)
         t = lake.create_table("t", SCHEMA, primary_key="id", config=config)
         t.insert(pa.table({"id": range(500), "name": [f"name {i}" for i in range(500)]}))
         t.insert({"id": 1000, "name": "hot"})

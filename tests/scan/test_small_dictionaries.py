@@ -27,7 +27,7 @@ def table_of(numbers: range) -> pa.Table:
 def table(request: pytest.FixtureRequest, new_address: Any) -> Any:
     """400 values in a dumped block, 400 in one written directly, 200 hot."""
     with new_address("sqlite").connect(automatic=False) as lake:
-        config = il.TableConfig(dump_format=request.param, direct_write_row_count=401)
+        config = il.TableConfig(dump_format=request.param, direct_write_row_count=401, block_row_count=10_000)
         t = lake.create_table("t", SCHEMA, "id", config=config)
         t.insert([row(n) for n in range(400)])
         lake.pipeline().dump("t")

@@ -153,7 +153,7 @@ def test_plain_columns_of_a_result_have_the_types_of_the_table(both: tuple[Any, 
 
 def test_columns_that_were_added_renamed_or_dropped_group_right(tmp_path: Path) -> None:
     with il.connect(str(tmp_path), automatic=False) as lake:
-        config = il.TableConfig(direct_write_row_count=1000)
+        config = il.TableConfig(direct_write_row_count=1000, block_row_count=50_000)
         schema = pa.schema([("id", pa.int64()), ("city", pa.string())])
         t = lake.create_table("t", schema, primary_key="id", config=config)
         t.insert(pa.table({"id": range(2000), "city": [WORDS[n % 2] for n in range(2000)]}))
@@ -169,7 +169,7 @@ def test_columns_that_were_added_renamed_or_dropped_group_right(tmp_path: Path) 
 
 def test_a_result_can_be_read_again_and_batch_by_batch(tmp_path: Path) -> None:
     with il.connect(str(tmp_path), automatic=False) as lake:
-        t = lake.create_table("t", SCHEMA, config=il.TableConfig(direct_write_row_count=1000))
+        t = lake.create_table("t", SCHEMA, config=il.TableConfig(direct_write_row_count=1000, block_row_count=50_000))
         t.insert(rows(0, 3000))
         result = lake.sql("select city, count(*) c from t group by city")
         assert sorted(result.fetchall()) == sorted(result.fetchall()) == [(w, 500) for w in sorted(WORDS)]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from indexlake.blocks.formats.batches import ahead
 from indexlake.blocks.new_block import NewBlock
 from indexlake.blocks.writer import file_batch, write_block
 from indexlake.schema import TableSchema
@@ -18,6 +20,12 @@ if TYPE_CHECKING:
     from indexlake.state import TableState
 
 _SLICE = 65_536
+
+SMALL_PART = 32
+"""A block with fewer rows than this part of a full one is small,"""
+
+SMALL_BYTES = 16 * 1024 * 1024
+"""if it has fewer bytes than this, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +48,14 @@ class Target:
         )  # fmt: skip
 
     def write(self, storage: Storage, batches: Iterator[pa.RecordBatch]) -> NewBlock:
-        """One block of rows that have their ids."""
-        return write_block(storage, self.folder, self.writer_id, self.schema, self.schema_version, self.format, batches)
+        """One block of rows that have their ids.  A small one that would be Vortex is Arrow IPC: Vortex takes ten
+        times as long to write a few rows, and compaction writes them anew anyway."""
+        format = self.format
+        if format == "vortex":
+            few, rest = ahead(batches, self.block_row_count // SMALL_PART, SMALL_BYTES)
+            format = "ipc" if rest is None else format
+            batches = chain(few, rest or ())
+        return write_block(storage, self.folder, self.writer_id, self.schema, self.schema_version, format, batches)
 
 
 def write_blocks(

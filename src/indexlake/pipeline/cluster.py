@@ -20,7 +20,7 @@ from indexlake.blocks.block import BlockRecord
 from indexlake.blocks.open_files import OpenFiles
 from indexlake.blocks.statistics import stats_from_bytes
 from indexlake.errors import IndexLakeError
-from indexlake.pipeline.compact import deleted_rows, live_blocks
+from indexlake.pipeline.compact import deleted_rows, lasting_format, live_blocks
 from indexlake.pipeline.curve import Curve, check_curve, comparable, cuts
 from indexlake.pipeline.job import Job, holding
 from indexlake.pipeline.rewrite import MOST_ROUNDS, Choice, RewriteResult, RewriteTask, Rewritten, commit, plan
@@ -83,7 +83,7 @@ def _choices(state: TableState, snapshot: int, leading: Field, own: set[str]) ->
     by_format: dict[str, list[BlockRecord]] = {}
     for block in live_blocks(state, snapshot):
         if block.path not in own:
-            by_format.setdefault(block.format, []).append(block)
+            by_format.setdefault(lasting_format(state, block), []).append(block)
     most = MOST_TOGETHER * state.table.config.block_row_count
     found: list[Choice] = []
     for format, blocks in by_format.items():

@@ -48,13 +48,18 @@ def choices(state: TableState, snapshot: int) -> list[Choice]:
     for block in live_blocks(state, snapshot):
         dead = deleted_rows(state, block, snapshot)
         if block.record_count - dead < SMALL * full or dead >= DELETE_HEAVY * block.record_count:
-            by_format.setdefault(block.format, []).append((block, dead))
+            by_format.setdefault(lasting_format(state, block), []).append((block, dead))
     return [
         ([block for block, _ in group], format)
         for format, blocks in by_format.items()
         for group in _groups(blocks, full)
-        if len(group) > 1 or group[0][1]
+        if len(group) > 1 or group[0][1] or group[0][0].format != format
     ]
+
+
+def lasting_format(state: TableState, block: BlockRecord) -> str:
+    """The format of what a block becomes: its own, but small Arrow blocks become what the table asks for."""
+    return state.table.config.dump_format if block.format == "ipc" else block.format
 
 
 def live_blocks(state: TableState, snapshot: int) -> list[BlockRecord]:

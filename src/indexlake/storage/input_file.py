@@ -22,6 +22,8 @@ class Source(Protocol):
     path: str
     size: int
     bytes_read: int
+    mapped: bool
+    """What is read are slices of a memory map: to keep them costs nothing."""
 
     def read_at(self, offset: int, length: int) -> memoryview:
         """The bytes in [offset, offset + length), which lie inside the file, verified."""
@@ -49,6 +51,11 @@ class InputFile(io.RawIOBase):
 
     def size(self) -> int:
         return self._source.size
+
+    @property
+    def is_mapped(self) -> bool:
+        """What is read are slices of a memory map: to keep them costs nothing."""
+        return self._source.mapped
 
     def duplicate(self) -> InputFile:
         """Another cursor on the same open file."""

@@ -143,6 +143,8 @@ class _LocalSink:
 class _MappedSource:
     """A memory map whose chunks are verified when first touched."""
 
+    mapped = True
+
     def __init__(self, path: str, full: str, checksums: Checksums | None) -> None:
         self.path = path
         descriptor = os.open(full, os.O_RDONLY | os.O_CLOEXEC)

@@ -197,6 +197,8 @@ class _ObjectSink:
 class _RangedSource:
     """An object read by ranges of whole chunks.  Small objects are fetched whole, once."""
 
+    mapped = False
+
     def __init__(
         self, backend: ObjectBackend, path: str, size: int, checksums: Checksums | None, cached: CachedFile | None
     ) -> None:

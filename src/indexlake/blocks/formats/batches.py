@@ -86,6 +86,20 @@ def distinct(positions: Any) -> tuple[Any, Any]:
     return np.unique(given, return_inverse=True)
 
 
+def ahead(
+    batches: Iterator[pa.RecordBatch], rows: int, size: int
+) -> tuple[list[pa.RecordBatch], Iterator[pa.RecordBatch] | None]:
+    """The first batches, up to so many rows or bytes, and the iterator of the others; None: there are no others."""
+    taken: list[pa.RecordBatch] = []
+    for batch in batches:
+        taken.append(batch)
+        rows -= batch.num_rows
+        size -= batch.nbytes
+        if rows <= 0 or size <= 0:
+            return taken, batches
+    return taken, None
+
+
 def rechunked(
     batches: Iterable[pa.RecordBatch], rows: int, limit: int | None = BATCH_BYTES
 ) -> Iterator[pa.RecordBatch]:

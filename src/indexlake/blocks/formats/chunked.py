@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from indexlake.blocks.formats.batches import decoded_batches, distinct, matching, record_batch, with_columns_of
+from indexlake.blocks.formats.batches import decoded, decoded_batches, distinct, matching, record_batch, with_columns_of
 
 if TYPE_CHECKING:
     from indexlake.blocks.formats import Positions
@@ -94,11 +94,19 @@ class ChunkedReader:
         return pa.Table.from_batches([part for batch in rows for part in decoded_batches(batch, logical)], logical)
 
     def row(self, position: int, columns: Sequence[str]) -> dict[str, Any]:
-        return self.take([position], columns).to_pylist()[0]  # type: ignore[no-any-return]
+        if not 0 <= position < self.row_count:
+            raise self._outside(position)
+        index = self._chunk_of(position)
+        batch = self._chunks.load(index, list(dict.fromkeys(columns))).slice(position - int(self._starts[index]), 1)
+        logical = pa.schema([self.schema.field(name) for name in columns])
+        return decoded(batch, logical).to_pylist()[0]  # type: ignore[no-any-return]
 
     def location(self, position: int) -> str:
-        index = int(np.searchsorted(self._starts, position, side="right")) - 1
+        index = self._chunk_of(position)
         return f"{index}:{position - int(self._starts[index])}"
+
+    def _chunk_of(self, position: int) -> int:
+        return int(np.searchsorted(self._starts, position, side="right")) - 1
 
     def _selected(self, positions: Any) -> Iterator[tuple[int, Any]]:
         """Each chunk that holds wanted rows, with their places inside it (None: all of them)."""
@@ -116,4 +124,7 @@ class ChunkedReader:
 
     def _check(self, positions: Any) -> None:
         if len(positions) and int(positions[-1]) >= self.row_count:
-            raise IndexError(f"{self.path!r} has {self.row_count} rows, none at {int(positions[-1])}")
+            raise self._outside(int(positions[-1]))
+
+    def _outside(self, position: int) -> IndexError:
+        return IndexError(f"{self.path!r} has {self.row_count} rows, none at {position}")

@@ -1,12 +1,15 @@
-"""Arrow IPC blocks: the data and delta files of clustered tables.
+"""Arrow IPC blocks: small ones that wait for compaction, and the data and delta files of clustered tables.
 
 Record batches of equal length (at most 64 Ki rows, fewer if rows are large; the last may be shorter), buffers
 compressed with lz4.  The length is in the schema metadata, so a row is found without reading other batches.
+
+A small file, of up to 32 Ki rows, is not compressed and has batches of at most 8 Ki rows: its rows are read where
+they lie in the memory map, without decoding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +19,7 @@ import pyarrow as pa
 from indexlake.blocks.formats.batches import (
     BATCH_BYTES,
     BATCH_ROWS,
+    ahead,
     encoded,
     rechunked,
     stored_schema,
@@ -30,17 +34,23 @@ if TYPE_CHECKING:
     from indexlake.expr import Bound
 
 _BATCH_ROWS = "indexlake.batch_rows"
+_SMALL_ROWS = 32_768
+_SMALL_BATCH_ROWS = 8_192
 
 
 def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch], metadata: Mapping[str, str]) -> int:
     """Write all batches and return how many rows they hold."""
     stored = stored_schema(schema, ipc_type)
-    batch_rows, rows = _batch_rows(encoded(batches, stored))
+    few, rows = ahead(encoded(batches, stored), _SMALL_ROWS + 1, BATCH_BYTES)
+    batch_rows = _batch_rows(few)
+    small = rows is None
+    if small:
+        batch_rows = min(batch_rows, _SMALL_BATCH_ROWS)
     stored = stored.with_metadata({**metadata, _BATCH_ROWS: str(batch_rows)})
-    options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+    options = pa.ipc.IpcWriteOptions(compression=None if small else "lz4", use_threads=False)
     row_count = 0
     with pa.ipc.new_file(pa.PythonFile(out, mode="w"), stored, options=options) as writer:
-        for batch in rechunked(rows, batch_rows, limit=None):
+        for batch in rechunked(chain(few, rows or ()), batch_rows, limit=None):
             writer.write_batch(batch)
             row_count += batch.num_rows
     return row_count
@@ -55,13 +65,11 @@ def ipc_type(type: Any) -> Any:
     return mapped_leaves(type, without_view)
 
 
-def _batch_rows(batches: Iterator[pa.RecordBatch]) -> tuple[int, Iterator[pa.RecordBatch]]:
-    """How many rows a record batch of this file gets, judged by the first rows; and all the rows."""
-    first = next((batch for batch in batches if batch.num_rows), None)
-    if first is None:
-        return BATCH_ROWS, iter(())
-    width = max(1, first.nbytes // first.num_rows)
-    return max(1, min(BATCH_ROWS, BATCH_BYTES // width)), chain([first], batches)
+def _batch_rows(first: list[pa.RecordBatch]) -> int:
+    """How many rows a record batch of this file gets, judged by the first rows."""
+    rows = sum(batch.num_rows for batch in first)
+    size = sum(int(batch.nbytes) for batch in first)
+    return max(1, min(BATCH_ROWS, BATCH_BYTES * rows // max(size, 1))) if rows else BATCH_ROWS
 
 
 class _Batches:
@@ -70,6 +78,7 @@ class _Batches:
         self._file = file
         self._names = schema.names
         self._count = 0
+        self._kept: dict[int, pa.RecordBatch] = {}  # batches of a small file: slices of its memory map
 
     @property
     def bytes_read(self) -> int:
@@ -85,10 +94,17 @@ class _Batches:
         starts = np.arange(self._count + 1, dtype=np.uint64) * np.uint64(batch_rows)
         if self._count:
             starts[-1] = starts[-2] + np.uint64(self._batch(reader, self._count - 1).num_rows)
+        self._starts = starts
         return starts
 
     def load(self, index: int, columns: list[str]) -> pa.RecordBatch:
-        return self._batch(self._open(columns), index).select(columns)
+        batch = self._kept.get(index)
+        if batch is None:
+            keep = self._file.is_mapped and int(self._starts[-1]) <= _SMALL_ROWS
+            batch = self._batch(self._open(self._names if keep else columns), index)
+            if keep:
+                self._kept[index] = batch
+        return batch.select(columns)
 
     def surviving(self, predicate: Bound) -> Any:
         return None
