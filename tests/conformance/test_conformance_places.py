@@ -95,7 +95,7 @@ def test_a_position_read_fetches_only_what_holds_the_row(make: Any, combination:
     count = 200_000
     source = random.Random(3)
     noise = pa.array([source.randbytes(12).hex() for _ in range(count)])
-    t = make(pa.schema({"id": pa.int64(), "noise": pa.string()}), "id")
+    t = make(pa.schema({"id": pa.int64(), "noise": pa.string()}), "id", block_row_count=count)
     t.insert(pa.table({"id": range(count), "noise": noise}))
     size = t.stats().bytes
     assert t.stats().blocks == 1
