@@ -21,6 +21,7 @@ import pytest
 
 import indexlake as il
 from indexlake.errors import CorruptionError, ExpressionError, OwnershipError
+from indexlake.sql.engine import CLOSE_SECONDS
 from indexlake.sql.result import SqlChange
 
 
@@ -219,6 +220,16 @@ def test_damage_in_a_file_is_the_same_error_as_in_a_scan(lake: il.Lake, tmp_path
     path.write_bytes(data)
     with il.connect(str(tmp_path / "lake"), automatic=False) as other, pytest.raises(CorruptionError, match=path.name):
         other.sql("select sum(length(s)) from big").to_arrow()
+
+
+def test_a_lake_whose_query_was_refused_closes_at_once(tmp_path: Path) -> None:
+    lake = il.connect(tmp_path / "other", automatic=False)
+    lake.create_table("t", pa.table({"id": range(10)}))
+    with pytest.raises(ExpressionError, match="nosuch"):
+        lake.sql("select nosuch from t").to_arrow()
+    began = time.monotonic()
+    lake.close()
+    assert time.monotonic() - began < CLOSE_SECONDS / 2
 
 
 def test_a_closed_lake_answers_nothing(lake: il.Lake) -> None:

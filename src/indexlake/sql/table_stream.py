@@ -31,26 +31,23 @@ _NOTHING = "__il_rows"
 
 
 class Openings:
-    """The streams that Arrow and DuckDB hold at the moment; their threads enter Python through these and no others."""
+    """The streams that Arrow and DuckDB are reading; their threads enter Python through these and no others.
+
+    A stream that was opened and never read is none of them: DuckDB never lets go of one whose query it then refused.
+    """
 
     def __init__(self) -> None:
         self._open: weakref.WeakSet[_Opening] = weakref.WeakSet()
         self._lock = threading.Lock()
-        self._closed = False
+        self.stopped = False
 
-    def new(self, stream: TableStream) -> _Opening:
-        made = _Opening(stream)
+    def begin(self, opening: _Opening) -> None:
         with self._lock:
-            made.stopped = self._closed
-            self._open.add(made)
-        return made
+            self._open.add(opening)
 
     def stop(self) -> None:
         """Every stream ends at its next step."""
-        with self._lock:
-            self._closed = True
-            for opening in list(self._open):
-                opening.stopped = True
+        self.stopped = True
 
     def wait(self, seconds: float) -> None:
         """Until all of them have been let go, but no longer than that."""
@@ -62,17 +59,21 @@ class Openings:
 class _Opening:
     """One run of a stream's plan."""
 
-    def __init__(self, stream: TableStream) -> None:
+    def __init__(self, stream: TableStream, openings: Openings) -> None:
         self._stream = stream
+        self._openings = openings
         self._batches = stream.batches()
-        self.stopped = False
+        self._begun = False
 
     def __iter__(self) -> _Opening:
         return self
 
     def __next__(self) -> pa.RecordBatch:
+        if not self._begun:
+            self._begun = True
+            self._openings.begin(self)
         try:
-            if self.stopped:
+            if self._openings.stopped:
                 raise OwnershipError("The lake was closed while this result was being read.")
             return next(self._batches)
         except StopIteration:
@@ -124,7 +125,7 @@ class TableStream:
         return self.schema.__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        opening = self._openings.new(self)
+        opening = _Opening(self, self._openings)
         return pa.RecordBatchReader.from_batches(self.schema, opening).__arrow_c_stream__(requested_schema)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
