@@ -1,7 +1,8 @@
 """Reading in Spark: our tables against Spark's own reading of the same rows from Parquet files that Spark wrote.
 
 Wide: an aggregate over every column.  Narrow: over one, which is asked for where Spark cannot tell us.  Contenders
-take turns, all answers are compared.
+take turns, all answers are compared.  Beside the Vortex table, Spark is given the same number of rows by a Python task
+that repeats one batch: what any rows from Python cost, whoever reads them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 import indexlake as il
 from benchmarks.orders import SCHEMA, config, stream
 from benchmarks.outcome import Outcome, at_most, in_turn, shown, spread
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROUNDS = 9
+BATCH_ROWS = 65_536
 WIDE = ["sum(id) a", "sum(length(customer)) b", "max(city) c", "sum(quantity) d", "sum(total) e"]
 NARROW = ["sum(quantity) d"]
 
@@ -32,6 +36,7 @@ def read(folder: Path, rows: int, spark: SparkSession) -> Iterator[Outcome]:
     yield from _compared("Parquet table", spark, native, cold, (1.15, 1.15))
     warm = _table(lake, "warm", rows)
     yield from _compared("Vortex table", spark, native, warm, (1.1, 1.6))
+    yield from _repeated(spark, native, warm, rows)
 
     deleted = _table(lake, "deleted", rows, dump_format="parquet")
     deleted.delete("id % 100 = 42")
@@ -72,6 +77,34 @@ def _compared(
             yield Outcome(f"{name}, {kind}", shown(mine, "ms"), shown(theirs, "ms"), ratio, "", None, detail)
         else:
             yield at_most(f"{name}, {kind}", mine, theirs, goal, "ms", detail)
+
+
+def _repeated(spark: SparkSession, native: str, table: il.Table, rows: int) -> Iterator[Outcome]:
+    for kind, columns, aggregates in (("wide", None, WIDE), ("narrow", ["quantity"], NARROW)):
+        tasks = spark.sparkContext.defaultParallelism
+        batch = table.scan(columns=columns, limit=BATCH_ROWS).to_arrow().combine_chunks().to_batches()[0]
+        times_each = rows // tasks // BATCH_ROWS
+        schema = table.to_spark(spark, columns).schema
+
+        def frame(
+            batch: pa.RecordBatch = batch, times: int = times_each, tasks: int = tasks, schema: Any = schema
+        ) -> DataFrame:
+            return spark.range(0, tasks, 1, tasks).mapInArrow(_repeating(batch, times), schema)
+
+        floor = _answer(lambda: spark.read.parquet(native), aggregates)
+        times = in_turn({"python": _answer(frame, aggregates), "floor": floor}, ROUNDS, warm_up=2)
+        python, theirs = (statistics.median(times[who]) / 1000 for who in ("python", "floor"))
+        name = f"one batch repeated by Python, {kind}"
+        yield Outcome(name, shown(python, "ms"), shown(theirs, "ms"), round(python / theirs, 3), "", None)
+
+
+def _repeating(batch: pa.RecordBatch, times: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    def rows(given: Iterator[Any]) -> Iterator[Any]:
+        for _ in given:
+            for _ in range(times):
+                yield batch
+
+    return rows
 
 
 def _answer(frame: Callable[[], DataFrame], aggregates: list[str]) -> Callable[[int], dict[str, Any]]:

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 128 << 20
 """Of the files that one task reads."""
-LEAST_BYTES = 4 << 20
+LEAST_BYTES = 16 << 20
+"""Of one task: to start another in Python costs Spark as much as to read so much."""
 OPEN_BYTES = 1 << 20
 """What opening a file costs, in bytes that could be read in that time."""
 HOT_BYTES = 8 << 20
@@ -149,7 +150,7 @@ def portions(
     plan: ScanPlan, tasks: Sequence[BlockTask], reading: Reading, parallelism: int, stage: Stage | None
 ) -> list[bytes]:
     """Everything that is to be read of a plan, cut for so many tasks at a time."""
-    parts = [*((_cost(task), task) for task in tasks), *_hot_parts(plan, reading, stage)]
+    parts = [*((_cost(task, reading), task) for task in tasks), *_hot_parts(plan, reading, stage)]
     return [reading.packed(tuple(group)) for group in groups(parts, parallelism)]
 
 
@@ -167,9 +168,12 @@ def groups(parts: Sequence[tuple[int, Part]], parallelism: int) -> list[list[Par
     return found
 
 
-def _cost(task: BlockTask) -> int:
-    share = 1.0 if task.only is None else min(1.0, len(task.only) / max(1, task.record_count))
-    return OPEN_BYTES + int(task.size * share)
+def _cost(task: BlockTask, reading: Reading) -> int:
+    """Bytes to be read of a file: of some of its columns, taken for equally large, and perhaps of some of its rows."""
+    rows = 1.0 if task.only is None else min(1.0, len(task.only) / max(1, task.record_count))
+    needed = {f.name for f in reading.fields} | (set(reading.predicate.columns) if reading.predicate else set())
+    columns = min(1.0, max(1, len(needed)) / max(1, len(task.fields)))
+    return OPEN_BYTES + int(task.size * rows * columns)
 
 
 def _hot_parts(plan: ScanPlan, reading: Reading, stage: Stage | None) -> Iterator[tuple[int, Rows | Staged]]:
