@@ -26,7 +26,6 @@ from indexlake.catalog.definitions import (
     CreateTable,
     DropNamespace,
     DropTable,
-    TableRecord,
     split_name,
 )
 from indexlake.catalog.driver import Catalog, ReadTransaction
@@ -50,12 +49,12 @@ from indexlake.pipeline.job import JobInfo, job_info
 from indexlake.row_ids import RowIdAllocator
 from indexlake.rows import RowEncoder, schema_and_rows
 from indexlake.scan.execute import stop_reading
-from indexlake.schema import Field, check_columns, check_primary_key, encode_default
+from indexlake.schema import new_fields
 from indexlake.state import Stale, StateCache, TableState, refresh
 from indexlake.storage import Storage
 from indexlake.table import Table
+from indexlake.time_travel import LakeView, snapshot_number
 from indexlake.transaction import Transaction
-from indexlake.types import codec_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -196,7 +195,7 @@ class Lake:
         schema = schema_or_data
         if not isinstance(schema, pa.Schema):
             schema, rows = schema_and_rows(schema_or_data)
-        fields, key = _new_fields(schema, primary_key, defaults or {})
+        fields, key = new_fields(schema, primary_key, defaults or {})
         change = CreateTable(namespace, table_name, tuple(fields), tuple(key), config or TableConfig(), exist_ok)
         self._define(change, "create table")
         table_id, full_name, new = change.found[0]
@@ -357,47 +356,7 @@ class Lake:
 
     def at(self, snapshot: int | None = None, *, time: datetime | None = None) -> LakeView:
         """The whole lake as it was, read-only."""
-        return LakeView(self, self._snapshot_number(snapshot, time))
-
-    def _snapshot_number(self, snapshot: int | None, time: datetime | None) -> int:
-        self._check()
-        if (snapshot is None) == (time is None):
-            raise SchemaError("at() takes either a snapshot number or time=…")
-        if snapshot is not None:
-            if not isinstance(snapshot, int) or isinstance(snapshot, bool):
-                raise SchemaError(f"A snapshot is a whole number, not {snapshot!r}.")
-            if snapshot > (last := self.snapshot_id):
-                raise NotFoundError(f"There is no snapshot {snapshot} yet; the newest is {last}.", name=str(snapshot))
-            return snapshot
-        assert time is not None
-        if not isinstance(time, datetime) or time.tzinfo is None:
-            raise SchemaError("at(time=…) takes a datetime with a time zone, for example datetime.now(UTC).")
-        with self.catalog.read() as r:
-            found = commits.snapshot_at_time(r, commits.microseconds(time))
-        if found is None:
-            raise SnapshotExpiredError(f"Nothing that old is kept: {time.isoformat()}.")
-        return found
-
-    def _check_snapshot(self, wanted: int, last: int, table: TableRecord) -> None:
-        if wanted > last:
-            raise NotFoundError(f"There is no snapshot {wanted} yet; the newest is {last}.", name=str(wanted))
-        if wanted < table.begin_snapshot:
-            raise NotFoundError(
-                f"Table {table.full_name!r} was created in snapshot {table.begin_snapshot}, after {wanted}.",
-                name=table.full_name,
-            )
-        if table.end_snapshot is not None and wanted >= table.end_snapshot:
-            raise NotFoundError(
-                f"Table {table.full_name!r} was dropped in snapshot {table.end_snapshot}; read an earlier one.",
-                name=table.full_name,
-            )
-        if wanted < table.horizon:
-            raise SnapshotExpiredError(
-                f"Snapshot {wanted} of {table.full_name!r} has expired; history is kept from {table.horizon} on "
-                f"(retention {table.config.retention}).",
-                snapshot_id=wanted,
-                horizon=table.horizon,
-            )
+        return LakeView(self, snapshot_number(self, snapshot, time))
 
     # ------------------------------------------------------------ jobs
 
@@ -469,37 +428,6 @@ class Lake:
         return self._maintenance.writer_id or self._maintenance.register_writer()
 
 
-class LakeView:
-    """The lake at one snapshot, read-only."""
-
-    def __init__(self, lake: Lake, snapshot: int) -> None:
-        self._lake = lake
-        self.snapshot_id = snapshot
-
-    def __repr__(self) -> str:
-        return f"<{self._lake!r} at snapshot {self.snapshot_id}>"
-
-    def table(self, name: str) -> Table:
-        view = self._lake._table(name, snapshot=self.snapshot_id)
-        with view._reading(None):
-            return view
-
-    def tables(self) -> list[str]:
-        with self._lake.catalog.read() as r:
-            return [t.full_name for t in definitions.list_tables(r, self.snapshot_id)]
-
-    def sql(
-        self,
-        text: str,
-        params: Mapping[str, Any] | Sequence[Any] | None = None,
-        *,
-        namespace: str = "main",
-        engine: str = "duckdb",
-    ) -> SqlResult:
-        """``lake.sql`` at this snapshot: queries only."""
-        return self._lake.sql(text, params, namespace=namespace, engine=engine, at=self.snapshot_id)
-
-
 def _pause(attempt: int) -> None:
     """Jittered back-off: up to 1 ms at first, 100 ms later."""
     time.sleep(random.random() * min(0.1, 0.001 * 2**attempt))
@@ -508,27 +436,6 @@ def _pause(attempt: int) -> None:
 def _check_name(name: str, what: str) -> None:
     if not isinstance(name, str) or not name or "." in name or "\x00" in name:
         raise SchemaError(f"{name!r} is not a {what} name: it is text without dots and not empty.")
-
-
-def _new_fields(
-    schema: pa.Schema, primary_key: str | Sequence[str] | None, defaults: Mapping[str, Any]
-) -> tuple[list[Field], list[int]]:
-    check_columns(schema)
-    if not isinstance(primary_key, str | list | tuple | None):
-        raise SchemaError(f"primary_key is a column name or a list of them, not {primary_key!r}.")
-    wanted = [primary_key] if isinstance(primary_key, str) else list(primary_key or ())
-    key = check_primary_key(schema, wanted)
-    folded = {name.lower(): value for name, value in defaults.items()}
-    fields = []
-    for n, f in enumerate(schema):
-        default = None
-        if f.name.lower() in folded:
-            default = encode_default(f.name, codec_for(f.type), folded.pop(f.name.lower()))
-        nullable = f.nullable and f.name not in key
-        fields.append(Field(n, f.name, f.type, nullable, default, f.metadata))
-    if folded:
-        raise SchemaError(f"defaults names columns that the table does not have: {', '.join(folded)}.")
-    return fields, [schema.names.index(name) for name in key]
 
 
 @atexit.register

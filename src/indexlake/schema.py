@@ -293,3 +293,25 @@ def default_from_text(text: str | None) -> SqlValue:
         return None
     value = json.loads(text)
     return value if isinstance(value, int) else base64.b64decode(value)
+
+
+def new_fields(
+    schema: pa.Schema, primary_key: str | Sequence[str] | None, defaults: Mapping[str, Any]
+) -> tuple[list[Field], list[int]]:
+    """The checked columns of a table to be made, and which of them are its key."""
+    check_columns(schema)
+    if not isinstance(primary_key, str | list | tuple | None):
+        raise SchemaError(f"primary_key is a column name or a list of them, not {primary_key!r}.")
+    wanted = [primary_key] if isinstance(primary_key, str) else list(primary_key or ())
+    key = check_primary_key(schema, wanted)
+    folded = {name.lower(): value for name, value in defaults.items()}
+    fields = []
+    for n, f in enumerate(schema):
+        default = None
+        if f.name.lower() in folded:
+            default = encode_default(f.name, codec_for(f.type), folded.pop(f.name.lower()))
+        nullable = f.nullable and f.name not in key
+        fields.append(Field(n, f.name, f.type, nullable, default, f.metadata))
+    if folded:
+        raise SchemaError(f"defaults names columns that the table does not have: {', '.join(folded)}.")
+    return fields, [schema.names.index(name) for name in key]

@@ -32,6 +32,7 @@ from indexlake.scan.scan import Scan, bind_predicate
 from indexlake.schema import ROW_ID, TableSchema
 from indexlake.state import TableState
 from indexlake.stats import Snapshot, TableStats, snapshot_of, table_stats
+from indexlake.time_travel import check_snapshot, snapshot_number
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -125,7 +126,7 @@ class Table:
         """A read-only view of the table as it was."""
         if self._tx is not None:
             raise OwnershipError("at() is not for tables inside a transaction: it reads one snapshot already.")
-        number = self._lake._snapshot_number(snapshot, time)
+        number = snapshot_number(self._lake, snapshot, time)
         view = Table(self._lake, self._table_id, self._name, snapshot=number)
         with view._reading(None) as (r, state, _s):
             view._name = definitions.name_at(r, state.table, number)
@@ -147,7 +148,7 @@ class Table:
                 if state.table.end_snapshot is not None:
                     raise NotFoundError(f"Table {self._name!r} was dropped.", name=self._name)
                 wanted = last
-            self._lake._check_snapshot(wanted, last, state.table)
+            check_snapshot(wanted, last, state.table)
             yield r, state.as_of(wanted), wanted
 
     def _own_writes(self) -> TableWrites | None:

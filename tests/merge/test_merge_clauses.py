@@ -57,6 +57,30 @@ def test_a_clause_is_not_evaluated_for_rows_that_an_earlier_one_took(orders: il.
     assert contents(orders)[3] == (4, 20, "a")
 
 
+def test_rows_may_be_left_alone_before_later_clauses_see_them(orders: il.Table) -> None:
+    before = {row[0]: row for row in contents(orders)}
+    merge = (
+        orders.merge(source(id=[1, 4, 4, 50, 51], v=[1, 4, 5, 6, 7]), on="id")
+        .when_do_nothing("matched", "s.v >= $low", params={"low": 4})
+        .when_matched_update({"s": "changed"})
+        .when_do_nothing("not matched", "s.v = 6")
+        .when_not_matched_insert()
+        .when_do_nothing("not matched by source", "t.id < 8")
+        .when_not_matched_by_source_delete()
+    )
+    assert "when matched and s.v >= $low then do nothing" in repr(merge)
+    assert counts(merge.execute()) == (1, 1, len([key for key in before if key >= 8]))
+    after = {row[0]: row for row in contents(orders)}
+    assert after.pop(1)[2] == "changed"
+    assert after.pop(51) == (51, 7, None)
+    assert after == {key: row for key, row in before.items() if key < 8 and key != 1}
+    snapshot = orders._lake.snapshot_id
+    assert orders.merge(source(id=[1], v=[1]), on="id").when_do_nothing("matched").execute().rows == 0
+    assert orders._lake.snapshot_id == snapshot
+    with pytest.raises(il.SchemaError, match="'matched', 'not matched', 'not matched by source', not 'always'"):
+        orders.merge(source(id=[1]), on="id").when_do_nothing("always")  # type: ignore[arg-type]
+
+
 def test_rows_that_match_nothing_are_added_by_the_first_clause_that_is_true(make: Make) -> None:
     t = make(SCHEMA, "id", [{"id": 1, "v": 1, "s": "a"}], defaults={"s": "default"})
     merge = (

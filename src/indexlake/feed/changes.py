@@ -21,6 +21,7 @@ from indexlake.feed.windows import CHANGE_TYPE, SNAPSHOT_ID, Feed, feed_schema
 from indexlake.scan.result import Result
 from indexlake.scan.scan import bind_condition
 from indexlake.schema import ROW_ID, Field
+from indexlake.time_travel import check_snapshot
 from indexlake.types.selection import keep
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Changes(Result):
             if asked > self._until:
                 raise SchemaError(f"changes(since={asked}, until={self._until}): since is later than until.")
             self._since = _checked(asked, state.table)
-            lake._check_snapshot(self._until, state.at, state.table)
+            check_snapshot(self._until, state.at, state.table)
             schema = state.schema.at(self._until)
         self._table = table
         self._where = where

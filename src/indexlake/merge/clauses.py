@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from indexlake.expr import Bound
 
 When = Literal["matched", "not matched", "not matched by source"]
-Action = Literal["update", "delete", "insert"]
+Action = Literal["update", "delete", "insert", "nothing"]
 Params = Mapping[str, Any] | Sequence[Any] | None
 
 
@@ -38,8 +38,9 @@ class Clause:
     params: Params = None
 
     def __str__(self) -> str:
-        text = f"when {self.when}{f' and {self.condition}' if self.condition is not None else ''} then {self.action}"
-        if self.action == "delete":
+        text = f"when {self.when}{f' and {self.condition}' if self.condition is not None else ''} then "
+        text += "do nothing" if self.action == "nothing" else self.action
+        if self.action in ("delete", "nothing"):
             return text
         if self.values is None:
             return f"{text} all columns of the source"
@@ -139,7 +140,7 @@ def bind_clause(clause: Clause, schema: TableSchema, source: pa.Schema) -> Bound
     condition = scope.condition(clause.condition, clause.params)
     setter = None
     names: set[str] = set()
-    if clause.action != "delete":
+    if clause.action in ("update", "insert"):
         setter = _setter(clause, schema, source, scope)
         names |= setter.columns
         if clause.action == "update":

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from indexlake.commit.write_set import WriteResult
 from indexlake.errors import ExpressionError, SchemaError
 from indexlake.expr.moment import statement
-from indexlake.merge.clauses import Clause, Params
+from indexlake.merge.clauses import Clause, Params, When
 from indexlake.merge.on import bind_on
 from indexlake.merge.run import MergeRun
 from indexlake.merge.source import Source, take_source
@@ -84,6 +84,15 @@ class Merge:
     def when_not_matched_by_source_delete(self, condition: str | None = None, params: Params = None) -> Merge:
         """Remove rows of the table that no source row matches."""
         return self._and(Clause("not matched by source", "delete", None, condition, params))
+
+    def when_do_nothing(self, when: When, condition: str | None = None, params: Params = None) -> Merge:
+        """Leave some rows as they are, whatever later clauses would do with them.
+
+        ``when``: "matched", "not matched" or "not matched by source".
+        """
+        if when not in get_args(When):
+            raise SchemaError(f"when_do_nothing takes one of {', '.join(map(repr, get_args(When)))}, not {when!r}.")
+        return self._and(Clause(when, "nothing", None, condition, params))
 
     def _and(self, clause: Clause) -> Merge:
         if isinstance(clause.values, Mapping):

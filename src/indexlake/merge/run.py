@@ -147,7 +147,7 @@ class MergeRun:
             if clause.condition is not None:
                 pairs = self._joined(clause.scope, clause.condition.columns, piece, *_at(chosen, indices, rows))
                 chosen, left = _split(chosen, clause.condition.mask(pairs))
-            if not len(chosen):
+            if not len(chosen) or clause.action == "nothing":
                 continue
             these, partners = _at(chosen, indices, rows)
             self._take_once(taken, these, partners)
@@ -215,12 +215,11 @@ class MergeRun:
             for clause in clauses:
                 if not len(left):
                     break
-                assert clause.setter is not None
                 chosen, left = left, left[:0]
                 if clause.condition is not None:
                     rows = _named(clause.scope, clause.condition.columns, batch, chosen)
                     chosen, left = _split(chosen, clause.condition.mask(rows))
-                if not len(chosen):
+                if not len(chosen) or clause.setter is None:
                     continue
                 rows = _named(clause.scope, clause.names, batch, chosen)
                 new = clause.setter.apply(rows, _defaults(rows.num_rows))
@@ -242,8 +241,9 @@ class MergeRun:
             self._on.is_key(self._schema)
             and self._on.rest is None
             and all(
-                clause.setter is not None and takes_key(clause.setter, self._schema, self._on.equal)
+                takes_key(clause.setter, self._schema, self._on.equal)
                 for clause in clauses
+                if clause.setter is not None  # it adds rows
             )
         )
 

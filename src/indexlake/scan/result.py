@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,20 +11,20 @@ import pyarrow as pa
 from indexlake.errors import MissingExtraError
 
 
-class Result:
+class Result(ABC):
     """A lazy result.  Nothing is read before the first batch; asking twice gives the same rows.
 
     An Arrow stream, so DuckDB, polars, pandas and pyarrow take it as it is.
     """
 
     @property
+    @abstractmethod
     def schema(self) -> pa.Schema:
         """The columns of the result."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _run(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Begin to read: the columns, and the rows as a stream."""
-        raise NotImplementedError
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """A stream of record batches, in bounded memory."""

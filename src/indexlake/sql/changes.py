@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from indexlake.commit.write_set import WriteResult
-from indexlake.errors import ExpressionError, IndexLakeError, SchemaError
+from indexlake.errors import IndexLakeError, SchemaError
 from indexlake.expression import expr
 from indexlake.schema import ROW_ID, Field, TableSchema
 from indexlake.sql import statement as st
@@ -284,9 +284,7 @@ class Changes:
     ) -> Any:
         condition = self._condition(clause.condition, names, bare)
         if clause.action == "nothing":
-            raise ExpressionError(
-                "THEN DO NOTHING is not supported: leave the clause out, or narrow the conditions of the others."
-            )
+            return merge.when_do_nothing(clause.rows, **condition)
         values: dict[str, Any] | None = None
         if clause.assignments is not None:
             values = {}

@@ -30,6 +30,7 @@ from indexlake.sql.table_references import analyse
 from indexlake.sql.table_stream import TableStream, row_counts
 from indexlake.sql.text_groups import TextNumbers
 from indexlake.sql.types import restored
+from indexlake.time_travel import snapshot_number
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
@@ -307,7 +308,7 @@ def _at(engine: Engine, view: Viewpoint, reference: Reference, parameters: Param
     if answer is None:
         value.source.fail("at (…) needs a value.", value.start)
     lake = view.lake
-    number = lake._snapshot_number(answer, None) if kind == "version" else lake._snapshot_number(None, answer)
+    number = snapshot_number(lake, answer, None) if kind == "version" else snapshot_number(lake, None, answer)
     newest = view.snapshot if view.transaction is None else view.transaction.snapshot_id
     if newest is not None and number > newest:
         value.source.fail(f"Snapshot {number} is later than the one that is read here, {newest}.", value.start)

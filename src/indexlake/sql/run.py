@@ -23,6 +23,7 @@ from indexlake.sql.planned_query import plan_query
 from indexlake.sql.result import SqlChange, SqlResult, SqlText, table_result
 from indexlake.sql.script import Script, parse
 from indexlake.sql.snapshot import FoundTable, Viewpoint, read_together
+from indexlake.time_travel import snapshot_number
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
@@ -56,7 +57,7 @@ def run(
     parameters = Parameters(params, script.parameters, text)
     snapshot = None
     if at is not None:
-        snapshot = lake._snapshot_number(None, at) if isinstance(at, datetime) else lake._snapshot_number(at, None)
+        snapshot = snapshot_number(lake, None, at) if isinstance(at, datetime) else snapshot_number(lake, at, None)
     if engine == "spark":
         _check_for_spark(script, transaction)
     session = _Session(lake, script, parameters, namespace, snapshot, transaction, token, on_spark=engine == "spark")

@@ -13,6 +13,7 @@ from indexlake.errors import NotFoundError, SnapshotExpiredError
 from indexlake.schema import TableSchema
 from indexlake.sql.token_reader import TableName
 from indexlake.state import Stale, TableState, refresh
+from indexlake.time_travel import check_snapshot
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
@@ -88,7 +89,7 @@ def _find(r: ReadTransaction, view: Viewpoint, name: TableName, at: int | None) 
                     snapshot_id=snapshot,
                     horizon=state.table.horizon,
                 )
-    lake._check_snapshot(snapshot, last, state.table)
+    check_snapshot(snapshot, last, state.table)
     schema = state.current if snapshot == state.at else state.schema.at(snapshot)
     return FoundTable(state, schema, snapshot, writes)
 
