@@ -16,6 +16,10 @@ from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+# Hundreds of processes are started here: they need not all compile what they import.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 import indexlake as il
 from servers import PostgresServer, S3Server, postgres_server, s3_server
 

@@ -212,7 +212,7 @@ MUTANTS: dict[str, Patch] = {
     "touched_at": _around(commits, "drop_touched_up_to", lambda original, tx, t, h: original(tx, t, h + 1)),
     "expire_end": _around(layout, "drop_ended_blocks", lambda original, tx, t, h, now: original(tx, t, h + 1, now)),
 }
-QUICK = ("hot_floor", "changed_in", "purge_number", "touched", "look", "absent", "zero_carry")
+QUICK = ("hot_floor", "changed_in", "purge_number", "touched", "absent", "zero_carry")
 
 
 @pytest.mark.timeout(0)
