@@ -16,10 +16,6 @@ from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-# Hundreds of processes are started here: they need not all compile what they import.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
-
 import indexlake as il
 from servers import PostgresServer, S3Server, postgres_server, s3_server
 
@@ -27,6 +23,10 @@ from servers import PostgresServer, S3Server, postgres_server, s3_server
 # (INDEXLAKE_HYPOTHESIS=…) look for new ones.
 settings.register_profile("indexlake", derandomize=not os.environ.get("INDEXLAKE_HYPOTHESIS"), deadline=None)
 settings.load_profile("indexlake")
+
+
+# Hundreds of processes are started here: they need not all compile what they import.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 # A shell that starts the tests in the background has them, and what they start, ignore SIGINT; some tests send it.
