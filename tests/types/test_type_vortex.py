@@ -142,3 +142,25 @@ def test_a_value_to_compare_with_is_the_value_as_written(array):
             scalar = vortex_value(python, array.type)
             assert same_type(scalar.type, vortex_type(array.type))
             assert bits(pa.array([scalar], scalar.type)) == bits(to_vortex(one))
+
+
+_MAPS = pa.array([[("a", 1)], None, [], []], pa.map_(pa.string(), pa.int64()))
+_TEXTS = pa.array(["a", None])
+_NO_TEXT = pa.ListArray.from_arrays(pa.array([0, 0, 0], pa.int32()), _TEXTS.slice(2))
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        _MAPS.slice(1),
+        pa.StructArray.from_arrays([_MAPS.slice(1), pa.array([1, 2, 3])], ["m", "n"]),
+        _NO_TEXT,
+        pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), _NO_TEXT),
+        pa.MapArray.from_arrays(pa.array([0, 0, 0], pa.int32()), pa.array(["a"]).slice(1), pa.array([1]).slice(1)),
+        pa.LargeListArray.from_arrays(pa.array([0, 0], pa.int64()), pa.array([{"x": "a"}]).slice(1)),
+    ],
+    ids=["map", "struct of map", "list", "list of list", "map of empty slices", "list of struct"],
+)
+def test_empty_slices_inside_are_no_trouble(array, through):
+    """As they come from a block of which all other rows were deleted; Vortex panicked on them."""
+    assert through(array).to_pylist() == array.to_pylist()

@@ -66,12 +66,28 @@ def _has_required(type: Any) -> bool:
     return any(not field.nullable or _has_required(field.type) for field in fields)
 
 
+def _has_empty_slice(array: Any) -> bool:
+    """Whether a child is an empty slice of something: others who read Arrow's memory look for its values in vain."""
+    t = pa.types
+    if t.is_struct(array.type):
+        children = [array.field(index) for index in range(array.type.num_fields)]
+    elif t.is_map(array.type):
+        children = [array.keys, array.items]
+    elif t.is_nested(array.type):
+        children = [array.values]
+    else:
+        return False
+    return any((not len(child) and child.offset) or _has_empty_slice(child) for child in children)
+
+
 def _convert(array: Any, type: Any, hidden: _Mask = None) -> Any:
     """The array as ``type``.  ``hidden`` marks the rows below a null parent: what they hold means nothing."""
     if isinstance(array, pa.ChunkedArray):
         return pa.chunked_array([_convert(chunk, type) for chunk in chunks(array)], type)
     source, t = array.type, pa.types
-    if source.equals(type, check_metadata=True) and not _has_required(type):
+    if not len(array) and array.offset:
+        array = pa.nulls(0, source)
+    if source.equals(type, check_metadata=True) and not _has_required(type) and not _has_empty_slice(array):
         return array
     if t.is_dictionary(source):
         return _convert(_codec(source).decode_array(array), type)
