@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -86,12 +87,13 @@ def test_compaction_makes_lasting_blocks_of_small_ones(lake: il.Lake) -> None:
     assert t.scan().to_arrow().sort_by("id") == before
 
 
-def test_a_lone_small_block_is_made_a_lasting_one_once(lake: il.Lake) -> None:
+@pytest.mark.parametrize("how", [{}, {"cluster_by": ["name"]}], ids=["plain", "clustered"])
+def test_a_lone_small_block_is_made_a_lasting_one_once(lake: il.Lake, how: dict[str, Any]) -> None:
     t = table(lake)
     t.insert(rows(0, 50))
-    lake.pipeline().compact("t")
+    lake.pipeline().compact("t", **how)
     assert formats(t) == [("vortex", 50)]
-    assert lake.pipeline().compact("t")["main.t"].blocks_before == 0
+    assert lake.pipeline().compact("t", **how)["main.t"].blocks_before == 0
     assert t.scan().to_arrow().sort_by("id") == rows(0, 50)
 
 
@@ -114,9 +116,49 @@ def test_a_point_read_of_a_small_block_maps_the_file_and_decodes_nothing(lake: i
     (block,) = blocks(t)
     reader = lake._files._readers.get(block.path)
     assert reader is not None
-    kept = reader._chunks._kept[0]  # type: ignore[attr-defined]
+    mapped = reader._chunks._mapped[0]  # type: ignore[attr-defined]
     assert t.get(18) == {"id": 18, "name": "name 4", "v": 9.0}
-    assert reader._chunks._kept[0] is kept  # type: ignore[attr-defined]
+    assert reader._chunks._mapped[0] is mapped  # type: ignore[attr-defined]
+
+
+def test_a_result_does_not_change_with_the_file(lake: il.Lake) -> None:
+    t = table(lake)
+    t.insert(rows(0, 90))
+    held = [t.scan().to_arrow(), t.get_many([5, 6]), next(iter(t.scan().to_batches()))]
+    before = [repr(result) for result in held]
+    (block,) = blocks(t)
+    path = Path(lake.storage.root) / block.path
+    path.chmod(0o644)
+    with path.open("r+b") as file:
+        file.write(b"\xff" * path.stat().st_size)
+    assert [repr(result) for result in held] == before
+    lake._files.clear()
+    with pytest.raises(il.CorruptionError, match=path.name):
+        t.scan().to_arrow()
+
+
+@pytest.mark.parametrize("type", [pa.binary(), pa.dictionary(pa.int32(), pa.binary())], ids=str)
+def test_reading_one_column_keeps_nothing_of_the_others(lake: il.Lake, type: pa.DataType) -> None:
+    """Few rows that are large: compressed, so that what was decoded is no part of the memory map."""
+    config = il.TableConfig(dump_format="ipc", direct_write_row_count=1)
+    t = lake.create_table("t", pa.schema([("id", pa.int64()), ("large", type)]), config=config)
+    t.insert(pa.table({"id": range(80), "large": pa.array([bytes(1_000_000)] * 80, pa.binary()).cast(type)}))
+    lake._files.clear()
+    before = pa.total_allocated_bytes()
+    assert t.scan(columns=["id"]).to_arrow().num_rows == 80
+    assert pa.total_allocated_bytes() - before < 1_000_000
+    assert t.scan("id = 7").to_pylist()[0]["large"] == bytes(1_000_000)
+    assert pa.total_allocated_bytes() - before < 1_000_000
+
+
+def test_a_dictionary_is_not_written_out_to_make_a_small_block(lake: il.Lake) -> None:
+    type = pa.dictionary(pa.int32(), pa.string())
+    t = lake.create_table("t", pa.schema([("s", type)]))
+    values = pa.array([letter * 3_000 for letter in "abcdefghij"])
+    t.insert(pa.table({"s": pa.DictionaryArray.from_arrays(pa.array(np.arange(20_000) % 10, pa.int32()), values)}))
+    (block,) = blocks(t)
+    assert block.format == "vortex"
+    assert block.size < 1_000_000
 
 
 def test_looking_ahead_takes_no_more_than_it_was_asked_for() -> None:

@@ -15,6 +15,7 @@ from indexlake.blocks.new_block import NewBlock
 from indexlake.blocks.writer import file_batch, write_block
 from indexlake.schema import TableSchema
 from indexlake.storage import Storage
+from indexlake.types.selection import has_dictionaries
 
 if TYPE_CHECKING:
     from indexlake.state import TableState
@@ -51,7 +52,7 @@ class Target:
         """One block of rows that have their ids.  A small one that would be Vortex is Arrow IPC: Vortex takes ten
         times as long to write a few rows, and compaction writes them anew anyway."""
         format = self.format
-        if format == "vortex":
+        if format == "vortex" and not any(has_dictionaries(f.type) for f in self.schema.fields):  # IPC writes them out
             few, rest = ahead(batches, self.block_row_count // SMALL_PART, SMALL_BYTES)
             format = "ipc" if rest is None else format
             batches = chain(few, rest or ())

@@ -89,7 +89,7 @@ def _choices(state: TableState, snapshot: int, leading: Field, own: set[str]) ->
     for format, blocks in by_format.items():
         ordered = sorted(blocks, key=lambda block: _smallest(block, leading))
         for group in _packed(ordered, lambda b: b.record_count, most):
-            if len(group) > 1 or deleted_rows(state, group[0], snapshot):
+            if len(group) > 1 or deleted_rows(state, group[0], snapshot) or group[0].format != format:
                 found.append((group, format))
     return found
 

@@ -61,6 +61,10 @@ class InputFile(io.RawIOBase):
         """Another cursor on the same open file."""
         return InputFile(self._source)
 
+    def copying(self) -> InputFile:
+        """Another cursor, whose `read_buffer` gives memory of its own: whatever happens to the file later."""
+        return _Copying(self._source)
+
     def read_at(self, offset: int, length: int) -> memoryview:
         """The bytes in [offset, offset + length), fewer only at the end of the file."""
         size = self._source.size
@@ -129,3 +133,8 @@ class InputFile(io.RawIOBase):
 
     def __repr__(self) -> str:
         return f"InputFile({self.path!r}, {self.size()} bytes)"
+
+
+class _Copying(InputFile):
+    def read_buffer(self, size: int = -1) -> memoryview:
+        return memoryview(bytes(super().read_buffer(size)))

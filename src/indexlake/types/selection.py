@@ -31,7 +31,7 @@ def gather(batches: Sequence[pa.RecordBatch], indices: Any, schema: pa.Schema) -
 
     Dictionaries are made anew, in more than one batch where one could not number all values.
     """
-    if not any(_has_dictionaries(f.type) for f in schema):
+    if not any(has_dictionaries(f.type) for f in schema):
         return take(pa.Table.from_batches(batches, schema), indices).to_batches()  # type: ignore[no-any-return]
     plain = pa.schema([pa.field(str(n), _plain(f.type)) for n, f in enumerate(schema)])
     parts = [
@@ -57,10 +57,11 @@ def with_dictionaries(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.R
 
 
 @lru_cache(1024)
-def _has_dictionaries(type: Any) -> bool:
+def has_dictionaries(type: Any) -> bool:
+    """Whether a type is a dictionary or has one inside."""
     if pa.types.is_dictionary(type):
         return True
-    return pa.types.is_nested(type) and any(_has_dictionaries(type.field(n).type) for n in range(type.num_fields))
+    return pa.types.is_nested(type) and any(has_dictionaries(type.field(n).type) for n in range(type.num_fields))
 
 
 def _select(data: Any, select: Callable[[Any], Any]) -> Any:

@@ -29,6 +29,9 @@ class Chunks(Protocol):
     def load(self, index: int, columns: list[str]) -> pa.RecordBatch:
         """A chunk's columns in their stored types, in the order asked for."""
 
+    def glance(self, index: int, columns: list[str]) -> pa.RecordBatch:
+        """The same for a moment: it may lie in the file's memory map, and is not given away."""
+
     def surviving(self, predicate: Bound) -> Any:
         """For each chunk whether a row of it may match (None: any may)."""
 
@@ -97,7 +100,7 @@ class ChunkedReader:
         if not 0 <= position < self.row_count:
             raise self._outside(position)
         index = self._chunk_of(position)
-        batch = self._chunks.load(index, list(dict.fromkeys(columns))).slice(position - int(self._starts[index]), 1)
+        batch = self._chunks.glance(index, list(dict.fromkeys(columns))).slice(position - int(self._starts[index]), 1)
         logical = pa.schema([self.schema.field(name) for name in columns])
         return decoded(batch, logical).to_pylist()[0]  # type: ignore[no-any-return]
 

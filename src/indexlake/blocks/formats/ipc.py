@@ -3,8 +3,9 @@
 Record batches of equal length (at most 64 Ki rows, fewer if rows are large; the last may be shorter), buffers
 compressed with lz4.  The length is in the schema metadata, so a row is found without reading other batches.
 
-A small file, of up to 32 Ki rows, is not compressed and has batches of at most 8 Ki rows: its rows are read where
-they lie in the memory map, without decoding.
+A small file, of up to 32 Ki rows and 64 MiB, is not compressed and has batches of at most 8 Ki rows: a single row is
+read where it lies in the memory map, without decoding.  Batches that are given away are copies: no result changes
+with a file.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from indexlake.expr import Bound
 
 _BATCH_ROWS = "indexlake.batch_rows"
+_SMALL = "indexlake.small"
 _SMALL_ROWS = 32_768
 _SMALL_BATCH_ROWS = 8_192
 
@@ -44,9 +46,11 @@ def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch],
     few, rows = ahead(encoded(batches, stored), _SMALL_ROWS + 1, BATCH_BYTES)
     batch_rows = _batch_rows(few)
     small = rows is None
+    marks = {_BATCH_ROWS: str(batch_rows)}
     if small:
         batch_rows = min(batch_rows, _SMALL_BATCH_ROWS)
-    stored = stored.with_metadata({**metadata, _BATCH_ROWS: str(batch_rows)})
+        marks = {_BATCH_ROWS: str(batch_rows), _SMALL: "true"}
+    stored = stored.with_metadata({**metadata, **marks})
     options = pa.ipc.IpcWriteOptions(compression=None if small else "lz4", use_threads=False)
     row_count = 0
     with pa.ipc.new_file(pa.PythonFile(out, mode="w"), stored, options=options) as writer:
@@ -78,7 +82,7 @@ class _Batches:
         self._file = file
         self._names = schema.names
         self._count = 0
-        self._kept: dict[int, pa.RecordBatch] = {}  # batches of a small file: slices of its memory map
+        self._mapped: dict[int, pa.RecordBatch] | None = None  # of a small file, as they lie in the memory map
 
     @property
     def bytes_read(self) -> int:
@@ -87,35 +91,39 @@ class _Batches:
     def starts(self) -> Any:
         reader = self._open(self._names[:1])
         self._count = reader.num_record_batches
+        metadata = reader.schema.metadata or {}
+        if self._file.is_mapped and _SMALL.encode() in metadata:
+            self._mapped = {}
         try:
-            batch_rows = int((reader.schema.metadata or {})[_BATCH_ROWS.encode()])
+            batch_rows = int(metadata[_BATCH_ROWS.encode()])
         except (KeyError, ValueError) as error:
             raise self._unreadable(error) from error
         starts = np.arange(self._count + 1, dtype=np.uint64) * np.uint64(batch_rows)
         if self._count:
             starts[-1] = starts[-2] + np.uint64(self._batch(reader, self._count - 1).num_rows)
-        self._starts = starts
         return starts
 
     def load(self, index: int, columns: list[str]) -> pa.RecordBatch:
-        batch = self._kept.get(index)
+        return self._batch(self._open(columns), index).select(columns)
+
+    def glance(self, index: int, columns: list[str]) -> pa.RecordBatch:
+        if self._mapped is None:
+            return self.load(index, columns)
+        batch = self._mapped.get(index)
         if batch is None:
-            keep = self._file.is_mapped and int(self._starts[-1]) <= _SMALL_ROWS
-            batch = self._batch(self._open(self._names if keep else columns), index)
-            if keep:
-                self._kept[index] = batch
+            batch = self._mapped[index] = self._batch(self._open(self._names, self._file.duplicate()), index)
         return batch.select(columns)
 
     def surviving(self, predicate: Bound) -> Any:
         return None
 
-    def _open(self, columns: list[str]) -> Any:
+    def _open(self, columns: list[str], file: InputFile | None = None) -> Any:
         """A reader of some columns; it keeps state of its own, so every read gets one."""
         # All columns of a batch come in one read; a selection is read buffer by buffer.
         some = [] if len(columns) == len(self._names) else sorted(map(self._names.index, columns))
         options = pa.ipc.IpcReadOptions(included_fields=some, use_threads=False)
         try:
-            return pa.ipc.open_file(pa.PythonFile(self._file.duplicate(), mode="r"), options=options)
+            return pa.ipc.open_file(pa.PythonFile(file or self._file.copying(), mode="r"), options=options)
         except (pa.ArrowException, OSError) as error:
             raise self._unreadable(error) from error
 

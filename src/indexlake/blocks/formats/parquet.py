@@ -107,6 +107,9 @@ class _RowGroups:
             raise self._unreadable(error) from error
         return table.select(columns).combine_chunks().to_batches()[0]
 
+    def glance(self, index: int, columns: list[str]) -> pa.RecordBatch:
+        return self.load(index, columns)
+
     def surviving(self, predicate: Bound) -> Any:
         pushed = predicate.parquet()
         if pushed is None or not all(self._prunable(name) for name in predicate.columns):
