@@ -104,7 +104,11 @@ class _Batches:
         return starts
 
     def load(self, index: int, columns: list[str]) -> pa.RecordBatch:
-        return self._batch(self._open(columns), index).select(columns)
+        if self._mapped is None:
+            return self._batch(self._open(columns), index).select(columns)
+        batch = self.glance(index, columns)
+        copies = [pa.concat_arrays([column]) for column in batch.columns]
+        return pa.RecordBatch.from_arrays(copies, schema=batch.schema)
 
     def glance(self, index: int, columns: list[str]) -> pa.RecordBatch:
         if self._mapped is None:
