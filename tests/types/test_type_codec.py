@@ -290,3 +290,10 @@ def test_a_decimal_beyond_its_precision_is_refused_and_not_cut():
     lying = pa.Array.from_buffers(pa.decimal128(18, 0), 1, array.buffers())
     with pytest.raises(ConstraintError, match="more than the 18 digits"):
         codec_for(pa.decimal128(18, 0)).encode(lying)
+
+
+@pytest.mark.long
+def test_a_dictionary_too_large_to_be_written_out_is_refused():
+    array = pa.DictionaryArray.from_arrays(pa.array([0] * 33, pa.int32()), pa.array([b"x" * (64 << 20)]))
+    with pytest.raises(ConstraintError, match="smaller batches"):
+        codec_for(array.type).to_storage(array)

@@ -60,7 +60,13 @@ class DictionaryCodec(Codec):
         return self.values.from_storage(self.to_storage(array))
 
     def to_storage(self, array: Any) -> Any:
-        return self.values.to_storage(array.dictionary).take(array.indices)
+        try:
+            return self.values.to_storage(array.dictionary).take(array.indices)
+        except pa.ArrowInvalid as error:
+            raise ConstraintError(
+                f"One batch of {len(array):,} rows of {self.type} holds more than 2 GiB when its values are written out. "
+                "Give smaller batches."
+            ) from error
 
     def from_storage(self, array: Any) -> Any:
         encoded = array.dictionary_encode()
