@@ -1,6 +1,6 @@
 """Randomised interleavings of the real engine, and proof that the checks can fail.
 
-`INDEXLAKE_SEEDS=<count>` runs so many seeds instead of a quarter of a minute's worth, `INDEXLAKE_FIRST_SEED=<n>` begins at n,
+`INDEXLAKE_SEEDS=<count>` runs so many seeds instead of a few seconds' worth, `INDEXLAKE_FIRST_SEED=<n>` begins at n,
 `INDEXLAKE_STEPS=<n>` sets the length of a run.
 """
 

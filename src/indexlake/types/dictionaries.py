@@ -64,8 +64,8 @@ class DictionaryCodec(Codec):
             return self.values.to_storage(array.dictionary).take(array.indices)
         except pa.ArrowInvalid as error:
             raise ConstraintError(
-                f"One batch of {len(array):,} rows of {self.type} holds more than 2 GiB when its values are written out. "
-                "Give smaller batches."
+                f"One batch of {len(array):,} rows of {self.type} holds more than 2 GiB when its values are written "
+                "out. Give smaller batches."
             ) from error
 
     def from_storage(self, array: Any) -> Any:
