@@ -28,11 +28,12 @@ from indexlake.lake import Lake
 from indexlake.scan.scan import Scan
 from indexlake.stats import Snapshot, TableStats
 from indexlake.table import Table
+from indexlake.time_travel import LakeView
 from indexlake.transaction import Transaction
 
 # Last: the name of a function here, and of the package that was imported on the way.
 from indexlake.expression import expr  # isort: skip
-from indexlake.time_travel import LakeView
+
 
 if TYPE_CHECKING:
     from indexlake.feed.changes import Changes

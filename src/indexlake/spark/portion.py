@@ -150,7 +150,8 @@ def portions(
     plan: ScanPlan, tasks: Sequence[BlockTask], reading: Reading, parallelism: int, stage: Stage | None
 ) -> list[bytes]:
     """Everything that is to be read of a plan, cut for so many tasks at a time."""
-    parts = [*((_cost(task, reading), task) for task in tasks), *_hot_parts(plan, reading, stage)]
+    named = {f.name for f in reading.fields} | (set(reading.predicate.columns) if reading.predicate else set())
+    parts = [*((_cost(task, len(named)), task) for task in tasks), *_hot_parts(plan, reading, stage)]
     return [reading.packed(tuple(group)) for group in groups(parts, parallelism)]
 
 
@@ -168,11 +169,10 @@ def groups(parts: Sequence[tuple[int, Part]], parallelism: int) -> list[list[Par
     return found
 
 
-def _cost(task: BlockTask, reading: Reading) -> int:
+def _cost(task: BlockTask, column_count: int) -> int:
     """Bytes to be read of a file: of some of its columns, taken for equally large, and perhaps of some of its rows."""
     rows = 1.0 if task.only is None else min(1.0, len(task.only) / max(1, task.record_count))
-    needed = {f.name for f in reading.fields} | (set(reading.predicate.columns) if reading.predicate else set())
-    columns = min(1.0, max(1, len(needed)) / max(1, len(task.fields)))
+    columns = min(1.0, max(1, column_count) / max(1, len(task.fields)))
     return OPEN_BYTES + int(task.size * rows * columns)
 
 

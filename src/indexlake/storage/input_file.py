@@ -63,7 +63,7 @@ class InputFile(io.RawIOBase):
 
     def copying(self) -> InputFile:
         """Another cursor, whose `read_buffer` gives memory of its own: whatever happens to the file later."""
-        return _Copying(self._source)
+        return _Copying(self._source) if self._source.mapped else self.duplicate()
 
     def read_at(self, offset: int, length: int) -> memoryview:
         """The bytes in [offset, offset + length), fewer only at the end of the file."""
