@@ -14,6 +14,8 @@ from tests.types.arrow_exact import assert_same
 from tests.types.arrow_strategies import PLAIN, typed_arrays, types
 
 import indexlake as il
+from indexlake.spark import lists
+from indexlake.spark.lists import as_lists, in_lists, list_schema
 from indexlake.spark.native import is_exact
 from indexlake.spark.types import arrow_schema, from_spark, spark_schema, to_spark
 
@@ -249,6 +251,35 @@ def test_every_type_of_every_tier_goes_through_spark_and_back(everything: il.Tab
         assert_same_rows(frame, expected)
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def test_a_column_alone_is_what_it_is_among_others(everything: il.Table, spark: Any) -> None:
+    """Numbers alone travel in lists."""
+    schema = arrow_schema(list(SCHEMA))
+    numbers = [name for name in SCHEMA.names if in_lists(pa.schema([schema.field(name)]))]
+    kinds = {schema.field(name).type for name in numbers}
+    assert {pa.bool_(), pa.int8(), pa.int64(), pa.float32(), pa.date32(), pa.timestamp("us", "UTC")} <= kinds
+    together = everything.to_spark(spark, columns=numbers).toArrow()
+    for name in {schema.field(name).type: name for name in numbers}.values():  # one of each type
+        frame = everything.to_spark(spark, columns=[name])
+        assert frame.schema == spark_schema([SCHEMA.field(name)])
+        alone = frame.toArrow()
+        assert alone.schema.field(0).equals(together.schema.field(name))
+        assert sorted(map(repr, alone.column(0).to_pylist())) == sorted(map(repr, together.column(name).to_pylist()))
+
+
+def test_lists_hold_the_values_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lists, "LIST_ROWS", 3)
+    for count in (0, 1, 3, 7):
+        values = pa.array([None if n % 4 == 2 else n for n in range(count + 5)], pa.int32()).slice(5)
+        batch = pa.RecordBatch.from_arrays([values], ["n"])
+        found = as_lists(batch)
+        found.validate(full=True)
+        assert found.schema == list_schema(batch.schema)
+        assert [v for row in found.column(0).to_pylist() for v in row] == values.to_pylist()
+        assert all(len(row) <= 3 for row in found.column(0).to_pylist())
+    assert not in_lists(pa.schema([("s", pa.string())]))
+    assert not in_lists(pa.schema([("a", pa.int64()), ("b", pa.int64())]))
 
 
 def plan_of(frame: Any) -> str:

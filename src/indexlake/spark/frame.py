@@ -15,6 +15,7 @@ import pyarrow as pa
 from indexlake.errors import JobError, OwnershipError
 from indexlake.schema import ROW_ID
 from indexlake.spark import native
+from indexlake.spark.lists import LISTS, as_lists, in_lists, list_schema
 from indexlake.spark.portion import Reading, Stage, portions
 from indexlake.spark.session import session
 from indexlake.spark.types import arrow_schema, spark_schema
@@ -80,11 +81,26 @@ def plan_frame(
     if alone:
         parts.append(native.frame(spark, storage, alone, fields, row_id=row_id))
     if cut:
-        numbers = spark.range(0, len(cut), 1, len(cut))
-        parts.append(numbers.mapInArrow(IndexLakeScan(reading, context.broadcast(cut)), schema))
+        parts.append(_tasks_frame(spark, reading, cut))
     if not parts:
         return spark.createDataFrame([], schema)
     return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
+
+
+def _tasks_frame(spark: SparkSession, reading: Reading, cut: list[bytes]) -> DataFrame:
+    """The rows that our tasks read.
+
+    Spark makes a row of its own of every row that Python gives it, which for one number a row costs more than the
+    number.  So a single column of numbers comes in lists, which Spark takes apart again: about a third less time.
+    """
+    from pyspark.sql import functions
+
+    numbers = spark.range(0, len(cut), 1, len(cut))
+    scan = IndexLakeScan(reading, spark.sparkContext.broadcast(cut))
+    if not in_lists(reading.schema):
+        return numbers.mapInArrow(scan, spark_schema(reading.schema))
+    lists = numbers.mapInArrow(scan, spark_schema(list_schema(reading.schema)))
+    return lists.select(functions.explode(LISTS).alias(reading.schema.names[0]))
 
 
 class IndexLakeScan:
@@ -93,11 +109,13 @@ class IndexLakeScan:
     def __init__(self, reading: Reading, cut: Any) -> None:
         self._reading = reading
         self._cut = cut  # broadcast: a worker loads it once
+        self._in_lists = in_lists(reading.schema)
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                yield from self._reading.rows(self._cut.value[number])
+                rows = self._reading.rows(self._cut.value[number])
+                yield from map(as_lists, rows) if self._in_lists else rows
 
     def __repr__(self) -> str:
         return (

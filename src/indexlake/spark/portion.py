@@ -156,10 +156,13 @@ def portions(
 
 
 def groups(parts: Sequence[tuple[int, Part]], parallelism: int) -> list[list[Part]]:
-    """Groups of about the same cost: two for each core unless they would be tiny, more where they would be huge."""
+    """Groups of about the same cost: one for each core, fewer where they would be tiny, more where they would be huge.
+
+    More are a multiple of the cores, so that none waits for the last few.
+    """
     total = sum(cost for cost, _ in parts)
-    number = max(ceil(total / MOST_BYTES), min(2 * parallelism, ceil(total / LEAST_BYTES)))
-    number = min(len(parts), number)
+    waves = max(1, ceil(total / MOST_BYTES / parallelism))
+    number = min(len(parts), waves * parallelism, ceil(total / LEAST_BYTES))
     found: list[list[Part]] = [[] for _ in range(number)]
     loads = [(0, n) for n in range(number)]
     for cost, part in sorted(parts, key=lambda pair: -pair[0]):
