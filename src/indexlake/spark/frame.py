@@ -21,6 +21,7 @@ from indexlake.spark.session import session
 from indexlake.spark.types import arrow_schema, spark_schema
 
 if TYPE_CHECKING:
+    from pyspark import Broadcast
     from pyspark.sql import DataFrame, SparkSession
 
     from indexlake.lake import Lake
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from indexlake.schema import Field
     from indexlake.state import TableState
     from indexlake.table import Table
+
+SENT_BYTES = 64 << 10
+"""Portions travel with the code of the tasks up to so many bytes; more are broadcast, for a worker to load once."""
 
 
 def to_spark(
@@ -96,7 +100,8 @@ def _tasks_frame(spark: SparkSession, reading: Reading, cut: list[bytes]) -> Dat
     from pyspark.sql import functions
 
     numbers = spark.range(0, len(cut), 1, len(cut))
-    scan = IndexLakeScan(reading, spark.sparkContext.broadcast(cut))
+    small = sum(map(len, cut)) <= SENT_BYTES
+    scan = IndexLakeScan(reading, cut if small else spark.sparkContext.broadcast(cut))
     if not in_lists(reading.schema):
         return numbers.mapInArrow(scan, spark_schema(reading.schema))
     lists = numbers.mapInArrow(scan, spark_schema(list_schema(reading.schema)))
@@ -106,15 +111,16 @@ def _tasks_frame(spark: SparkSession, reading: Reading, cut: list[bytes]) -> Dat
 class IndexLakeScan:
     """Reads portions by their numbers, on an executor."""
 
-    def __init__(self, reading: Reading, cut: Any) -> None:
+    def __init__(self, reading: Reading, cut: list[bytes] | Broadcast[list[bytes]]) -> None:
         self._reading = reading
-        self._cut = cut  # broadcast: a worker loads it once
+        self._cut = cut
         self._in_lists = in_lists(reading.schema)
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        cut = self._cut if isinstance(self._cut, list) else self._cut.value
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                rows = self._reading.rows(self._cut.value[number])
+                rows = self._reading.rows(cut[number])
                 yield from map(as_lists, rows) if self._in_lists else rows
 
     def __repr__(self) -> str:

@@ -6,6 +6,7 @@ session of the user's own, on any cluster, works as well: nothing here is needed
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ import socket
 import subprocess
 import sys
 import warnings
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from indexlake.errors import JobError, MissingExtraError
@@ -69,7 +71,16 @@ def session(**conf: str) -> SparkSession:
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     # The workers have to be this very interpreter, with the packages it has.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    return builder.getOrCreate()
+    made = builder.getOrCreate()
+    atexit.register(_stop, made, os.getpid())
+    return made
+
+
+def _stop(made: SparkSession, process: int) -> None:
+    """At the end of the process that made it: workers whose Spark has just gone complain on the console."""
+    if os.getpid() == process and made.sparkContext._jsc is not None:
+        with suppress(Exception):
+            made.stop()
 
 
 def active() -> SparkSession | None:
