@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from indexlake.blocks.checksum import Checksums
 from indexlake.blocks.formats import open_reader, write_file
+from indexlake.blocks.formats.batches import BATCH_ROWS, rechunked
 from indexlake.blocks.new_block import NewBlock, NewFile
 from indexlake.blocks.stream import Target, write_blocks
 from indexlake.commit.write_set import WriteResult
@@ -26,6 +27,7 @@ from indexlake.pipeline.job import Job
 from indexlake.pipeline.loader import IdRange, Loader, give_back_ids, reserve_ids
 from indexlake.rows import conform
 from indexlake.schema import TableSchema, unknown_column
+from indexlake.spark.handover import handed_over
 from indexlake.spark.runner import SparkRunner, opened
 from indexlake.spark.types import fits, from_spark
 from indexlake.storage import Storage, StorageSpec
@@ -69,7 +71,7 @@ class _FrameWriter:
         while True:
             first = reserve_ids(lake, table_id, partitions)
             work = IndexLakeWrite(target, lake.storage, first, partitions)
-            results = self._runner.collect(frame.mapInArrow(work, "result binary"), self._job.check)
+            results = handed_over(self._runner, frame, work, self._job.check)
             found: list[Written] = [pickle.loads(row) for row in results]
             if all(w.partition < partitions for w in found):
                 break
@@ -134,7 +136,8 @@ class _Work(ABC):
         assert context is not None
         partition = context.partitionId()
         try:
-            return Written(partition, tuple(self._files(opened(self._spec, self._options), batches, partition)))
+            joined = rechunked(batches, BATCH_ROWS)
+            return Written(partition, tuple(self._files(opened(self._spec, self._options), joined, partition)))
         except IndexLakeError as error:
             if error.retryable:
                 raise
@@ -187,8 +190,7 @@ def _upsert(
     names = matched(frame.schema, state.current)
     schema = pa.schema([state.current.field(name).arrow().with_nullable(True) for name in frame.columns])
     stage = IndexLakeStage(Target.of(state, lake._writer_id()), lake.storage)
-    staged = frame.select(names).mapInArrow(stage, "result binary")
-    files = accepted([pickle.loads(row) for row in runner.collect(staged, job.check)])
+    files = accepted([pickle.loads(row) for row in handed_over(runner, frame.select(names), stage, job.check)])
 
     def rows() -> Iterator[pa.RecordBatch]:
         for file in files:
