@@ -68,6 +68,28 @@ def test_columns_match_by_name_and_missing_ones_take_their_default(lake: il.Lake
     assert contents(lake.table("t")) == dict.fromkeys(range(3), ("y", 7))
 
 
+def test_names_that_spark_would_have_to_quote_are_names_like_others(lake: il.Lake, spark: Any, tmp_path: Path) -> None:
+    names = ["a.b", "back`tick", "c", 'quo"te']
+    table = lake.create_table("odd", pa.schema([(name, pa.int64()) for name in names]), primary_key="a.b")
+    source = spark.range(3).selectExpr("id", "id + 1", "id + 2", "id + 3").toDF(*names)
+    pipeline = lake.pipeline(spark=spark)
+    pipeline.load(source, "odd")
+    pipeline.load(source, "odd", mode="upsert")
+    source.selectExpr("`a.b` + 10 `a.b`", "c").write.format("indexlake").option("table", "odd").mode("append").save(
+        str(tmp_path / "lake")
+    )
+    expected = [dict(zip(names, range(n, n + 4), strict=True)) for n in range(3)]
+    expected += [{"a.b": n + 10, "back`tick": None, "c": n + 2, 'quo"te': None} for n in range(3)]
+    assert table.scan(order_by="a.b").to_pylist() == expected
+    in_spark = table.to_spark(spark).toArrow()
+    assert sorted(in_spark.to_pylist(), key=str) == sorted(expected, key=str)
+    assert table.to_spark(spark, columns=["a.b"]).toArrow().column_names == ["a.b"]
+    query = 'select "a.b", "back`tick", c as "a.b" from odd order by c'
+    found = lake.sql(query, engine="spark").to_arrow()
+    assert found.column_names == ["a.b", "back`tick", "a.b"]
+    assert found.to_batches() == lake.sql(query).to_arrow().to_batches()
+
+
 @pytest.mark.parametrize("tier", ["hot", "block"])
 def test_a_key_that_the_table_has_is_refused(lake: il.Lake, spark: Any, tier: str) -> None:
     table = lake.table("t")

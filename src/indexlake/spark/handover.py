@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from indexlake.spark.runner import SparkRunner
 
-ROWS = 2_048
+ROWS = 4_096
 """In a batch that is not measured,"""
-ROW_BYTES = 128 << 10
+ROW_BYTES = 64 << 10
 """if no row has more text, bytes and list elements than this: so a batch has at most 256 MiB of them."""
 
 RESULT = "result binary"
@@ -36,6 +36,7 @@ _UNMEASURED = str(2**31 - 1)
 
 def handed_over(runner: SparkRunner, frame: DataFrame, work: Any, check: Callable[[], None]) -> list[Any]:
     """What our tasks say of the partitions of a frame; ``work`` turns the batches of one into one of a binary."""
+    frame = by_place(frame)
     narrow = _narrow(frame)
     if narrow is not None and not _has(frame.sparkSession, _MOST_BYTES):
         try:
@@ -47,14 +48,19 @@ def handed_over(runner: SparkRunner, frame: DataFrame, work: Any, check: Callabl
     return runner.collect(frame.mapInArrow(work, RESULT), check)
 
 
+def by_place(frame: DataFrame) -> DataFrame:
+    """The frame with its columns named by their places: on the way to Python, Spark loses a name with a dot or a
+    backtick, and one that is there twice."""
+    return frame.toDF(*(f"c{place}" for place in range(len(frame.columns))))
+
+
 def _narrow(frame: DataFrame) -> DataFrame | None:
     """The frame, which fails if a row is wide; None where Spark cannot tell how wide a row is."""
     from pyspark.sql import functions as f
 
     widths: list[Column] = []
-    for field, column in zip(frame.schema.fields, frame.columns, strict=True):
-        quoted = f.col(f"`{column.replace('`', '``')}`")
-        width = _width(quoted, field.dataType)
+    for field in frame.schema.fields:
+        width = _width(f.col(field.name), field.dataType)
         if width is None:
             return None
         widths.extend(width)

@@ -65,13 +65,13 @@ class _FrameWriter:
 
     def write(self, state: TableState) -> list[NewBlock]:
         lake, table_id = self._lake, state.table.table_id
-        frame = self._frame.select(matched(self._frame.schema, state.current))
+        check_columns(self._frame.schema, state.current)
         target = Target.of(state, lake._writer_id())
         partitions = FEWEST_PARTITIONS
         while True:
             first = reserve_ids(lake, table_id, partitions)
-            work = IndexLakeWrite(target, lake.storage, first, partitions)
-            results = handed_over(self._runner, frame, work, self._job.check)
+            work = IndexLakeWrite(target, lake.storage, first, partitions, self._frame.columns)
+            results = handed_over(self._runner, self._frame, work, self._job.check)
             found: list[Written] = [pickle.loads(row) for row in results]
             if all(w.partition < partitions for w in found):
                 break
@@ -84,8 +84,8 @@ class _FrameWriter:
         return blocks
 
 
-def matched(frame: StructType, schema: TableSchema) -> list[str]:
-    """The names of a frame's columns in Spark's quotes; all of them belong to columns of the table and fit there."""
+def check_columns(frame: StructType, schema: TableSchema) -> None:
+    """Refuse a frame with columns that the table does not have, or that do not fit there."""
     seen: set[str] = set()
     for field in frame.fields:
         name = field.name
@@ -101,7 +101,6 @@ def matched(frame: StructType, schema: TableSchema) -> list[str]:
                 "it before.",
                 column=column.name,
             )
-    return [f"`{name.replace('`', '``')}`" for name in frame.names]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +115,9 @@ class Written:
 class _Work(ABC):
     """Turns the rows of one Spark partition into files, on an executor; the driver gets a small record of them."""
 
-    def __init__(self, target: Target, storage: Storage) -> None:
+    def __init__(self, target: Target, storage: Storage, columns: Sequence[str]) -> None:
         self._target = target
+        self._columns = list(columns)  # of the rows; what they are called on their way is for Spark alone
         self._spec: StorageSpec = storage.spec()
         self._options: Mapping[str, str] = dict(storage.secrets)
 
@@ -136,7 +136,7 @@ class _Work(ABC):
         assert context is not None
         partition = context.partitionId()
         try:
-            joined = rechunked(batches, BATCH_ROWS)
+            joined = rechunked((batch.rename_columns(self._columns) for batch in batches), BATCH_ROWS)
             return Written(partition, tuple(self._files(opened(self._spec, self._options), joined, partition)))
         except IndexLakeError as error:
             if error.retryable:
@@ -151,8 +151,8 @@ class _Work(ABC):
 class IndexLakeWrite(_Work):
     """Writes blocks."""
 
-    def __init__(self, target: Target, storage: Storage, first: int, partitions: int) -> None:
-        super().__init__(target, storage)
+    def __init__(self, target: Target, storage: Storage, first: int, partitions: int, columns: Sequence[str]) -> None:
+        super().__init__(target, storage, columns)
         self._first = first
         self._partitions = partitions
 
@@ -187,10 +187,10 @@ def _upsert(
     """Spark writes the rows to files, and this process upserts what is in them, in bounded memory."""
     with table._reading(None) as (_, state, _snapshot):
         pass
-    names = matched(frame.schema, state.current)
+    check_columns(frame.schema, state.current)
     schema = pa.schema([state.current.field(name).arrow().with_nullable(True) for name in frame.columns])
-    stage = IndexLakeStage(Target.of(state, lake._writer_id()), lake.storage)
-    files = accepted([pickle.loads(row) for row in handed_over(runner, frame.select(names), stage, job.check)])
+    stage = IndexLakeStage(Target.of(state, lake._writer_id()), lake.storage, frame.columns)
+    files = accepted([pickle.loads(row) for row in handed_over(runner, frame, stage, job.check)])
 
     def rows() -> Iterator[pa.RecordBatch]:
         for file in files:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from indexlake.errors import ExpressionError, JobError
 from indexlake.schema import ROW_ID
 from indexlake.spark.frame import check_reachable, plan_frame
+from indexlake.spark.handover import by_place
 from indexlake.spark.runner import said
 from indexlake.spark.session import session
 from indexlake.sql.query import sampled, view_name
@@ -48,9 +49,11 @@ class SparkResult(SqlResult):
 
         def batches() -> Iterator[pa.RecordBatch]:
             with _translated():
-                for row in self._frame.mapInArrow(_packed, "data binary").toLocalIterator(prefetchPartitions=True):
+                packed = by_place(self._frame).mapInArrow(_packed, "data binary")
+                for row in packed.toLocalIterator(prefetchPartitions=True):
                     for batch in pa.ipc.open_stream(row[0]):
-                        yield batch if batch.schema == schema else batch.cast(schema)
+                        named = batch.rename_columns(schema.names)
+                        yield named if named.schema == schema else named.cast(schema)
 
         return schema, batches()
 

@@ -6,15 +6,12 @@ session of the user's own, on any cluster, works as well: nothing here is needed
 
 from __future__ import annotations
 
-import atexit
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import warnings
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from indexlake.errors import JobError, MissingExtraError
@@ -32,8 +29,6 @@ SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96 has no statistics
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    # Over a port of the loopback device, a task waits 40 ms for an acknowledgement before its first row.
-    "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -71,16 +66,7 @@ def session(**conf: str) -> SparkSession:
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     # The workers have to be this very interpreter, with the packages it has.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    made = builder.getOrCreate()
-    atexit.register(_stop, made, os.getpid())
-    return made
-
-
-def _stop(made: SparkSession, process: int) -> None:
-    """At the end of the process that made it: workers whose Spark has just gone complain on the console."""
-    if os.getpid() == process and made.sparkContext._jsc is not None:
-        with suppress(Exception):
-            made.stop()
+    return builder.getOrCreate()
 
 
 def active() -> SparkSession | None:

@@ -25,7 +25,7 @@ from indexlake.blocks.stream import Target
 from indexlake.errors import ConflictError, JobError
 from indexlake.pipeline.loader import Loader, give_back_ids, reserve_ids
 from indexlake.pipeline.runner import ThreadRunner
-from indexlake.spark.load import IndexLakeWrite, Written, accepted, matched, too_many
+from indexlake.spark.load import IndexLakeWrite, Written, accepted, check_columns, too_many
 from indexlake.spark.request import Request
 from indexlake.spark.source import lasting_writer
 
@@ -55,10 +55,11 @@ class TableWriter(DataSourceArrowWriter):
             table = request.table_of(lake)
             self._table_id = table._table_id
             with table._reading(None) as (_, state, _snapshot):
-                matched(schema, state.current)
+                check_columns(schema, state.current)
             self._schema_version = state.table.schema_version
             self._first = reserve_ids(lake, self._table_id, PARTITIONS)
-            self._work = IndexLakeWrite(Target.of(state, lasting_writer(lake)), lake.storage, self._first, PARTITIONS)
+            target = Target.of(state, lasting_writer(lake))
+            self._work = IndexLakeWrite(target, lake.storage, self._first, PARTITIONS, schema.names)
         self._overwrite = overwrite
         self._handover = _hand_over(request)
 

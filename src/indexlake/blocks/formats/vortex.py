@@ -46,7 +46,7 @@ def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch],
     """Write all batches and return how many rows they hold."""
     import vortex
 
-    rows = _Rows(encoded(batches, stored := stored_schema(schema, vortex_type)))
+    rows = _Rows(encoded(batches, stored := stored_schema(schema, _written_type)))
     with out.as_local_path() as path:
         try:
             vortex.io.write(pa.RecordBatchReader.from_batches(stored, rows), path)
@@ -322,6 +322,12 @@ def _with_dictionaries(logical: pa.Schema, batch: pa.RecordBatch, dictionaries: 
         if field.name in dictionaries and batch.schema.field(field.name).type == TEXT:
             logical = logical.set(place, field.with_type(TEXT))
     return logical
+
+
+def _written_type(type: Any) -> Any:
+    """What to hand to a writer: text as views, which is what Vortex makes of it, and takes longer to make."""
+    found = vortex_type(type)
+    return pa.string_view() if pa.types.is_string(found) else found
 
 
 def _returned_type(type: Any) -> Any:
