@@ -71,6 +71,13 @@ def test_a_limit_of_the_session_is_obeyed(lake: il.Lake, spark: Any) -> None:
         assert spark.conf.get(BYTES) == "8000"
     finally:
         spark.conf.unset(BYTES)
+    before = spark.conf.get(ROWS)
+    spark.conf.set(ROWS, 100)
+    try:
+        assert max(batch_rows(lake, spark.range(0, 1_000, 1, 1))) == 100
+        assert spark.conf.get(ROWS) == "100"
+    finally:
+        spark.conf.set(ROWS, before)
 
 
 def test_a_load_that_fails_leaves_the_session_as_it_was(lake: il.Lake, spark: Any) -> None:

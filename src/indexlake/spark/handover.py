@@ -101,7 +101,8 @@ def _unmeasured(spark: SparkSession) -> Iterator[None]:
     session = id(spark)
     with _lock:
         jobs, before = _running.get(session, (0, spark.conf.get(_MOST_ROWS) if _has(spark, _MOST_ROWS) else None))
-        spark.conf.set(_MOST_ROWS, ROWS)
+        limit = int(before or 0)
+        spark.conf.set(_MOST_ROWS, min(limit, ROWS) if limit > 0 else ROWS)
         spark.conf.set(_MOST_BYTES, _UNMEASURED)
         _running[session] = jobs + 1, before
     try:
