@@ -21,7 +21,9 @@ from benchmarks.outcome import Outcome, at_most, in_turn, shown, spread
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ROUNDS = 9
+ROUNDS = 15
+WARM_UP = 4
+"""Java compiles what it has run often enough."""
 BATCH_ROWS = 65_536
 WIDE = ["sum(id) a", "sum(length(customer)) b", "max(city) c", "sum(quantity) d", "sum(total) e"]
 NARROW = ["sum(quantity) d"]
@@ -69,7 +71,7 @@ def _compared(
         ours = _answer(lambda columns=columns: table.to_spark(spark, columns), aggregates)
         floor = _answer(lambda: spark.read.parquet(native), aggregates)
         _check(name, ours(0), floor(0))
-        times = in_turn({"ours": ours, "floor": floor}, ROUNDS, warm_up=2)
+        times = in_turn({"ours": ours, "floor": floor}, ROUNDS, warm_up=WARM_UP)
         mine, theirs = (statistics.median(times[who]) / 1000 for who in ("ours", "floor"))
         detail = f"ours {spread([t / 1000 for t in times['ours']], 'ms')}"
         if goal is None:
@@ -92,7 +94,7 @@ def _repeated(spark: SparkSession, native: str, table: il.Table, rows: int) -> I
             return spark.range(0, tasks, 1, tasks).mapInArrow(_repeating(batch, times), schema)
 
         floor = _answer(lambda: spark.read.parquet(native), aggregates)
-        times = in_turn({"python": _answer(frame, aggregates), "floor": floor}, ROUNDS, warm_up=2)
+        times = in_turn({"python": _answer(frame, aggregates), "floor": floor}, ROUNDS, warm_up=WARM_UP)
         python, theirs = (statistics.median(times[who]) / 1000 for who in ("python", "floor"))
         name = f"one batch repeated by Python, {kind}"
         yield Outcome(name, shown(python, "ms"), shown(theirs, "ms"), round(python / theirs, 3), "", None)

@@ -48,6 +48,26 @@ def test_narrow_rows_come_in_small_batches_and_the_session_is_as_it_was(lake: il
     assert settings(spark) == before
 
 
+def test_jobs_that_measure_wait_for_those_that_do_not(lake: il.Lake, spark: Any) -> None:
+    """They need the same session set otherwise."""
+    before = settings(spark)
+    frames = [
+        spark.range(0, 20_000, 1, 1).selectExpr("id"),
+        spark.range(0, 20_000, 1, 1).selectExpr("map(id, 1) m"),
+    ] * 3
+    found: dict[int, list[int]] = {}
+    threads = [
+        threading.Thread(target=lambda n=n, f=f: found.__setitem__(n, batch_rows(lake, f)))
+        for n, f in enumerate(frames)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {n: max(rows) for n, rows in found.items()} == {n: 20_000 if n % 2 else handover.ROWS for n in range(6)}
+    assert settings(spark) == before
+
+
 def test_a_wide_row_makes_the_job_begin_again_with_measured_batches(lake: il.Lake, spark: Any) -> None:
     before = settings(spark)
     wide = f"if(id = 6000, repeat('x', {handover.ROW_BYTES + 1}), 'y') text"

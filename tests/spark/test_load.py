@@ -84,7 +84,7 @@ def test_names_that_spark_would_have_to_quote_are_names_like_others(lake: il.Lak
     in_spark = table.to_spark(spark).toArrow()
     assert sorted(in_spark.to_pylist(), key=str) == sorted(expected, key=str)
     assert table.to_spark(spark, columns=["a.b"]).toArrow().column_names == ["a.b"]
-    query = 'select "a.b", "back`tick", c as "a.b" from odd order by c'
+    query = 'select "a.b", "back`tick", c as "a.b" from odd order by c, 1'
     found = lake.sql(query, engine="spark").to_arrow()
     assert found.column_names == ["a.b", "back`tick", "a.b"]
     assert found.to_batches() == lake.sql(query).to_arrow().to_batches()

@@ -112,21 +112,6 @@ def test_a_session_of_ours_has_our_settings(spark: Any) -> None:
     assert active() is spark
 
 
-ENDS = """
-    import indexlake as il
-    spark = il.spark.session(spark_driver_extraJavaOptions="-Djava.io.tmpdir=FOLDER")
-    print(spark.range(0, 1_000, 1, 4).mapInArrow(lambda batches: batches, "id long").count())
-"""
-
-
-@pytest.mark.long
-def test_a_process_that_does_not_stop_its_session_ends_quietly_and_leaves_nothing(tmp_path: Path) -> None:
-    done = run(ENDS.replace("FOLDER", str(tmp_path)))
-    assert done.stdout == "1000\n", done.stderr
-    assert "Traceback" not in done.stderr
-    assert not [path.name for path in tmp_path.iterdir() if path.suffix == ".sock"]
-
-
 OWN_SESSION = """
     import sys, warnings
     from pyspark.sql import SparkSession

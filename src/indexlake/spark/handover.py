@@ -1,9 +1,9 @@
 """Rows on their way from a DataFrame to our tasks: in small batches that Spark does not measure.
 
 Spark keeps what it hands to Python below 64 MiB a batch by measuring the batch after every row that it adds, and that
-takes longer than all the rest of the way.  So batches have few rows here and are not measured, while a filter sees to
-it that no row is wide.  When one is, the job begins again with measured batches.  A session that has a limit of its own
-is left alone.
+takes longer than all the rest of the way.  So batches have few rows here and are not measured.  A row that is wide is
+not handed over at all, but marked; when a task sees a mark, nothing of the job is used, and it begins again with
+measured batches.  A session that has a limit of its own is left alone.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from indexlake.errors import JobError
+import pyarrow as pa
+
+from indexlake import kernels as pc
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -21,31 +24,35 @@ if TYPE_CHECKING:
 
     from indexlake.spark.runner import SparkRunner
 
+    Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    """Turns the batches of a partition into one that says what came of them."""
+
 ROWS = 4_096
 """In a batch that is not measured,"""
 ROW_BYTES = 64 << 10
 """if no row has more text, bytes and list elements than this: so a batch has at most 256 MiB of them."""
 
 RESULT = "result binary"
-WIDE = "A row is too wide for batches that are not measured."
 
 _MOST_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _MOST_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _UNMEASURED = str(2**31 - 1)
+_FIXED_BYTES = 16
+_WIDE = "wide"
+_WAIT_SECONDS = 0.2
 
 
-def handed_over(runner: SparkRunner, frame: DataFrame, work: Any, check: Callable[[], None]) -> list[Any]:
-    """What our tasks say of the partitions of a frame; ``work`` turns the batches of one into one of a binary."""
-    frame = by_place(frame)
-    narrow = _narrow(frame)
-    if narrow is not None and not _has(frame.sparkSession, _MOST_BYTES):
-        try:
-            with _unmeasured(frame.sparkSession):
-                return runner.collect(narrow.mapInArrow(work, RESULT), check)
-        except JobError as error:
-            if WIDE not in str(error):
-                raise
-    return runner.collect(frame.mapInArrow(work, RESULT), check)
+def handed_over(runner: SparkRunner, frame: DataFrame, work: Work, check: Callable[[], None]) -> list[bytes]:
+    """What the tasks say of the partitions of a frame, whose columns they get by their places."""
+    frame, spark = by_place(frame), frame.sparkSession
+    marked = _marked(frame)
+    if marked is not None and not _has_limit(spark):
+        with _batches(spark, check, measured=False):
+            found = runner.collect(marked.mapInArrow(IndexLakeHandover(work), RESULT), check)
+        if None not in found:
+            return found
+    with _batches(spark, check, measured=True):
+        return runner.collect(frame.mapInArrow(work, RESULT), check)
 
 
 def by_place(frame: DataFrame) -> DataFrame:
@@ -54,34 +61,58 @@ def by_place(frame: DataFrame) -> DataFrame:
     return frame.toDF(*(f"c{place}" for place in range(len(frame.columns))))
 
 
-def _narrow(frame: DataFrame) -> DataFrame | None:
-    """The frame, which fails if a row is wide; None where Spark cannot tell how wide a row is."""
+class IndexLakeHandover:
+    """Gives marked rows to a task without their marks, on an executor; says nothing where one is wide."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def __repr__(self) -> str:
+        return repr(self._work)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._work(self._narrow(batches))
+        except _WideRowError:
+            yield pa.RecordBatch.from_pydict({"result": pa.nulls(1, pa.binary())})
+
+    def _narrow(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            *columns, wide = batch.columns
+            if pc.any(wide).as_py():
+                raise _WideRowError
+            yield pa.RecordBatch.from_arrays(columns, names=batch.schema.names[:-1])
+
+
+class _WideRowError(Exception):
+    """Never leaves a task."""
+
+
+def _marked(frame: DataFrame) -> DataFrame | None:
+    """The frame with a mark on each row; a wide row has the mark only.  None: Spark cannot tell how wide a row is."""
     from pyspark.sql import functions as f
 
-    widths: list[Column] = []
+    widths: dict[str, Column] = {}
     for field in frame.schema.fields:
-        width = _width(f.col(field.name), field.dataType)
-        if width is None:
-            return None
-        widths.extend(width)
-    if not widths:
-        return frame
-    total = sum(widths[1:], widths[0])
-    return frame.where(f.when(total <= ROW_BYTES, True).otherwise(f.raise_error(f.lit(WIDE)).cast("boolean")))
+        if not _is_fixed(field.dataType):
+            width = _width(f.col(field.name), field.dataType)
+            if width is None:
+                return None
+            widths[field.name] = f.coalesce(width.cast("long"), f.lit(0))
+    narrow = sum(widths.values(), f.lit(0)) <= ROW_BYTES
+    columns = [f.when(narrow, f.col(c)).alias(c) if c in widths else f.col(c) for c in frame.columns]
+    return frame.select(*columns, (~narrow).alias(_WIDE))
 
 
-def _width(column: Column, type: DataType) -> list[Column] | None:
+def _width(column: Column, type: DataType) -> Column | None:
     from pyspark.sql import functions as f
     from pyspark.sql import types as s
 
     if isinstance(type, s.StringType | s.BinaryType):
-        return [f.coalesce(f.octet_length(column), f.lit(0)).cast("long")]
+        return f.octet_length(column)
     if isinstance(type, s.ArrayType) and _is_fixed(type.elementType):
-        return [f.coalesce(f.size(column), f.lit(0)).cast("long") * _FIXED_BYTES]
-    return [] if _is_fixed(type) else None
-
-
-_FIXED_BYTES = 16
+        return f.size(column) * _FIXED_BYTES
+    return None
 
 
 def _is_fixed(type: DataType) -> bool:
@@ -91,32 +122,55 @@ def _is_fixed(type: DataType) -> bool:
     return isinstance(type, fixed)
 
 
-_lock = threading.Lock()
-_running: dict[int, tuple[int, str | None]] = {}
-"""Of each session that is set so: how many jobs rely on it, and how it was set before."""
+@dataclass(slots=True)
+class _Jobs:
+    """Jobs on one session, all of one kind: what a session is set to holds for all of them."""
+
+    measured: bool
+    before: str | None
+    number: int = 0
+
+
+_changed = threading.Condition()
+_running: dict[int, _Jobs] = {}
 
 
 @contextmanager
-def _unmeasured(spark: SparkSession) -> Iterator[None]:
+def _batches(spark: SparkSession, check: Callable[[], None], *, measured: bool) -> Iterator[None]:
+    """The session as a job needs it, while no job that needs it otherwise runs on it."""
     session = id(spark)
-    with _lock:
-        jobs, before = _running.get(session, (0, spark.conf.get(_MOST_ROWS) if _has(spark, _MOST_ROWS) else None))
-        limit = int(before or 0)
-        spark.conf.set(_MOST_ROWS, min(limit, ROWS) if limit > 0 else ROWS)
-        spark.conf.set(_MOST_BYTES, _UNMEASURED)
-        _running[session] = jobs + 1, before
+    with _changed:
+        while session in _running and _running[session].measured != measured:
+            _changed.wait(_WAIT_SECONDS)
+            check()
+        jobs = _running.get(session)
+        if jobs is None:
+            before = spark.conf.get(_MOST_ROWS) if _says(spark, _MOST_ROWS) else None
+            jobs = _running[session] = _Jobs(measured, before)
+            if not measured:
+                limit = int(before or 0)
+                spark.conf.set(_MOST_ROWS, min(limit, ROWS) if limit > 0 else ROWS)
+                spark.conf.set(_MOST_BYTES, _UNMEASURED)
+        jobs.number += 1
     try:
         yield
     finally:
-        with _lock:
-            jobs, before = _running.pop(session)
-            if jobs > 1:
-                _running[session] = jobs - 1, before
-            else:
-                spark.conf.unset(_MOST_BYTES)
-                spark.conf.unset(_MOST_ROWS) if before is None else spark.conf.set(_MOST_ROWS, before)
+        with _changed:
+            jobs.number -= 1
+            if not jobs.number:
+                del _running[session]
+                if not measured:
+                    spark.conf.unset(_MOST_BYTES)
+                    spark.conf.unset(_MOST_ROWS) if jobs.before is None else spark.conf.set(_MOST_ROWS, jobs.before)
+                _changed.notify_all()
 
 
-def _has(spark: SparkSession, name: str) -> bool:
-    """Whether the session says something of a setting, and not we for it."""
-    return bool(spark.conf._jconf.contains(name)) and not (name == _MOST_BYTES and id(spark) in _running)
+def _has_limit(spark: SparkSession) -> bool:
+    """Whether the session says how large a batch may be, and not we for it."""
+    with _changed:
+        jobs = _running.get(id(spark))
+        return (jobs is None or jobs.measured) and _says(spark, _MOST_BYTES)
+
+
+def _says(spark: SparkSession, name: str) -> bool:
+    return bool(spark.conf._jconf.contains(name))

@@ -6,15 +6,12 @@ session of the user's own, on any cluster, works as well: nothing here is needed
 
 from __future__ import annotations
 
-import atexit
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import warnings
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from indexlake.errors import JobError, MissingExtraError
@@ -63,36 +60,13 @@ def session(**conf: str) -> SparkSession:
     wanted = {name if "." in name else name.replace("_", "."): str(value) for name, value in conf.items()}
     master = wanted.pop("spark.master", None) or os.environ.get("SPARK_MASTER", LOCAL_MASTER)
     builder = spark.builder.appName("indexlake").master(master)
-    for name, value in {**SETTINGS, **_settings_here(master), **wanted}.items():
+    for name, value in {**SETTINGS, **wanted}.items():
         builder = builder.config(name, value)
     # Rows pass as Arrow here: what Spark has to say about pandas does not concern them.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     # The workers have to be this very interpreter, with the packages it has.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    made = builder.getOrCreate()
-    atexit.register(_stop, made, os.getpid())
-    return made
-
-
-def _settings_here(master: str) -> dict[str, str]:
-    """Where the workers run on this host: rows pass through Unix sockets.
-
-    Through a port a task waits 40 ms for an acknowledgement before its first row, and all rows take a tenth longer.
-    """
-    ours = os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable
-    if not (ours and master.partition("[")[0] == "local" and hasattr(socket, "AF_UNIX")):
-        return {}
-    return {
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.daemon.module": "pyspark_indexlake.daemon",
-    }
-
-
-def _stop(made: SparkSession, process: int) -> None:
-    """At the end of the process that made it, or sockets stay behind in the temporary folder."""
-    if os.getpid() == process and made.sparkContext._jsc is not None:
-        with suppress(Exception):
-            made.stop()
+    return builder.getOrCreate()
 
 
 def active() -> SparkSession | None:
