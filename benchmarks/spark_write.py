@@ -1,8 +1,8 @@
 """Writing from Spark: loads against ``df.write.parquet`` of the same rows, compaction against Spark's own rewrite.
 
-One more contender hands the rows to Python, which throws them away: what any way from Spark to Python costs.  Every
-contender that writes, writes a place of its own each time; all take turns; what was written is counted.  While they
-run, the anonymous memory of this process, of Spark's JVM and of its Python workers is watched.
+One more contender hands the rows to Python by ``mapInArrow`` alone, which throws them away.  Every contender that
+writes, writes a place of its own each time; all take turns; what was written is counted.  While they run, the anonymous
+memory of this process, of Spark's JVM and of its Python workers is watched.
 """
 
 from __future__ import annotations

@@ -75,28 +75,23 @@ def plan_frame(
     spark: SparkSession, lake: Lake, state: TableState, plan: ScanPlan, fields: Sequence[Field], *, row_id: bool
 ) -> DataFrame:
     """The rows of a plan: those that Spark reads by itself, and those that our tasks read."""
-    context, storage = spark.sparkContext, lake.storage
+    storage = lake.storage
     reading = Reading.of(storage, plan, fields, row_id=row_id)
     alone, others = native.divided(state, storage, plan, fields)
     stage = None if lake.read_only else Stage(storage, state.table.folder, lake._writer_id)
-    cut = portions(plan, others, reading, context.defaultParallelism, stage)
-    schema = spark_schema(reading.schema)
+    cut = portions(plan, others, reading, spark.sparkContext.defaultParallelism, stage)
     parts: list[DataFrame] = []
     if alone:
         parts.append(native.frame(spark, storage, alone, fields, row_id=row_id))
     if cut:
         parts.append(_tasks_frame(spark, reading, cut))
     if not parts:
-        return spark.createDataFrame([], schema)
+        return spark.createDataFrame([], spark_schema(reading.schema))
     return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
 
 
 def _tasks_frame(spark: SparkSession, reading: Reading, cut: list[bytes]) -> DataFrame:
-    """The rows that our tasks read.
-
-    Spark makes a row of its own of every row that Python gives it, which for one number a row costs more than the
-    number.  So a single column of numbers comes in lists, which Spark takes apart again: about a third less time.
-    """
+    """The rows that our tasks read; a single column of numbers comes in lists."""
     from pyspark.sql import functions
 
     numbers = spark.range(0, len(cut), 1, len(cut))
