@@ -32,10 +32,18 @@ class Steps:
 
     def done(self, name: str) -> None:
         time.sleep(0.5)  # the page follows events; it is a moment behind
-        with urllib.request.urlopen(self._address) as answer:
-            now = {one["id"]: int(one["totalTasks"]) for one in json.load(answer)}
+        executors = self._executors()
+        while any(one["activeTasks"] for one in executors):  # the slow attempts: they hold a core until they are killed
+            time.sleep(0.2)
+            executors = self._executors()
+        now = {one["id"]: int(one["totalTasks"]) for one in executors}
         self.tasks[name] = {id: count - self._before.get(id, 0) for id, count in now.items() if id != "driver"}
         self._before = now
+
+    def _executors(self) -> list[dict[str, Any]]:
+        with urllib.request.urlopen(self._address) as answer:
+            found: list[dict[str, Any]] = json.load(answer)
+        return found
 
 
 def slow_at_the_end(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -53,7 +53,7 @@ def test_two_executors_load_compact_and_scan_and_hold_no_key_of_the_catalog(
         "storage_options": s3.options,
     }
     with il.connect(**lake, automatic=False) as made:
-        config = il.TableConfig(block_row_count=800)
+        config = il.TableConfig(block_row_count=190)  # enough files for more than one task of a scan
         made.create_table("t", SCHEMA, primary_key="id", config=config)
     events = tmp_path / "events"
     events.mkdir()
