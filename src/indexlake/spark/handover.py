@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -146,11 +146,11 @@ def _batches(spark: SparkSession, check: Callable[[], None], *, measured: bool) 
         jobs = _running.get(session)
         if jobs is None:
             before = spark.conf.get(_MOST_ROWS) if _says(spark, _MOST_ROWS) else None
-            jobs = _running[session] = _Jobs(measured, before)
             if not measured:
                 limit = int(before or 0)
                 spark.conf.set(_MOST_ROWS, min(limit, ROWS) if limit > 0 else ROWS)
                 spark.conf.set(_MOST_BYTES, _UNMEASURED)
+            jobs = _running[session] = _Jobs(measured, before)  # once nothing can fail: others wait for its end
         jobs.number += 1
     try:
         yield
@@ -159,10 +159,20 @@ def _batches(spark: SparkSession, check: Callable[[], None], *, measured: bool) 
             jobs.number -= 1
             if not jobs.number:
                 del _running[session]
-                if not measured:
-                    spark.conf.unset(_MOST_BYTES)
-                    spark.conf.unset(_MOST_ROWS) if jobs.before is None else spark.conf.set(_MOST_ROWS, jobs.before)
                 _changed.notify_all()
+                if not measured:
+                    _restore(spark, jobs.before)
+
+
+def _restore(spark: SparkSession, rows: str | None) -> None:
+    from py4j.protocol import Py4JError
+
+    with suppress(Py4JError, OSError):  # a Spark that is gone has no settings, and its own error is on the way
+        spark.conf.unset(_MOST_BYTES)
+        if rows is None:
+            spark.conf.unset(_MOST_ROWS)
+        else:
+            spark.conf.set(_MOST_ROWS, rows)
 
 
 def _has_limit(spark: SparkSession) -> bool:
