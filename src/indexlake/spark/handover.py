@@ -165,9 +165,7 @@ def _batches(spark: SparkSession, check: Callable[[], None], *, measured: bool) 
 
 
 def _restore(spark: SparkSession, rows: str | None) -> None:
-    from py4j.protocol import Py4JError
-
-    with suppress(Py4JError, OSError):  # a Spark that is gone has no settings, and its own error is on the way
+    with suppress(Exception):  # a Spark that is gone has no settings, and its own error is on the way
         spark.conf.unset(_MOST_BYTES)
         if rows is None:
             spark.conf.unset(_MOST_ROWS)
