@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 SENT_BYTES = 64 << 10
 """Portions travel with the code of the tasks up to so many bytes; more are broadcast, for a worker to load once."""
+FILLER_BYTES = 128 << 10
+"""So much of nothing travels with the code: the kernel holds small pieces back for up to 40 ms, but not large ones."""
 
 
 def to_spark(
@@ -110,6 +112,7 @@ class IndexLakeScan:
         self._reading = reading
         self._cut = cut
         self._in_lists = in_lists(reading.schema)
+        self._filler = bytes(FILLER_BYTES)
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         cut = self._cut if isinstance(self._cut, list) else self._cut.value
