@@ -195,6 +195,17 @@ def test_blocks_without_statistics_of_a_column_are_kept() -> None:
     assert index.prune(ColumnTest("f1", "=", (9,)), {}).tolist() == [True, True, True]
 
 
+@settings(max_examples=150, deadline=None)
+@given(blocks, st.sampled_from(sorted(TYPES)), st.sets(st.integers(0, 5)))
+def test_a_column_without_nulls_has_none_in_any_of_the_blocks(
+    contents: list[tuple[list[Row], list[str]]], column: str, chosen: set[int]
+) -> None:
+    index = BlockIndex([record(n, rows_, columns) for n, (rows_, columns) in enumerate(contents)])
+    among = [n for n in sorted(chosen) if n < len(contents)]
+    clean = all(column in contents[n][1] and all(row.get(column) is not None for row in contents[n][0]) for n in among)
+    assert index.may_hold_null(column, among) is not clean
+
+
 def test_statistics_of_another_kind_than_the_column_has_now_are_not_used() -> None:
     index = BlockIndex([record(1, [{"f1": 1}], ["f1"]), record(2, [{"f5": "x"}], ["f5"])])
     assert index.prune(ColumnTest("f1", "=", ("z",)), {"f1": CODECS["f5"]}).tolist() == [True, True]

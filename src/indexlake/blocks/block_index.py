@@ -10,7 +10,7 @@ Pruning never drops a block that may hold a matching row: what is not known coun
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any
@@ -231,6 +231,15 @@ class BlockIndex:
                     return self._prune_column(column, codec, op, values)
         return np.ones(len(self.records), np.bool_)
 
+    def may_hold_null(self, column: str, among: Sequence[int]) -> bool:
+        """Whether one of the blocks with these indices holds a null in a column, or nothing is known of it there."""
+        known = 0
+        for members, cells, _ in _cells([self.records[n].column_stats for n in among], column):
+            if cells["null_count"].any():
+                return True
+            known += len(members)
+        return known < len(among)
+
     def _prune_column(self, column: str, codec: Codec, op: str, values: tuple[Any, ...]) -> Mask:
         bounds = self._bounds_of(column, codec.kind)
         if op == "is null":
@@ -263,8 +272,11 @@ class BlockIndex:
         return bounds
 
 
-def _read_bounds(stats: Sequence[bytes], column: str, kind: str) -> _Bounds:
-    """Lift one column out of the statistics of many blocks; blocks that lack it know nothing about it."""
+def _cells(stats: Sequence[bytes], column: str) -> Iterator[tuple[list[int], npt.NDArray[Any], int]]:
+    """One column out of the statistics of many blocks: indices of blocks, their cells, where in them bytes begin.
+
+    Blocks that lack the column are left out.
+    """
     groups: dict[bytes, list[int]] = {}
     header, members = b"\x00", [0]  # no statistics start with zero
     for index, data in enumerate(stats):
@@ -274,18 +286,22 @@ def _read_bounds(stats: Sequence[bytes], column: str, kind: str) -> _Bounds:
             header = header_of(data)
             members = groups.setdefault(header, [])
             members.append(index)
+    for header, members in groups.items():
+        names = columns_of(header)
+        if column in names:
+            at = len(header) + CELL_SIZE * names.index(column)
+            cells = np.frombuffer(b"".join([stats[i][at : at + CELL_SIZE] for i in members]), CELL_DTYPE)
+            yield members, cells, len(header) + CELL_SIZE * len(names)
+
+
+def _read_bounds(stats: Sequence[bytes], column: str, kind: str) -> _Bounds:
+    """Lift one column out of the statistics of many blocks; blocks that lack it know nothing about it."""
     counts = _Counts(np.ones(len(stats), np.bool_), np.ones(len(stats), np.bool_))
     int_min = np.full(len(stats), _LOWEST, np.int64)
     int_max = np.full(len(stats), _HIGHEST, np.int64)
     bytes_min: list[bytes] = [b""] * len(stats)
     bytes_max: list[bytes | None] = [None] * len(stats)
-    for header, members in groups.items():
-        names = columns_of(header)
-        if column not in names:
-            continue
-        at = len(header) + CELL_SIZE * names.index(column)
-        tail = len(header) + CELL_SIZE * len(names)
-        cells = np.frombuffer(b"".join([stats[i][at : at + CELL_SIZE] for i in members]), CELL_DTYPE)
+    for members, cells, tail in _cells(stats, column):
         counts.has_values[members] = cells["value_count"] > 0
         counts.has_nulls[members] = cells["null_count"] > 0
         flags = cells["flags"]

@@ -16,6 +16,7 @@ from indexlake.errors import JobError, OwnershipError
 from indexlake.schema import ROW_ID
 from indexlake.spark import native
 from indexlake.spark.lists import LISTS, as_lists, in_lists, list_schema
+from indexlake.spark.nulls import declared, filled_columns, may_be_null
 from indexlake.spark.portion import Reading, Stage, portions
 from indexlake.spark.session import session
 from indexlake.spark.types import arrow_schema, spark_schema
@@ -78,8 +79,9 @@ def plan_frame(
 ) -> DataFrame:
     """The rows of a plan: those that Spark reads by itself, and those that our tasks read."""
     storage = lake.storage
-    reading = Reading.of(storage, plan, fields, row_id=row_id)
     alone, others = native.divided(state, storage, plan, fields)
+    filled = filled_columns(state.blocks, plan, others, fields)
+    reading = Reading.of(storage, plan, fields, row_id=row_id, filled=filled)
     stage = None if lake.read_only else Stage(storage, state.table.folder, lake._writer_id)
     cut = portions(plan, others, reading, spark.sparkContext.defaultParallelism, stage)
     parts: list[DataFrame] = []
@@ -100,7 +102,8 @@ def _tasks_frame(spark: SparkSession, reading: Reading, cut: list[bytes]) -> Dat
     small = sum(map(len, cut)) <= SENT_BYTES
     scan = IndexLakeScan(reading, cut if small else spark.sparkContext.broadcast(cut))
     if not in_lists(reading.schema):
-        return numbers.mapInArrow(scan, spark_schema(reading.schema))
+        rows = numbers.mapInArrow(scan, declared(spark_schema(reading.schema), reading.filled))
+        return may_be_null(rows, reading.filled)
     lists = numbers.mapInArrow(scan, spark_schema(list_schema(reading.schema)))
     return lists.select(functions.explode(LISTS).alias(reading.schema.names[0]))
 

@@ -24,6 +24,7 @@ from indexlake.blocks.open_files import OpenFiles
 from indexlake.scan.execute import hot_pieces, read_task
 from indexlake.scan.plan import BlockTask, ScanPlan
 from indexlake.schema import ROW_ID, Field
+from indexlake.spark.nulls import check_filled
 from indexlake.spark.runner import opened
 from indexlake.spark.types import arrow_schema, to_spark
 from indexlake.storage import Storage, StorageSpec
@@ -88,14 +89,17 @@ class Reading:
     predicate: Bound | None
     columns: tuple[tuple[Field, ...], ...]  # of the files and of the snapshot: portions name them by number
     schema: pa.Schema  # of the rows as Spark gets them
+    filled: frozenset[str] = frozenset()  # columns in which Spark looks for no nulls
 
     @staticmethod
-    def of(storage: Storage, plan: ScanPlan, fields: Sequence[Field], *, row_id: bool) -> Reading:
+    def of(
+        storage: Storage, plan: ScanPlan, fields: Sequence[Field], *, row_id: bool, filled: frozenset[str] = frozenset()
+    ) -> Reading:
         shown = [f.arrow() for f in fields] + ([pa.field(ROW_ID, pa.int64())] if row_id else [])
         columns = {id(found): found for task in plan.tasks for found in (task.fields, task.shown)}
         return Reading(
             storage.spec(), storage.secrets, tuple(fields), row_id, plan.predicate, tuple(columns.values()),
-            arrow_schema(shown),
+            arrow_schema(shown), filled,
         )  # fmt: skip
 
     def packed(self, portion: tuple[Part, ...]) -> bytes:
@@ -122,8 +126,10 @@ class Reading:
             yield from reader.read(self.schema.names)
         else:
             for batch in read_task(part, files, self.fields, self.predicate, row_id=self.row_id):
-                for rows in _bounded(batch):
-                    yield to_spark(rows, self.schema)
+                for some in _bounded(batch):
+                    rows = to_spark(some, self.schema)
+                    check_filled(rows, self.filled, part.path)
+                    yield rows
 
 
 class _Pack(pickle.Pickler):
