@@ -41,18 +41,23 @@ class Target:
     block_row_count: int
 
     @staticmethod
-    def of(state: TableState, writer_id: str) -> Target:
+    def of(state: TableState, writer_id: str, format: str | None = None) -> Target:
+        """Blocks with the columns of now; in the format that the table asks for unless another is given."""
         table = state.table
         return Target(
-            table.folder, writer_id, state.current, table.schema_version, table.config.dump_format,
+            table.folder, writer_id, state.current, table.schema_version, format or table.config.dump_format,
             table.config.block_row_count,
         )  # fmt: skip
 
-    def write(self, storage: Storage, batches: Iterator[pa.RecordBatch]) -> NewBlock:
-        """One block of rows that have their ids.  A small one that would be Vortex is Arrow IPC: Vortex takes ten
-        times as long to write a few rows, and compaction writes them anew anyway."""
+    def write(self, storage: Storage, batches: Iterator[pa.RecordBatch], *, lasting: bool = False) -> NewBlock:
+        """One block of rows that have their ids.
+
+        Unless it is to be a lasting one, a small one that would be Vortex is Arrow IPC: Vortex takes ten times as long
+        to write a few rows, and compaction writes them anew anyway.
+        """
         format = self.format
-        if format == "vortex" and not any(has_dictionaries(f.type) for f in self.schema.fields):  # IPC writes them out
+        written_out = any(has_dictionaries(f.type) for f in self.schema.fields)  # as IPC: each value by itself
+        if format == "vortex" and not lasting and not written_out:
             few, rest = ahead(batches, self.block_row_count // SMALL_PART, SMALL_BYTES)
             format = "ipc" if rest is None else format
             batches = chain(few, rest or ())

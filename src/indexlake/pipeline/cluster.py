@@ -123,7 +123,7 @@ def _clustered(
         for task in tasks:
             staged: list[StagedFile] = []
             try:
-                done = _redistributed(job, runner, task, check_curve(task.schema, columns, order), order, staged)
+                done = _redistributed(job, runner, task, check_curve(task.target.schema, columns, order), order, staged)
                 faults.step("rewrite.written")
                 yield from commit(lake, job, job.kind, [(task, done)])
                 faults.step("rewrite.committed")
@@ -134,14 +134,14 @@ def _clustered(
 def _redistributed(
     job: Job, runner: Runner, task: RewriteTask, fields: tuple[Field, ...], order: str, staged: list[StagedFile]
 ) -> Rewritten:
-    parts = list(_packed(task.inputs, lambda t: t.record_count, task.block_rows))
-    share = min(1.0, SAMPLES / task.block_rows)
+    parts = list(_packed(task.inputs, lambda t: t.record_count, full := task.target.block_row_count))
+    share = min(1.0, SAMPLES / full)
     samples = list(_run(job, runner, sample, [SampleTask(tuple(part), fields, share) for part in parts]))
     columns = [pa.concat_arrays([s.columns[n] for s in samples]) for n in range(len(fields))]
     curve = Curve.through(fields, order, columns)
-    buckets = max(1, round(sum(s.rows for s in samples) / task.block_rows))
+    buckets = max(1, round(sum(s.rows for s in samples) / full))
     cut = cuts(curve.codes(columns), buckets)
-    scattered = [ScatterTask(task.folder, task.writer_id, task.schema, tuple(p), curve, cut) for p in parts]
+    scattered = [ScatterTask(task.target, tuple(p), curve, cut) for p in parts]
     for file in _run(job, runner, scatter, scattered):
         staged.append(file)
     gathered = list(_run(job, runner, gather, _gather_tasks(task, staged)))
@@ -164,13 +164,7 @@ def _gather_tasks(task: RewriteTask, staged: Sequence[StagedFile]) -> list[Gathe
             runs.setdefault(run.bucket, []).append(run)
         for bucket, found in runs.items():
             by_bucket.setdefault(bucket, []).append(replace(file, runs=tuple(found)))
-    return [
-        GatherTask(
-            task.folder, task.writer_id, task.schema, task.format, task.planned_at, task.block_rows,
-            tuple(by_bucket[bucket]),
-        )
-        for bucket in sorted(by_bucket)
-    ]  # fmt: skip
+    return [GatherTask(task.target, tuple(by_bucket[bucket])) for bucket in sorted(by_bucket)]
 
 
 def _remove(storage: Storage, staged: Sequence[StagedFile]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,7 @@ from pyroaring import BitMap, BitMap64
 from indexlake import faults
 from indexlake.blocks.new_block import NewBlock
 from indexlake.blocks.open_files import OpenFiles
-from indexlake.blocks.stream import Rows
-from indexlake.blocks.writer import write_block
+from indexlake.blocks.stream import Rows, Target
 from indexlake.catalog import activity, commits, definitions, layout
 from indexlake.commit.section import Section, add_block
 from indexlake.errors import StorageError
@@ -47,32 +46,13 @@ MOST_ROUNDS = 8
 """Tasks whose inputs changed are planned again so often; what then remains is for the next run."""
 
 
-class Target(Protocol):
-    """What the writing of blocks needs to know."""
-
-    @property
-    def folder(self) -> str: ...
-    @property
-    def writer_id(self) -> str: ...
-    @property
-    def schema(self) -> TableSchema: ...
-    @property
-    def format(self) -> str: ...
-    @property
-    def planned_at(self) -> int: ...
-
-
 @dataclass(frozen=True, slots=True)
 class RewriteTask:
     """The live rows of some blocks, and all that is needed to write them anew."""
 
     table_id: int
-    folder: str
-    writer_id: str
-    schema: TableSchema
+    target: Target
     primary_index: int | None
-    format: str
-    block_rows: int
     planned_at: int
     inputs: tuple[BlockTask, ...]  # by smallest row id
     bounds: tuple[tuple[int, int], ...]  # smallest and largest row id of each input
@@ -186,8 +166,7 @@ def plan(lake: Lake, table_id: int, choose: Callable[[TableState, int], Sequence
     """The tasks, as of the read transaction that read their inputs."""
     with lake._reading(table_id) as (_, state, last):
         pass
-    table = state.table
-    if table.end_snapshot is not None:
+    if state.table.end_snapshot is not None:
         return []
     tasks = []
     for blocks, format in choose(state, last):
@@ -195,12 +174,8 @@ def plan(lake: Lake, table_id: int, choose: Callable[[TableState, int], Sequence
         tasks.append(
             RewriteTask(
                 table_id=table_id,
-                folder=table.folder,
-                writer_id=lake._writer_id(),
-                schema=state.current,
+                target=Target.of(state, lake._writer_id(), format),
                 primary_index=state.primary_index,
-                format=format,
-                block_rows=table.config.block_row_count,
                 planned_at=last,
                 inputs=tuple(block_task(state, b, last) for b in ordered),
                 bounds=tuple((b.min_row_id, b.max_row_id) for b in ordered),
@@ -216,11 +191,11 @@ def run_task(storage: Storage, task: RewriteTask, check: Callable[[], None]) -> 
     """Read the inputs' live rows and write them as full blocks, in row-id order."""
     files = OpenFiles(storage)
     inputs = [
-        (low, partial(live_rows, (block,), files, task.schema))
+        (low, partial(live_rows, (block,), files, task.target.schema))
         for block, (low, _) in zip(task.inputs, task.bounds, strict=True)
     ]
     try:
-        return write_rows(storage, task, in_row_id_order(inputs), task.block_rows, check)
+        return write_rows(storage, task.target, in_row_id_order(inputs), task.target.block_row_count, check)
     finally:
         files.clear()
 
@@ -232,10 +207,7 @@ def write_rows(
     rows = _Cut(batches, check)
     written: list[tuple[NewBlock, tuple[int, int]]] = []
     while rows.more():
-        block = write_block(
-            storage, target.folder, target.writer_id, target.schema, target.planned_at, target.format,
-            rows.take(block_rows),
-        )  # fmt: skip
+        block = target.write(storage, rows.take(block_rows), lasting=True)
         block.keys = None  # the rows keep their keys: nobody has to look for them
         written.append((block, rows.versions))
     return Rewritten(tuple(written))
@@ -325,7 +297,7 @@ def commit(
     with lake.catalog.transaction() as tx:
         section = Section(lake.catalog, tx)
         job.fence(tx)
-        if not activity.writer_is_alive(tx, first.writer_id):
+        if not activity.writer_is_alive(tx, first.target.writer_id):
             raise StorageError("This process was taken for dead while it wrote files. Nothing was committed.")
         table = definitions.read_table(tx, first.table_id)
         if table is None or table.end_snapshot is not None or table.horizon > first.planned_at:

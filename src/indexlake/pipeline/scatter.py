@@ -21,10 +21,11 @@ from indexlake.blocks.checksum import Checksums
 from indexlake.blocks.formats.batches import encoded, stored_schema
 from indexlake.blocks.formats.ipc import ipc_type
 from indexlake.blocks.open_files import OpenFiles
+from indexlake.blocks.stream import Target
 from indexlake.pipeline.curve import Codes, Curve
 from indexlake.pipeline.rewrite import Rewritten, in_row_id_order, live_rows, write_rows
 from indexlake.scan.plan import BlockTask
-from indexlake.schema import ROW_ID, TableSchema
+from indexlake.schema import ROW_ID
 from indexlake.storage import InputFile, OutputFile, Storage
 from indexlake.types.selection import with_dictionaries
 
@@ -36,9 +37,7 @@ RUN_BYTES = 64 << 20
 class ScatterTask:
     """The live rows of some blocks, and where the curve is cut."""
 
-    folder: str
-    writer_id: str
-    schema: TableSchema
+    target: Target
     inputs: tuple[BlockTask, ...]
     curve: Curve
     cuts: Codes
@@ -70,12 +69,7 @@ class StagedFile:
 class GatherTask:
     """One bucket: its runs in every staged file that has some."""
 
-    folder: str
-    writer_id: str
-    schema: TableSchema
-    format: str
-    planned_at: int
-    block_rows: int
+    target: Target
     files: tuple[StagedFile, ...]
 
     @property
@@ -89,12 +83,12 @@ class GatherTask:
 
 def scatter(storage: Storage, task: ScatterTask, check: Callable[[], None]) -> StagedFile:
     """Write the rows of the inputs to one staged file, sorted into buckets."""
-    path = f"{task.folder}/stage/{task.writer_id}-{uuid.uuid4().hex}.arrow"
+    path = f"{task.target.folder}/stage/{task.target.writer_id}-{uuid.uuid4().hex}.arrow"
     runs: list[StagedRun] = []
     files = OpenFiles(storage)
     try:
         with storage.create_file(path) as out:
-            for batches in _runs(live_rows(task.inputs, files, task.schema), check):
+            for batches in _runs(live_rows(task.inputs, files, task.target.schema), check):
                 runs += _write_run(out, task, batches)
             out.close()
             return StagedFile(path, out.checksums.to_bytes(), tuple(runs))
@@ -117,7 +111,7 @@ def _runs(batches: Iterator[pa.RecordBatch], check: Callable[[], None]) -> Itera
 
 
 def _write_run(out: OutputFile, task: ScatterTask, batches: list[pa.RecordBatch]) -> Iterator[StagedRun]:
-    stored = stored_schema(task.schema.file, ipc_type)
+    stored = stored_schema(task.target.schema.file, ipc_type)
     options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
     codes = np.concatenate([task.curve.codes_of(batch) for batch in batches])
     buckets = np.searchsorted(task.cuts, codes, side="right")
@@ -138,14 +132,15 @@ def _write_run(out: OutputFile, task: ScatterTask, batches: list[pa.RecordBatch]
 
 def gather(storage: Storage, task: GatherTask, check: Callable[[], None]) -> Rewritten:
     """Write one bucket as blocks of equal size, about as full as a block is."""
-    per_block = -(-task.rows // max(1, round(task.rows / task.block_rows)))
+    schema = task.target.schema
+    per_block = -(-task.rows // max(1, round(task.rows / task.target.block_row_count)))
     with ExitStack() as opened:
         inputs = []
         for staged in task.files:
             file = opened.enter_context(storage.open_file(staged.path, Checksums.from_bytes(staged.checksum)))
             inputs += [(run.first_row_id, partial(_read, file, run)) for run in staged.runs]
-        rows = (batch for stored in in_row_id_order(inputs) for batch in with_dictionaries(stored, task.schema.file))
-        return write_rows(storage, task, rows, per_block, check)
+        rows = (batch for stored in in_row_id_order(inputs) for batch in with_dictionaries(stored, schema.file))
+        return write_rows(storage, task.target, rows, per_block, check)
 
 
 def _read(file: InputFile, run: StagedRun) -> Iterator[pa.RecordBatch]:
