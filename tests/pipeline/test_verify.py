@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from job_tables import blocks, content, expire_everything, in_blocks, rows, table
 
 import indexlake as il
 from indexlake import faults
+from indexlake.blocks.statistics import stats_from_bytes, stats_to_bytes
 
 
 @pytest.fixture
@@ -130,6 +133,30 @@ def test_wrong_versions_in_the_catalog(lake, t):
     sql(lake, "update indexlake_data_file set min_snapshot = 1, max_snapshot = 1 where role = 'history'")
     n = block.max_snapshot
     assert only(lake) == (block.path, f"holds versions 1–{n}; its record says 1–1")
+
+
+@pytest.mark.parametrize(
+    ("column", "change"),
+    [
+        ("f1", {"min": 3}),
+        ("f1", {"max": 48}),
+        ("f3", {"min": b"row 1"}),
+        ("f3", {"max": b"row 8"}),
+        ("f3", {"null_count": 0, "value_count": 50}),
+    ],
+)
+def test_wrong_statistics_in_the_catalog(lake, column, change):
+    """They decide which files are read at all."""
+    t = table(lake, "shop.t")
+    t.insert(rows(0, 50).set_column(2, "text", pa.array([f"row {n}" for n in range(49)] + [None])))
+    assert lake.pipeline().verify().ok
+    (block,) = blocks(t)
+    stats = stats_from_bytes(block.column_stats)
+    stats[column] = replace(stats[column], **change)
+    sql(lake, "update indexlake_data_file set column_stats = ?", stats_to_bytes(stats))
+    path, what = only(lake)
+    assert path == block.path
+    assert f"its record says {stats[column]}" in what
 
 
 def test_a_format_that_the_file_does_not_have(lake, t):

@@ -58,6 +58,12 @@ class ColumnStats:
     min_exact: bool = True
     max_exact: bool = True
 
+    def covers(self, found: ColumnStats) -> bool:
+        """Whether values with the statistics ``found`` are all that this says, and none is out of bounds."""
+        counts = (self.null_count, self.value_count) == (found.null_count, found.value_count)
+        pairs: list[tuple[Any, Any]] = [(self.min, found.min), (found.max, self.max)]
+        return counts and all(low <= high for low, high in pairs if low is not None and high is not None)
+
 
 def lower_bound(value: bytes) -> bytes:
     """The longest kept prefix: at or below `value`."""

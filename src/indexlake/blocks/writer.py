@@ -50,7 +50,7 @@ def write_block(
 
     def watched() -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            statistics.add(batch.select(list(schema.columns)))
+            statistics.add(batch)
             row_ids.append(batch.column(ROW_ID).to_numpy())
             if keyed:
                 keys.append(

@@ -1,8 +1,9 @@
 """Verify: is every byte where the catalog says it is, and does the catalog agree with itself?
 
-Reads every file that a retained snapshot reaches and compares each chunk with its checksum, decodes the row ids and
-versions of every block and looks each key segment's bounds up, and cross-checks the records.  What it compares with is
-read from the catalog, not from what this process remembers.  It reports and never repairs.
+Reads every file that a retained snapshot reaches and compares each chunk with its checksum, decodes every block and
+compares its row ids, versions and statistics with its record, looks each key segment's bounds up, and cross-checks the
+records.  What it compares with is read from the catalog, not from what this process remembers.  It reports and never
+repairs.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from indexlake import state as table_state
 from indexlake.blocks.block import BlockRecord, SegmentRecord
 from indexlake.blocks.checksum import Checksums
 from indexlake.blocks.open_files import OpenFiles
 from indexlake.blocks.row_ids import RowIds
+from indexlake.blocks.statistics import StatisticsBuilder, stats_from_bytes
 from indexlake.catalog import commits, files
 from indexlake.errors import IndexLakeError, NotFoundError
 from indexlake.keys.encoding import key_from_bytes
@@ -168,13 +171,15 @@ def _bytes(storage: Storage, path: str, checksum: bytes) -> None:
 
 
 def _rows(storage: Storage, task: VerifyTask) -> str | None:
-    """Whether the row ids and versions in the file are those of the record."""
+    """Whether the row ids, versions and values in the file are those that the record tells of."""
     block = task.block
     schema = task.schema.history_file if block.role == "history" else task.schema.file
     reader = OpenFiles(storage).reader(block, schema)
     parts = [np.zeros(0, np.int64)]
     low, high = block.max_snapshot, block.min_snapshot
-    for batch in reader.read([ROW_ID, VERSION]):
+    statistics = StatisticsBuilder(pa.schema([f.arrow(f.column) for f in task.schema.fields]))
+    for batch in reader.read([*task.schema.columns, ROW_ID, VERSION]):
+        statistics.add(batch)
         parts.append(batch.column(ROW_ID).to_numpy())
         versions = batch.column(VERSION).fill_null(block.begin_snapshot).to_numpy()
         low, high = min(low, int(versions.min())), max(high, int(versions.max()))
@@ -191,6 +196,10 @@ def _rows(storage: Storage, task: VerifyTask) -> str | None:
         and not np.array_equal(RowIds.from_bytes(block.row_ids).to_array(), ids)
     ):
         return "holds other row ids than its record says"
+    said, found = stats_from_bytes(block.column_stats), statistics.finish()
+    for f in task.schema.fields:
+        if f.column in said and not said[f.column].covers(found[f.column]):
+            return f"column {f.name!r} has {found[f.column]}; its record says {said[f.column]}"
     return None
 
 

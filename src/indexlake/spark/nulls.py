@@ -54,7 +54,7 @@ def check_filled(batch: pa.RecordBatch, names: Collection[str], path: str) -> No
         if column.null_count and name in names:
             raise CorruptionError(
                 f"Column {name!r} holds a null in {path!r}; the catalog's statistics of that file say that there is "
-                "none. Queries that ask for nulls may miss it.",
+                "none. lake.pipeline().verify() lists all such files.",
                 path=path,
             )
 
