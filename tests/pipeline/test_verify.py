@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
 from job_tables import blocks, content, expire_everything, in_blocks, rows, table
+from tests.types.arrow_strategies import typed_arrays, types
 
 import indexlake as il
 from indexlake import faults
@@ -157,6 +160,21 @@ def test_wrong_statistics_in_the_catalog(lake, column, change):
     path, what = only(lake)
     assert path == block.path
     assert f"its record says {stats[column]}" in what
+
+
+@pytest.mark.parametrize("format", ["vortex", "parquet", "ipc"])
+@settings(max_examples=40, deadline=None)
+@given(array=typed_arrays(types()))
+def test_values_of_any_type_have_the_statistics_that_were_written(format, array):
+    with tempfile.TemporaryDirectory() as folder, il.connect(folder, automatic=False) as lake:
+        config = il.TableConfig(direct_write_row_count=1, block_row_count=32, dump_format=format)
+        try:
+            t = lake.create_table("t", pa.schema([("a", array.type)]), config=config)
+        except il.SchemaError:
+            return  # a type that no table has
+        t.insert(pa.table({"a": array}))
+        found = lake.pipeline(runner="threads").verify()
+        assert found.ok, str(found)
 
 
 def test_a_format_that_the_file_does_not_have(lake, t):
