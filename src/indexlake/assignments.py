@@ -16,7 +16,7 @@ from indexlake.errors import ConstraintError, SchemaError
 from indexlake.expression import Expression
 from indexlake.rows import Values, fit, null_error
 from indexlake.schema import Field, TableSchema
-from indexlake.types import SqlValue
+from indexlake.types import SqlValue, holds_null
 from indexlake.types.convert import convert, mapped_leaves, without_view
 from indexlake.types.selection import take
 
@@ -85,7 +85,7 @@ class Assignments:
                 array = fit(_in_type(batch.column(self._copies[f.name]), f), f)
             else:
                 array = batch.column(f.name) if rest is None else rest(f)
-            if array.null_count and not f.nullable:
+            if not f.nullable and holds_null(array):
                 raise null_error(f.name, given=self.changes((f,)))
             arrays.append(array)
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema.arrow)

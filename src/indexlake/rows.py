@@ -17,7 +17,7 @@ import pyarrow.types as pt
 from indexlake.errors import ConstraintError, SchemaError
 from indexlake.evolution import field_steps
 from indexlake.schema import Field, TableSchema
-from indexlake.types import SqlValue, check_values, codec_for
+from indexlake.types import SqlValue, check_values, codec_for, holds_null
 
 if TYPE_CHECKING:
     from indexlake.progress import ProgressBar
@@ -196,7 +196,7 @@ def conform(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
             check_values(array, f.name)
         else:
             array = repeated(f, f.default, batch.num_rows)
-        if not f.nullable and array.null_count:
+        if not f.nullable and holds_null(array):
             raise null_error(f.name, given=f.name in given)
         arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)

@@ -100,6 +100,25 @@ def test_hidden_nulls_are_found(lake: il.Lake, spark: Any) -> None:
     assert frame.where("code is null").count() == 20
 
 
+@pytest.mark.parametrize("regex", ["true", "false"])
+def test_names_that_mean_something_in_sql_are_names(lake: il.Lake, spark: Any, regex: str) -> None:
+    names = ["id", "a.b", "acb", "a+b", "a(b", "${env:HOME}", "${spark.app.name}", "c1", "c0", "if", "null", "`"]
+    t = lake.create_table("t", pa.schema([(name, pa.int64()) for name in names]), config=CONFIG)
+    t.insert(pa.table({name: range(n, n + 40) for n, name in enumerate(names)}))
+    t.insert([{"id": 100}])
+    spark.conf.set("spark.sql.parser.quotedRegexColumnNames", regex)
+    try:
+        frame = t.to_spark(spark)
+        assert frame.columns == names
+        assert told(frame) == {name: name == "id" for name in names}
+        assert by_id(frame) == by_id(t.scan())
+        few = t.to_spark(spark, where="id < 100")
+        assert all(told(few).values())
+        assert by_id(few) == by_id(t.scan("id < 100"))
+    finally:
+        spark.conf.unset("spark.sql.parser.quotedRegexColumnNames")
+
+
 def test_a_null_that_the_statistics_deny_is_an_error(lake: il.Lake, spark: Any, tmp_path: Path) -> None:
     t = lake.create_table("t", SCHEMA, config=CONFIG)
     t.insert(rows(range(40)).set_column(2, "total", pa.array([None] + [1.0] * 39)))

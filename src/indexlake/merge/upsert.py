@@ -25,7 +25,7 @@ from indexlake.merge.source import Source, SourceBuilder, as_row, dict_batch, ta
 from indexlake.rows import Values, fit, null_error
 from indexlake.schema import TableSchema
 from indexlake.state import TableState
-from indexlake.types import SqlValue
+from indexlake.types import SqlValue, holds_null
 
 if TYPE_CHECKING:
     from indexlake.table import Table
@@ -119,7 +119,7 @@ def _conform(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
         if f.name in given:
             raise SchemaError(f"Column {f.name!r} is given twice.", column=f.name)
         given[f.name] = fit(array, f)
-        if not f.nullable and array.null_count:
+        if not f.nullable and holds_null(array):
             raise null_error(f.name, given=True)
     _check_key_given(set(given), schema)
     fields = [schema.field(name).arrow().with_nullable(True) for name in given]

@@ -14,7 +14,7 @@ from indexlake.schema import Field, TableSchema
 from indexlake.sources import arrow, csv, json, parquet
 from indexlake.sources.failures import naming
 from indexlake.sources.files import Files, SourceFile
-from indexlake.types import check_values
+from indexlake.types import check_values, holds_null
 
 READERS: Mapping[str, ModuleType] = {"parquet": parquet, "csv": csv, "json": json, "arrow": arrow}
 """A reader has ``columns(file)``, ``inferred(file)`` and ``batches(file, schema)``, which also says how many bytes of
@@ -165,7 +165,7 @@ def _fitted(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
     found = [schema.field(name) for name in batch.schema.names]
     arrays = [fit(column, f) for column, f in zip(batch.columns, found, strict=True)]
     for f, array in zip(found, arrays, strict=True):
-        if array.null_count and not f.nullable:
+        if not f.nullable and holds_null(array):
             raise null_error(f.name, given=True)
     return pa.RecordBatch.from_arrays(arrays, [f.name for f in found])
 

@@ -1,8 +1,8 @@
 """Columns that hold no null at a snapshot: what Spark is told of them, and what users see.
 
 Spark looks for a null in each row of each column that may have one, which takes a tenth of the time of a scan.  Where
-the statistics of all blocks and the hot rows say that there is none, the rows that Python hands over are declared so.
-A null that comes all the same is an error, never a wrong value.  The DataFrame does not show it: what may be null in
+the statistics of all blocks and the hot rows say that there is none, the rows that Python hands over are declared so,
+and a task refuses to hand over a null all the same.  The schema of the DataFrame does not show it: what may be null in
 the table may be null there, whatever the rows are today.
 """
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from indexlake.errors import CorruptionError
 from indexlake.schema import ROW_ID, Field
+from indexlake.types import holds_null
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,15 +31,11 @@ def filled_columns(
     """The names of columns, the row id's among them, that have no null in these blocks and in the hot rows."""
     places = [blocks.index_of(task.file_id) for task in tasks]
     known = [place for place in places if place is not None]
-    candidates = {f.column: f.name for f in fields if not f.nullable}
-    if len(known) == len(places):
-        candidates |= {
-            f.column: f.name
-            for f in fields
-            if f.nullable and not pa.types.is_dictionary(f.type) and not blocks.may_hold_null(f.column, known)
-        }
-    hot = {name for batch in plan.hot.batches() for name in candidates if batch.column(name).null_count}
-    return frozenset({name for column, name in candidates.items() if column not in hot} | {ROW_ID})
+    if len(known) < len(places):
+        return frozenset({ROW_ID})
+    found = {f.column: f.name for f in fields if not blocks.may_hold_null(f.column, known)}
+    hot = {column for batch in plan.hot.batches() for column in found if holds_null(batch.column(column))}
+    return frozenset({name for column, name in found.items() if column not in hot} | {ROW_ID})
 
 
 def declared(schema: StructType, names: Collection[str]) -> StructType:
@@ -61,5 +58,6 @@ def check_filled(batch: pa.RecordBatch, names: Collection[str], path: str) -> No
 
 def may_be_null(frame: DataFrame, names: Collection[str]) -> DataFrame:
     """The same rows, of columns that may be null as far as anyone can see; Spark's optimizer sees through it."""
-    columns = [(f"`{name.replace('`', '``')}`", name in names) for name in frame.columns]
-    return frame.selectExpr(*(f"if(true, {name}, null) AS {name}" if hidden else name for name, hidden in columns))
+    places = [f"c{n}" for n in range(len(frame.columns))]  # a name may be anything, and mean something else in SQL
+    shown = [f"if(true, {p}, null) AS {p}" if n in names else p for p, n in zip(places, frame.columns, strict=True)]
+    return frame.toDF(*places).selectExpr(*shown).toDF(*frame.columns)

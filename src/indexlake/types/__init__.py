@@ -20,7 +20,7 @@ from indexlake.types.nested import ListCodec, MapCodec, StructCodec
 from indexlake.types.support import check_supported
 from indexlake.types.temporals import TemporalCodec
 from indexlake.types.text import type_from_text, type_to_text
-from indexlake.types.validity import check_values
+from indexlake.types.validity import check_values, holds_null
 
 __all__ = [
     "Codec",
@@ -28,6 +28,7 @@ __all__ = [
     "check_supported",
     "check_values",
     "codec_for",
+    "holds_null",
     "type_from_text",
     "type_to_text",
 ]

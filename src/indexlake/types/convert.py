@@ -24,19 +24,23 @@ from indexlake.types.nested import list_parts, offsets_of
 _Mask = npt.NDArray[np.bool_] | None
 
 
-def mapped_leaves(type: Any, leaf: Callable[[Any], Any]) -> Any:
-    """A type with `leaf` applied to every type inside it that is not nested; dictionaries as their values."""
+def mapped_leaves(type: Any, leaf: Callable[[Any], Any], nullable: Callable[[Any], bool] | None = None) -> Any:
+    """A type with `leaf` applied to every type inside it that is not nested; dictionaries as their values.
+
+    ``nullable`` says of a field inside it whether it may be null; without it that stays as it is.
+    """
     t = pa.types
 
     def field(inner: Any) -> Any:
-        return pa.field(inner.name, mapped_leaves(inner.type, leaf), inner.nullable)
+        may_be_null = inner.nullable if nullable is None else nullable(inner)
+        return pa.field(inner.name, mapped_leaves(inner.type, leaf, nullable), may_be_null)
 
     if t.is_dictionary(type):
-        return mapped_leaves(type.value_type, leaf)
+        return mapped_leaves(type.value_type, leaf, nullable)
     if t.is_struct(type):
         return pa.struct([field(type.field(index)) for index in range(type.num_fields)])
     if t.is_map(type):
-        return pa.map_(field(type.key_field), field(type.item_field), type.keys_sorted)
+        return pa.map_(field(type.key_field).with_nullable(False), field(type.item_field), type.keys_sorted)
     if t.is_fixed_size_list(type):
         return pa.list_(field(type.value_field), type.list_size)
     if t.is_large_list(type):

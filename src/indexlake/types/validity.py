@@ -32,6 +32,12 @@ def check_values(array: Any, column: str) -> None:
             ) from error
 
 
+def holds_null(array: Any) -> bool:
+    """Whether a value is null; the null may be in the dictionary of a dictionary array."""
+    hidden = pa.types.is_dictionary(array.type) and array.dictionary.null_count
+    return bool(array.null_count or (hidden and _nulls(array).any()))
+
+
 def _check_bits(array: Any) -> None:
     """Offsets, indices and UTF-8.  Dates and times may hold any integer: it comes back as it went in."""
     type, t = array.type, pa.types

@@ -92,6 +92,15 @@ def nested_arrays() -> Iterator[tuple[str, pa.Array]]:
     yield "map sorted", pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int64(), keys_sorted=True))
     yield "map named", pa.array([[("a", 1)], [], None], entries)
     yield "deep", pa.array([[{"m": [("k", [5])]}], None], deep)
+    pair = pa.field("one", pa.list_(pa.int32(), 2), nullable=False)
+    pairs, some = pa.struct([pair]), {"one": [1, 2]}
+    yield "struct of not null pairs", pa.array([some, None, {"one": [3, None]}], pairs)
+    yield "list of structs of not null pairs", pa.array([[some, None], None, [], [some]], pa.list_(pairs))
+    yield "map of structs of not null pairs", pa.array([[("a", some), ("b", None)], None], pa.map_(pa.string(), pairs))
+    inner = pa.struct([pa.field("s", pairs, nullable=False)])
+    yield "struct of not null structs of not null pairs", pa.array([{"s": some}, None], inner)
+    yield "pairs of not null pairs", pa.array([[[1, 2], [3, 4]], None], pa.list_(pair, 2))
+    yield "map by pairs", pa.array([[([1, 2], 1)], None], pa.map_(pair.type, pa.int64()))
     for leaf, value in (
         (pa.float16(), np.float16(1)),
         (pa.decimal32(5, 1), Decimal("1.2")),

@@ -62,7 +62,12 @@ def open_reader(file: InputFile, schema: pa.Schema) -> ChunkedReader:
 
 def parquet_type(type: Any) -> Any:
     """The Arrow type in which values of `type` are written to a Parquet file and come back unchanged."""
-    return mapped_leaves(type, _parquet_leaf)
+    return mapped_leaves(type, _parquet_leaf, _is_optional)
+
+
+def _is_optional(field: Any) -> bool:
+    """What is written as such: pyarrow cannot read a required list of fixed size that lies below a null."""
+    return bool(field.nullable or pa.types.is_fixed_size_list(field.type))
 
 
 def _parquet_leaf(type: Any) -> Any:
