@@ -406,7 +406,10 @@ def test_plans_show_no_secret(new_address: Any, spark: Any) -> None:
 
 def sent_to_executors(frame: Any) -> tuple[bytes, bytes]:
     """The pickled function of a DataFrame, and what is broadcast with it."""
-    function = frame._jdf.queryExecution().analyzed().child().functionExpr().func()  # below what hides who has no nulls
+    plan = frame._jdf.queryExecution().analyzed()
+    while plan.nodeName() != "MapInArrow":
+        plan = plan.child()
+    function = plan.functionExpr().func()
     command = bytes(int(number) & 255 for number in function.command().mkString(",").split(","))
     paths = [function.broadcastVars().get(n).value().path() for n in range(function.broadcastVars().size())]
     return command, b"".join(Path(path).read_bytes() for path in paths)
