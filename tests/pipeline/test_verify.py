@@ -163,7 +163,7 @@ def test_wrong_statistics_in_the_catalog(lake, column, change):
 
 
 @pytest.mark.parametrize("format", ["vortex", "parquet", "ipc"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(array=typed_arrays(types()))
 def test_values_of_any_type_have_the_statistics_that_were_written(format, array):
     with tempfile.TemporaryDirectory() as folder, il.connect(folder, automatic=False) as lake:
