@@ -56,8 +56,8 @@ class Target:
         to write a few rows, and compaction writes them anew anyway.
         """
         format = self.format
-        written_out = any(has_dictionaries(f.type) for f in self.schema.fields)  # as IPC: each value by itself
-        if format == "vortex" and not lasting and not written_out:
+        # Not where there are dictionaries, which IPC would write out value by value.
+        if format == "vortex" and not lasting and not any(has_dictionaries(f.type) for f in self.schema.fields):
             few, rest = ahead(batches, self.block_row_count // SMALL_PART, SMALL_BYTES)
             format = "ipc" if rest is None else format
             batches = chain(few, rest or ())

@@ -134,7 +134,8 @@ def _clustered(
 def _redistributed(
     job: Job, runner: Runner, task: RewriteTask, fields: tuple[Field, ...], order: str, staged: list[StagedFile]
 ) -> Rewritten:
-    parts = list(_packed(task.inputs, lambda t: t.record_count, full := task.target.block_row_count))
+    full = task.target.block_row_count
+    parts = list(_packed(task.inputs, lambda t: t.record_count, full))
     share = min(1.0, SAMPLES / full)
     samples = list(_run(job, runner, sample, [SampleTask(tuple(part), fields, share) for part in parts]))
     columns = [pa.concat_arrays([s.columns[n] for s in samples]) for n in range(len(fields))]

@@ -8,6 +8,7 @@ that is exact; everything else is read by tasks that run the same code as a scan
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -80,8 +81,9 @@ def plan_frame(
     """The rows of a plan: those that Spark reads by itself, and those that our tasks read."""
     storage = lake.storage
     alone, others = native.divided(state, storage, plan, fields)
-    filled = filled_columns(state.blocks, plan, others, fields)
-    reading = Reading.of(storage, plan, fields, row_id=row_id, filled=filled)
+    reading = Reading.of(storage, plan, fields, row_id=row_id)
+    if not in_lists(reading.schema):
+        reading = replace(reading, filled=filled_columns(state.blocks, plan, others, fields))
     stage = None if lake.read_only else Stage(storage, state.table.folder, lake._writer_id)
     cut = portions(plan, others, reading, spark.sparkContext.defaultParallelism, stage)
     parts: list[DataFrame] = []

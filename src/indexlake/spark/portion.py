@@ -92,14 +92,12 @@ class Reading:
     filled: frozenset[str] = frozenset()  # columns in which Spark looks for no nulls
 
     @staticmethod
-    def of(
-        storage: Storage, plan: ScanPlan, fields: Sequence[Field], *, row_id: bool, filled: frozenset[str] = frozenset()
-    ) -> Reading:
+    def of(storage: Storage, plan: ScanPlan, fields: Sequence[Field], *, row_id: bool) -> Reading:
         shown = [f.arrow() for f in fields] + ([pa.field(ROW_ID, pa.int64())] if row_id else [])
         columns = {id(found): found for task in plan.tasks for found in (task.fields, task.shown)}
         return Reading(
             storage.spec(), storage.secrets, tuple(fields), row_id, plan.predicate, tuple(columns.values()),
-            arrow_schema(shown), filled,
+            arrow_schema(shown),
         )  # fmt: skip
 
     def packed(self, portion: tuple[Part, ...]) -> bytes:

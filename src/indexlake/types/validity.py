@@ -34,8 +34,7 @@ def check_values(array: Any, column: str) -> None:
 
 def holds_null(array: Any) -> bool:
     """Whether a value is null; the null may be in the dictionary of a dictionary array."""
-    hidden = pa.types.is_dictionary(array.type) and array.dictionary.null_count
-    return bool(array.null_count or (hidden and _nulls(array).any()))
+    return bool(array.null_count or (pa.types.is_dictionary(array.type) and _nulls(array).any()))
 
 
 def _check_bits(array: Any) -> None:
