@@ -37,6 +37,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run the conformance suite on every combination of backends")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One worker of ``pytest -n`` takes all tests of a file, and all of Spark: they share what they start."""
+    for item in items:
+        file = item.path.relative_to(Path(__file__).parent)
+        item.add_marker(pytest.mark.xdist_group("spark" if file.parts[0] == "spark" else str(file)))
+
+
 @pytest.fixture(scope="session")
 def s3() -> Iterator[S3Server]:
     with s3_server() as server:

@@ -83,7 +83,11 @@ def test_column_names_match_in_any_case(orders: il.Table) -> None:
     assert contents(orders)[1:3] == [(1, 7, "a"), (2, 8, "a")]
 
 
-@pytest.mark.parametrize("rows", [[], (), pa.table({"id": pa.array([], pa.int64())}), iter([])], ids=str)
+@pytest.mark.parametrize(
+    "rows",
+    [[], (), pa.table({"id": pa.array([], pa.int64())}), iter([])],
+    ids=["list", "tuple", "table", "iterator"],
+)
 def test_no_rows_are_fine(orders: il.Table, rows: Any) -> None:
     before = orders._lake.snapshot_id
     assert counts(orders.upsert(rows)) == (0, 0, 0)
