@@ -1,7 +1,7 @@
 """Runs a page as a reader would: its blocks as they are printed, from top to bottom, in one folder.
 
-Python blocks of a page share their names.  Where the comment after an expression is a Python literal, it states the
-result of that expression, and has to be it.
+Python blocks of a page share their names.  A comment that is a Python literal, after an expression or on the line below
+it, states the result of that expression, and has to be it.
 """
 
 from __future__ import annotations
@@ -66,11 +66,12 @@ def run_shell(block: Block) -> None:
 class _Results(ast.NodeTransformer):
     """Hands the value of each expression whose comment states a result to ``_stated``."""
 
-    def __init__(self, comments: dict[int, str]) -> None:
+    def __init__(self, comments: dict[tuple[int, bool], str]) -> None:
         self._comments = comments
 
     def visit_Expr(self, node: ast.Expr) -> ast.Expr:  # noqa: N802
-        comment = self._comments.get(node.end_lineno or 0, "")
+        end = node.end_lineno or 0
+        comment = self._comments.get((end, True)) or self._comments.get((end + 1, False), "")
         if not re.match(r"[\[({'\"\d-]|(None|True|False)$", comment):
             return node
         line = ast.Constant(node.lineno)
@@ -86,9 +87,11 @@ def _stated(value: Any, comment: str, line: int) -> None:
     assert value == stated, f"line {line} says {comment}, but the result is {value!r}"
 
 
-def _comments(text: str) -> dict[int, str]:
+def _comments(text: str) -> dict[tuple[int, bool], str]:
+    """By line, and whether there is code before it on that line."""
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    return {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
+    comments = (t for t in tokens if t.type == tokenize.COMMENT)
+    return {(t.start[0], bool(t.line[: t.start[1]].strip())): t.string.lstrip("# ") for t in comments}
 
 
 @contextmanager

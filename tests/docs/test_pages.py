@@ -41,6 +41,8 @@ def test_a_stated_result_that_is_not_the_result_is_found() -> None:
     run_python(block("python", "x = 1  # 2\nx + 1  # 2\n{'a': x}  # {'a': 1}\nprint(x)  # what it is\n"), names)
     with pytest.raises(AssertionError, match="line 2 says 3, but the result is 2"):
         run_python(block("python", "x = 1\nx + 1  # 3\n"), names)
+    with pytest.raises(AssertionError, match="line 2 says \\[1\\], but the result is \\[2\\]"):
+        run_python(block("python", "x = 2\n[x]\n# [1]\n"), names)
     with pytest.raises(AssertionError, match="line 1 says 1 or so, which looks like a result"):
         run_python(block("python", "x  # 1 or so\n"), names)
 
