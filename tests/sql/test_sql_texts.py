@@ -218,6 +218,18 @@ def test_an_unknown_table_suggests_one(lake: il.Lake) -> None:
         lake.sql("select * from t", namespace="nosuch")
 
 
+def test_the_information_schema_is_refused_with_what_to_use_instead(lake: il.Lake) -> None:
+    for name in ("information_schema.tables", "INFORMATION_SCHEMA.columns"):
+        with pytest.raises(NotFoundError) as caught:
+            lake.sql(f"select * from {name}")
+        assert str(caught.value) == (
+            f"There is no table {name!r}. information_schema is not supported: use SHOW ALL TABLES, SHOW SCHEMAS and "
+            "DESCRIBE."
+        )
+    for instead in ("show all tables", "show schemas", "describe t"):
+        assert lake.sql(instead).to_pylist()
+
+
 def test_other_engines_and_namespaces_are_refused(lake: il.Lake) -> None:
     with pytest.raises(ExpressionError, match="'duckdb'"):
         lake.sql("select 1", engine="presto")
