@@ -69,7 +69,7 @@ class _Results(ast.NodeTransformer):
     def __init__(self, comments: dict[tuple[int, bool], str]) -> None:
         self._comments = comments
 
-    def visit_Expr(self, node: ast.Expr) -> ast.Expr:  # noqa: N802
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr:
         end = node.end_lineno or 0
         comment = self._comments.get((end, True)) or self._comments.get((end + 1, False), "")
         if not re.match(r"[\[({'\"\d-]|(None|True|False)$", comment):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +11,26 @@ from .pages import LANGUAGES, PAGES, ROOT, Block, blocks, code
 from .running import run_page, run_python, run_shell
 
 # Where a session is active jobs run on it: pages without Spark come first.
-RUNNABLE = sorted((page for page in PAGES if code(page)), key=lambda page: bool(re.search("spark", code(page))))
+RUNNABLE = sorted((page for page in PAGES if code(page)), key=lambda page: "spark" in code(page))
 
 
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_runs_from_top_to_bottom_twice(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     if "environ" in code(page):
         request.getfixturevalue("servers")
     if "spark" in code(page):
         request.getfixturevalue("spark")
+    monkeypatch.chdir(tmp_path)
     run_page(page)
     run_page(page)
 
 
 def test_every_block_says_its_language() -> None:
-    assert [f"{block}: {block.language!r}" for page in PAGES for block in blocks(page) if block.language not in LANGUAGES] == []
+    assert [
+        f"{block}: {block.language!r}" for page in PAGES for block in blocks(page) if block.language not in LANGUAGES
+    ] == []
 
 
 def block(language: str, text: str) -> Block:
@@ -52,4 +53,6 @@ def test_a_command_that_fails_is_found() -> None:
     with pytest.raises(AssertionError, match="No such command"):
         run_shell(block("sh", "indexlake frobnicate\n"))
     with pytest.raises(AssertionError, match="no extra"):
-        run_shell(block("sh", "python3 -m venv .venv && .venv/bin/pip install -q '.[most]' && .venv/bin/indexlake demo\n"))
+        run_shell(
+            block("sh", "python3 -m venv .venv && .venv/bin/pip install -q '.[most]' && .venv/bin/indexlake demo\n")
+        )

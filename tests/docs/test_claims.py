@@ -11,6 +11,7 @@ import inspect
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,13 @@ def test_methods_and_their_arguments_exist(page: Path) -> None:
 
 def test_a_method_or_an_argument_that_does_not_exist_is_found() -> None:
     check_names("lake.pipeline(spark=spark).load(df, 'x', mode='append')")
-    for wrong in ("t.frobnicate()", "t.scan(filter=…)", "il.JobBusy", "lake.pipeline().freeze(older=1)", "t.scan().peek()"):
+    for wrong in (
+        "t.frobnicate()",
+        "t.scan(filter=…)",
+        "il.JobBusy",
+        "lake.pipeline().freeze(older=1)",
+        "t.scan().peek()",
+    ):
         with pytest.raises(AssertionError):
             check_names(wrong)
 
@@ -148,10 +155,14 @@ def test_errors_exist(page: Path) -> None:
     assert {name for name in named if not hasattr(il, name) and not hasattr(builtins, name)} == set()
 
 
+@cache
+def words_of_the_source() -> set[str]:
+    return {word for path in (ROOT / "src").rglob("*.py") for word in re.findall(r"\w+", path.read_text())}
+
+
 @all_pages
 def test_identifiers_occur_in_the_source(page: Path) -> None:
-    source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
-    known = set(re.findall(r"\w+", source)) | OTHERS_NAMES
+    known = words_of_the_source() | OTHERS_NAMES
     named = {text.removesuffix("()") for text in inline(page)}
     assert {name for name in named if re.fullmatch(r"\w*[A-Za-z]_\w*[A-Za-z0-9]", name)} - known == set()
 

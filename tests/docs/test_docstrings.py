@@ -45,9 +45,9 @@ def test_examples_are_found() -> None:
 def test_the_examples_of_a_docstring_run(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     if needs_spark(FOUND[name]):
         request.getfixturevalue("spark")
+    monkeypatch.chdir(tmp_path)
     rows = [{"id": n, "customer": f"c{n % 3}", "city": "Lima", "total": 9.5 * n, "day": n % 7} for n in range(1, 10)]
     Path("orders").mkdir()
     pq.write_table(pa.Table.from_pylist(rows), "orders/may.parquet")
