@@ -84,7 +84,7 @@ def _stated(value: Any, comment: str, line: int) -> None:
         stated = ast.literal_eval(comment)
     except (ValueError, SyntaxError):
         raise AssertionError(f"line {line} says {comment}, which looks like a result and is no literal") from None
-    assert value == stated, f"line {line} says {comment}, but the result is {value!r}"
+    assert repr(value) == repr(stated), f"line {line} says {comment}, but the result is {value!r}"
 
 
 def _comments(text: str) -> dict[tuple[int, bool], str]:
