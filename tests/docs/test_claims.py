@@ -87,6 +87,8 @@ def test_commands_and_their_options_exist(page: Path) -> None:
 @all_pages
 def test_options_named_alone_belong_to_some_command(page: Path) -> None:
     known = set().union(*map(options, subcommands(PROGRAM)))
+    for path in modules(page.read_text()):
+        known |= set(re.findall(r'"(--[\w-]+)"', source_around(path)))
     assert {text.split()[0] for text in inline(page) if text.startswith("--")} <= known
 
 
@@ -156,13 +158,14 @@ def test_errors_exist(page: Path) -> None:
 
 
 @cache
-def words_of_the_source() -> set[str]:
-    return {word for path in (ROOT / "src").rglob("*.py") for word in re.findall(r"\w+", path.read_text())}
+def known_words() -> set[str]:
+    words = {word for path in (ROOT / "src").rglob("*.py") for word in re.findall(r"\w+", path.read_text())}
+    return words | {path.stem for name in ("tests", "benchmarks") for path in (ROOT / name).rglob("*.py")}
 
 
 @all_pages
 def test_identifiers_occur_in_the_source(page: Path) -> None:
-    known = words_of_the_source() | OTHERS_NAMES
+    known = known_words() | OTHERS_NAMES
     named = {text.removesuffix("()") for text in inline(page)}
     assert {name for name in named if re.fullmatch(r"\w*[A-Za-z]_\w*[A-Za-z0-9]", name)} - known == set()
 
@@ -170,16 +173,28 @@ def test_identifiers_occur_in_the_source(page: Path) -> None:
 # ------------------------------------------------------------ files
 
 
+def modules(text: str) -> list[Path]:
+    """The files of modules of ours in commands; a folder where the name is left open (``python -m tests.spark.…``)."""
+    found = []
+    for name in re.findall(r"python -m ((?:benchmarks|tests)[\w.]+)", text):
+        path = ROOT.joinpath(*name.rstrip(".").split("."))
+        found.append(path if name.endswith(".") else path / "__main__.py" if path.is_dir() else path.with_suffix(".py"))
+    return found
+
+
+def source_around(path: Path) -> str:
+    folder = path if path.is_dir() else path.parent
+    return "\n".join(each.read_text() for each in folder.glob("*.py"))
+
+
 @all_pages
 def test_modules_and_files_exist(page: Path) -> None:
-    for text in inline(page):
-        if module := re.match(r"python -m ((?:benchmarks|tests)[\w.]+)", text):
-            path = ROOT.joinpath(*module[1].split("."))
-            path = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
+    for text in (*inline(page), *printed(page, "text")):
+        for path in modules(text):
             assert path.exists(), text
-            source = "\n".join(each.read_text() for each in path.parent.glob("*.py"))
-            assert all(f'"{option}"' in source for option in re.findall(r"--[\w-]+", text)), text
-        elif re.fullmatch(r"(benchmarks|tests|docs|src)/[\w./-]+", text):
+            unknown = [o for o in re.findall(r"--[\w-]+", text) if f'"{o}"' not in source_around(path)]
+            assert not unknown, f"{text!r}: there is no {unknown}"
+        if re.fullmatch(r"(benchmarks|tests|docs|src)/[\w./-]+", text):
             assert (ROOT / text).exists(), text
 
 
