@@ -1,4 +1,4 @@
-"""Real servers for tests: an S3-compatible store (rclone) and PostgreSQL, each on its own, gone afterwards."""
+"""Real servers for tests: an S3-compatible store (rclone), PostgreSQL and Spark, each on its own, gone afterwards."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,27 @@ def postgres_server() -> Iterator[PostgresServer]:
     finally:
         server.cleanup()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def local_spark() -> Iterator[SparkSession]:
+    """Run a session as ``il.spark.session`` makes it, with two cores and little memory.
+
+    Where a session is active jobs run on it, so it ends with the tests that are about Spark.  The JVM stays.
+    """
+    from indexlake.spark import session
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pyspark's own, of modules it imports
+        found = session(
+            **{
+                "spark.master": "local[2,3]",  # two cores; a worker that dies is replaced twice
+                "spark.driver.memory": "1g",
+                "spark.sql.shuffle.partitions": "4",
+            }
+        )
+    yield found
+    found.stop()
 
 
 def _end_with_parent() -> None:

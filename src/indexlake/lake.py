@@ -180,7 +180,7 @@ class Lake:
 
         Examples
         --------
-        >>> t = lake.create_table("sales.orders", pa.schema({"id": pa.int64()}), primary_key="id")  # doctest: +SKIP
+        >>> t = lake.create_table("sales.customers", pa.schema({"id": pa.int64()}), primary_key="id")
         """
         self._check(writing=True)
         if layout != "heap":
@@ -346,7 +346,7 @@ class Lake:
 
         Examples
         --------
-        >>> lake.sql("select * from orders where id = $id", {"id": 7}, namespace="sales")  # doctest: +SKIP
+        >>> lake.sql("select * from orders where id = $id", {"id": 7}, namespace="sales")
         """
         from indexlake.sql.run import run
 

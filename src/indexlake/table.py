@@ -170,7 +170,7 @@ class Table:
 
         Examples
         --------
-        >>> t.scan("total > $low", params={"low": 10}, order_by=[("total", "desc")], limit=3)  # doctest: +SKIP
+        >>> t.scan("total > $low", params={"low": 10}, order_by=[("total", "desc")], limit=3)
         """
         if for_update and self._tx is None:
             raise OwnershipError("for_update=True belongs in a transaction: with lake.transaction() as tx: …")
@@ -190,7 +190,7 @@ class Table:
 
         Examples
         --------
-        >>> t.to_spark(columns=["city", "total"]).groupBy("city").sum("total").show()  # doctest: +SKIP
+        >>> t.to_spark(columns=["city", "total"]).groupBy("city").sum("total").show()
         """
         from indexlake.spark.frame import to_spark
 
@@ -213,7 +213,7 @@ class Table:
 
         Examples
         --------
-        >>> t.changes(since=12, where="_change_type <> 'update_preimage'").to_arrow()  # doctest: +SKIP
+        >>> t.changes(since=1, where="_change_type <> 'update_preimage'").to_arrow()
         """
         from indexlake.feed.changes import Changes
 
@@ -324,7 +324,7 @@ class Table:
 
         Examples
         --------
-        >>> t.upsert([{"id": 1, "total": 9.5}, {"id": 7, "total": 3.0}])  # doctest: +SKIP
+        >>> t.upsert([{"id": 1, "total": 9.5}, {"id": 7, "total": 3.0}])
         """
         from indexlake.merge.upsert import Upsert
 
@@ -337,7 +337,7 @@ class Table:
 
         Examples
         --------
-        >>> t.merge(rows, on="id").when_matched_update().when_not_matched_insert().execute()  # doctest: +SKIP
+        >>> t.merge(rows, on="id").when_matched_update().when_not_matched_insert().execute()
         """
         from indexlake.merge.merge import merge
 

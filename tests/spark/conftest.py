@@ -5,11 +5,12 @@ It ends with the last of them.  Where a session is active jobs run on it, and th
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+
+from servers import local_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,17 +18,5 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="package")
 def spark() -> Iterator[SparkSession]:
-    """A session as ``il.spark.session`` makes it, with two cores and little memory."""
-    from indexlake.spark import session
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # pyspark's own, of modules it imports
-        found = session(
-            **{
-                "spark.master": "local[2,3]",  # two cores; a worker that dies is replaced twice
-                "spark.driver.memory": "1g",
-                "spark.sql.shuffle.partitions": "4",
-            }
-        )
-    yield found
-    found.stop()
+    with local_spark() as session:
+        yield session

@@ -16,7 +16,14 @@ from typer.testing import CliRunner
 
 import indexlake as il
 from indexlake.cli.main import app
-from indexlake.errors import ExpressionError, IndexLakeError, NotFoundError, SchemaError, StorageError
+from indexlake.errors import (
+    AlreadyExistsError,
+    ExpressionError,
+    IndexLakeError,
+    NotFoundError,
+    SchemaError,
+    StorageError,
+)
 
 
 @pytest.fixture
@@ -216,6 +223,34 @@ def test_an_unknown_table_suggests_one(lake: il.Lake) -> None:
     assert lake.sql("select count(*) from orders", namespace="sales").scalar() == 0
     with pytest.raises(NotFoundError, match="nosuch"):
         lake.sql("select * from t", namespace="nosuch")
+
+
+def test_the_information_schema_is_refused_with_what_to_use_instead(lake: il.Lake) -> None:
+    for name in ("information_schema.tables", "INFORMATION_SCHEMA.columns"):
+        with pytest.raises(NotFoundError) as caught:
+            lake.sql(f"select * from {name}")
+        assert str(caught.value) == (
+            f"There is no table {name!r}. information_schema is not supported: use SHOW ALL TABLES, SHOW SCHEMAS and "
+            "DESCRIBE."
+        )
+    for instead in ("show all tables", "show schemas", "describe t"):
+        assert lake.sql(instead).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("text", "hint", "instead"),
+    [
+        ("create schema s", "IF NOT EXISTS", "create schema if not exists s"),
+        ("create table s.u (a int)", "IF NOT EXISTS", "create table if not exists s.u (a int)"),
+        ("create table s.u as select 1 as a", "IF NOT EXISTS", "create table if not exists s.u as select 1 as a"),
+        ("drop schema s", "CASCADE", "drop schema s cascade"),
+    ],
+)
+def test_what_exists_is_refused_with_the_words_of_sql(lake: il.Lake, text: str, hint: str, instead: str) -> None:
+    lake.sql("create schema s; create table s.u (a int)")
+    with pytest.raises(AlreadyExistsError, match=rf"\(in SQL: {hint}\)"):
+        lake.sql(text)
+    lake.sql(instead)
 
 
 def test_other_engines_and_namespaces_are_refused(lake: il.Lake) -> None:

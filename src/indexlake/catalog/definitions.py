@@ -191,7 +191,8 @@ class CreateNamespace:
             if self.exist_ok:
                 return False
             raise AlreadyExistsError(
-                f"Namespace {self.name!r} exists already. Pass exist_ok=True to accept that.", name=self.name
+                f"Namespace {self.name!r} exists already. Accept that with exist_ok=True (in SQL: IF NOT EXISTS).",
+                name=self.name,
             )
         make_namespace(tx, self.name, snapshot)
         return True
@@ -214,7 +215,7 @@ class DropNamespace:
         if tables and not self.cascade:
             raise AlreadyExistsError(
                 f"Namespace {self.name!r} still holds {', '.join(t.name for t in tables)}. "
-                "Drop these tables first or pass cascade=True.",
+                "Drop these tables first, or use cascade=True (in SQL: CASCADE).",
                 name=self.name,
             )
         for table in tables:
@@ -243,7 +244,8 @@ class CreateTable:
                 return False
             full = f"{self.namespace}.{self.name}"
             raise AlreadyExistsError(
-                f"Table {full!r} exists already. Pass exist_ok=True to use it, or drop it first.", name=full
+                f"Table {full!r} exists already. Use it with exist_ok=True (in SQL: IF NOT EXISTS), or drop it first.",
+                name=full,
             )
         namespace_id = namespace_id_of(tx, self.namespace)
         if namespace_id is None:

@@ -33,7 +33,7 @@ class Alter:
 
     Examples
     --------
-    >>> with t.alter() as a:  # doctest: +SKIP
+    >>> with t.alter() as a:
     ...     a.add_column("country", pa.string(), default="DE")
     ...     a.rename_column("total", "amount")
     """

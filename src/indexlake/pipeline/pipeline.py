@@ -63,7 +63,7 @@ class Pipeline:
 
         Examples
         --------
-        >>> lake.pipeline().load(spark.read.parquet("orders/"), "sales.orders")  # doctest: +SKIP
+        >>> lake.pipeline().load("orders/*.parquet", "sales.orders", mode="upsert")
         """
         bar = self._bar(f"load {table}")
         return load(self._lake, source, table, mode, self._runner, token=token, stop=self._begin(), bar=bar)
@@ -83,7 +83,7 @@ class Pipeline:
 
         Examples
         --------
-        >>> lake.pipeline().compact("sales.orders", cluster_by=["customer", "day"], order="zorder")  # doctest: +SKIP
+        >>> lake.pipeline().compact("sales.orders", cluster_by=["customer", "day"], order="zorder")
         """
         if cluster_by is None:
             if order != "sort":

@@ -136,7 +136,7 @@ def files(
 
     Examples
     --------
-    >>> il.files("prices.txt", format="csv", delimiter=";", null=["", "NA"])  # doctest: +SKIP
+    >>> il.files("prices.txt", format="csv", delimiter=";", null=["", "NA"])
     """
     if format is not None and format not in FORMATS:
         raise SchemaError(f"format is one of {', '.join(map(repr, FORMATS))}, not {format!r}.")

@@ -50,7 +50,7 @@ def session(**conf: str) -> SparkSession:
 
     Examples
     --------
-    >>> spark = il.spark.session(spark_driver_memory="4g")  # doctest: +SKIP
+    >>> spark = il.spark.session(spark_driver_memory="4g")
     """
     found = active()
     if found is not None:

@@ -112,6 +112,9 @@ def _not_found(r: ReadTransaction, full: str, snapshot: int | None) -> NotFoundE
     if not close:
         table = full.rpartition(".")[2].lower()
         close = [name for name in known if name.rpartition(".")[2] == table][:1]
-    hint = f" Did you mean {known[close[0]]!r}?" if close else ""
+    if full.lower().startswith("information_schema."):
+        hint = " information_schema is not supported: use SHOW ALL TABLES, SHOW SCHEMAS and DESCRIBE."
+    else:
+        hint = f" Did you mean {known[close[0]]!r}?" if close else ""
     when = "" if snapshot is None else f" at snapshot {snapshot}"
     return NotFoundError(f"There is no table {full!r}{when}.{hint}", name=full)
