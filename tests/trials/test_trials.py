@@ -47,6 +47,6 @@ def read_what_is_newest(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_checker_of_lists_notices_reads_of_several_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
     read_what_is_newest(monkeypatch)
     monkeypatch.setattr(list_append, "KEYS", [key for key in list_append.KEYS if key[0] != "entries"])
-    with Ground() as ground, pytest.raises(AssertionError, match=r"G-single|G1c|internal"):
+    with Ground() as ground, pytest.raises(AssertionError, match="lost update|incompatible order|G-single|G1c|internal"):
         for seed in range(20):
             list_append.play(seed, ground, transactions=15, processes=0, threads=4)
