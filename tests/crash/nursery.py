@@ -23,9 +23,10 @@ class Nursery:
     def __init__(self) -> None:
         package = __package__ or ""
         top = Path(__file__).parents[len(package.split("."))]
+        path = os.pathsep.join([str(top), *filter(None, [os.environ.get("PYTHONPATH")])])
         self._process = subprocess.Popen(
             [sys.executable, "-m", f"{package}.nursery"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(top)},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path},
         )  # fmt: skip
 
     def start(self, request: Request) -> int:
