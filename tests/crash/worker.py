@@ -312,7 +312,9 @@ class Lane:
         old, type = column.partition(".")[2], mine[column]
         if kind == "widen" and type != WIDTHS[-1]:
             wider = self.random.choice(WIDTHS[WIDTHS.index(type) + 1 :])
-            self._do("widen column", {"columns": {column: wider}}, lambda: table.widen_column(old, pa.type_for_alias(wider)))
+            self._do(
+                "widen column", {"columns": {column: wider}}, lambda: table.widen_column(old, pa.type_for_alias(wider))
+            )
         elif kind == "rename" and free:
             new = old[:-1] + self.random.choice(free)
             effect = {column: None, f"{name}.{new}": type}

@@ -110,7 +110,9 @@ def _rounds(name: str, play: Play, grounds: list[Ground], first: int, seconds: f
         except Exception:
             traceback.print_exc()
             print(f"VIOLATION after {_said(counts, begun)}")
-            print(f"again: python -m tests.trials.{name} --seed {seed} --rounds 1 --catalog {ground.catalog}", flush=True)
+            print(
+                f"again: python -m tests.trials.{name} --seed {seed} --rounds 1 --catalog {ground.catalog}", flush=True
+            )
             return 1
         counts["rounds"] += 1
         if time.monotonic() > reported + REPORT_SECONDS:
@@ -121,5 +123,7 @@ def _rounds(name: str, play: Play, grounds: list[Ground], first: int, seconds: f
 
 
 def _said(counts: Counter[str], begun: float) -> str:
-    figures = ", ".join(f"{count} {what}" for what, count in sorted(counts.items(), key=lambda item: item[0] != "rounds"))
+    figures = ", ".join(
+        f"{count} {what}" for what, count in sorted(counts.items(), key=lambda item: item[0] != "rounds")
+    )
     return f"{figures} in {time.monotonic() - begun:.0f} s"

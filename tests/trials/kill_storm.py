@@ -28,11 +28,11 @@ def play(seed: int, ground: Ground, storms: int = 6, workers: int = 2, most_line
     lake = new_lake(first, seed, dsn=ground.dsn, format=chance.choice(FORMATS))
     try:
         for _ in range(storms):
-            if chance.random() < 0.75:
+            if chance.random() < 0.6:
                 lake.storm(others, most_lines, weights=STORM)
             else:
                 kill_at_step(lake, chance.choice(STEPS), chance.choice((1, 2, 3, 5, 8)), STORM)
-        lake.finish()
+        lake.finish(most=25)
     except BaseException as error:
         error.add_note(f"lake seed {seed}, kill {lake.kills}, lake kept in {lake.folder}")
         raise

@@ -77,7 +77,7 @@ class Graph:
 
 
 def anomalies(history: Iterable[Done]) -> list[str]:
-    """Everything that snapshot isolation forbids, worst first; of cycles of one kind only the shortest that is found."""
+    """Everything that snapshot isolation forbids; of cycles only the worst kind, by a shortest one."""
     done = list(history)
     found = [*_wrong_values(done)]
     orders, wrong = _orders(done)
@@ -152,11 +152,14 @@ def _orders(done: list[Done]) -> tuple[dict[Key, tuple[int, ...]], list[str]]:
         for op in d.ops:
             order = longest.get(op.key, ())
             if op.value is None and d.committed and op.found != order[: len(op.found)]:
-                wrong.append(f"incompatible order: {d.name} read {op.key} as {list(op.found)}, another as {list(order)}")
+                wrong.append(
+                    f"incompatible order: {d.name} read {op.key} as {list(op.found)}, another as {list(order)}"
+                )
     last_read = {op.key: d.begun for d in sorted(done, key=lambda d: d.begun) for op in d.ops if op.value is None}
-    for d, key, value in ((d, op.key, op.value) for d in done if d.committed for op in d.ops if op.value is not None):
-        if last_read.get(key, 0) >= d.ended and value not in longest.get(key, ()):
-            wrong.append(f"lost update: {d.name} appended {value} to {key}, and it is gone")
+    for d in done:
+        for op in d.ops if d.committed else ():
+            if op.value is not None and last_read.get(op.key, 0) >= d.ended and op.value not in longest.get(op.key, ()):
+                wrong.append(f"lost update: {d.name} appended {op.value} to {op.key}, and it is gone")
     return longest, wrong
 
 
@@ -201,7 +204,7 @@ Step = tuple[int, str, str]
 
 
 def _cycle(graph: Graph, kinds: tuple[str, ...], rw: int) -> list[Step] | None:
-    """A shortest cycle of those dependencies and of no, one, or (2) any number of rw edges that never follow one another.
+    """A shortest cycle of those dependencies and no, one, or (2) any number of rw edges, none right after another.
 
     A walk is at (transaction, how it came there); a cycle that may hold rw edges begins with one that it needs.
     """

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-import indexlake as il
 from tests.alter.evolving_model import Evolution
+
+import indexlake as il
 
 from .command import Ground, main
 

@@ -91,8 +91,12 @@ CASES: dict[str, list[Done]] = {
         Done("end", [read("x", 2)], begun=3, ended=4),
     ],
     "internal": [Done("t1", [append("x", 1), read("x")])],
-    "incompatible order": [Done("t1", [read("x", 1, 2)]), Done("t2", [read("x", 2)]), Done("t3", [append("x", 1)]),
-                           Done("t4", [append("x", 2)])],  # fmt: skip
+    "incompatible order": [
+        Done("t1", [read("x", 1, 2)]),
+        Done("t2", [read("x", 2)]),
+        Done("t3", [append("x", 1)]),
+        Done("t4", [append("x", 2)]),
+    ],
     "from nowhere": [Done("t1", [read("x", 7)])],
     "twice": [Done("t1", [append("x", 1)]), Done("t2", [read("x", 1, 1)])],
 }
