@@ -40,7 +40,7 @@ def lake(nursery: Nursery) -> Iterator[LakeUnderTest]:
     """One lake that lives through all the named steps."""
     lake = new_lake(nursery, SEED)
     yield lake
-    lake.finish()
+    lake.finish(most=60)
     remove(lake)
 
 
