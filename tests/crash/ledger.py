@@ -240,8 +240,9 @@ class LakeUnderTest:
             everywhere = [(lane, key) for lane, state in self.expected.items() for key in state[name]]
             for lane, key in self.random.sample(everywhere, min(3, len(everywhere))):
                 found = table.get({"lane": lane, "id": key} if len(table.primary_key) > 1 else key)
-                assert found is not None
-                assert found.items() >= row(lane, key, self.expected[lane][name][key]).items()
+                assert found is not None, f"key {key} of {name} is gone"
+                wanted = row(lane, key, self.expected[lane][name][key])
+                assert found.items() >= wanted.items(), f"key {key} of {name} gives {found}, not {wanted}"
             absent = -self.random.getrandbits(40)
             assert table.get((0, absent) if len(table.primary_key) > 1 else absent) is None
 
