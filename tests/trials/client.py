@@ -165,7 +165,7 @@ class Client:
             change = self.random.choice(assignments(where_number(where), self.random.randrange(KEYS), v))
             return self.update(kind, change, where, by_sql and not change.shown.startswith("swap"))
         if what in ("merge", "upsert"):
-            return self.merge(kind, by_upsert=what == "upsert" and bool(kind.key))
+            return self.merge(kind, what == "upsert" and bool(kind.key), by_sql)
         rows = self.rows(kind, 1 if what == "insert" else self.random.choice((2, 6, 20)))
         return self.insert(kind, rows, by_sql)
 
@@ -222,13 +222,22 @@ class Client:
             given = pa.Table.from_pylist(rows, kind.schema)
         return statement, lambda w: w.table(kind.name).insert(given)
 
-    def merge(self, kind: Kind, by_upsert: bool) -> tuple[Statement, Callable[[Any], Any]]:
+    def merge(self, kind: Kind, by_upsert: bool, by_sql: bool) -> tuple[Statement, Callable[[Any], Any]]:
         rows = [row | {"s": None} for row in self.rows(kind, self.random.choice((1, 3, 6)))]
         word = "upsert" if by_upsert else "merge"
         statement = Statement(kind.name, f"{word} {rows}", lambda view: view.merge(rows))
         if by_upsert:
             given = [{c: row[c] for c in (*kind.key, "v")} for row in rows]
             return statement, lambda w: w.table(kind.name).upsert(given)
+        if by_sql:
+            marks = ", ".join(f"({', '.join('?' for _ in kind.schema)})" for _ in rows)
+            text = (
+                f"merge into {kind.name} as t using (values {marks}) as s({', '.join(kind.schema.names)}) "
+                f"on {' and '.join(f't.{c} = s.{c}' for c in kind.same)} "
+                f"when matched then update set v = s.v when not matched then insert ({', '.join(kind.schema.names)}) "
+                f"values ({', '.join(f's.{c}' for c in kind.schema.names)})"
+            )
+            return statement, lambda w: w.sql(text, [value for row in rows for value in row.values()])
 
         def merge(w: Any) -> Any:
             merge = w.table(kind.name).merge(rows, on=list(kind.same))
