@@ -1,16 +1,18 @@
 """A table that is altered at random, beside a model of it in plain Python: every retained snapshot must agree.
 
-The model holds rows as dicts of what a reader would see; an alteration changes all of them at once.  Two handles to the
-lake take turns, so that each meets alterations that its cache does not know.
+The model holds rows as dicts of what a reader would see; an alteration changes all of them at once, and all that the
+change feed would show.  Scans, keys, SQL and the feed are compared.  Two handles to the lake take turns, so that each
+meets alterations that its cache does not know.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -60,6 +62,31 @@ class Model:
     columns: dict[str, pa.Field]  # by name, in order
     defaults: dict[str, Any]
     rows: dict[int, dict[str, Any]] = field(default_factory=dict)
+    written: set[int] = field(default_factory=set)  # rows that the step under way has inserted or updated
+    seen: dict[int, dict[str, Any]] = field(default_factory=dict)  # the rows before that step
+    feed: list[tuple[int, str, int, dict[str, Any]]] = field(default_factory=list)  # snapshot, change, id, row
+
+    def images(self) -> Iterator[dict[str, Any]]:
+        """Every row that the model knows, present and past: an alteration changes how all of them are shown."""
+        yield from self.rows.values()
+        yield from self.seen.values()
+        yield from (row for *_, row in self.feed)
+
+    def write(self, number: int, row: dict[str, Any]) -> None:
+        self.rows[number] = row
+        self.written.add(number)
+
+    def committed(self, snapshot: int) -> None:
+        """What the step did becomes part of the feed."""
+        for n, row in self.seen.items():
+            if n not in self.rows:
+                self.feed.append((snapshot, "delete", n, row))
+            elif n in self.written:
+                self.feed.append((snapshot, "update_preimage", n, row))
+        for n in sorted(self.written & self.rows.keys()):
+            kind = "update_postimage" if n in self.seen else "insert"
+            self.feed.append((snapshot, kind, n, deepcopy(self.rows[n])))
+        self.seen, self.written = deepcopy(self.rows), set()
 
     @property
     def schema(self) -> pa.Schema:
@@ -101,7 +128,9 @@ class Evolution:
         return self.lake().table(self.model.name)
 
     def remember(self) -> None:
-        self.pictures[self.lakes[0].snapshot_id] = self.model.picture()
+        snapshot = self.lakes[0].snapshot_id
+        self.model.committed(snapshot)
+        self.pictures[snapshot] = self.model.picture()
 
     # ------------------------------------------------------------ values
 
@@ -152,7 +181,7 @@ class Evolution:
         else:
             self.table().insert(given)
         for r in given:
-            self.model.rows[r[self.key]] = self.stored(r)
+            self.model.write(r[self.key], self.stored(r))
 
     def some_ids(self) -> list[int]:
         known = sorted(self.model.rows)
@@ -168,7 +197,7 @@ class Evolution:
             return
         assert self.table().update({name: new}, where=where, params=params).rows == len(ids)
         for n in ids:
-            self.model.rows[n][name] = deepcopy(new)
+            self.model.write(n, self.model.rows[n] | {name: deepcopy(new)})
 
     def update_by_value(self) -> None:
         found = self.predicate()
@@ -177,10 +206,10 @@ class Evolution:
         where, params, holds = found
         name, f = self.rng.choice(self.columns_but_id())
         new = self.value(f.type, null=f.nullable)
-        chosen = [r for r in self.model.rows.values() if holds(r)]
+        chosen = {n: r for n, r in self.model.rows.items() if holds(r)}
         assert self.table().update({name: new}, where=where, params=params).rows == len(chosen)
-        for r in chosen:
-            r[name] = deepcopy(new)
+        for n, r in chosen.items():
+            self.model.write(n, r | {name: deepcopy(new)})
 
     def delete(self) -> None:
         ids = self.some_ids()
@@ -235,7 +264,7 @@ class Evolution:
         self.log.append(f"add {name} {type} {default!r}")
         self.model.columns[name] = pa.field(name, type, nullable)
         self.model.defaults[name] = default
-        for r in self.model.rows.values():
+        for r in self.model.images():
             r[name] = deepcopy(default)
 
     def drop(self, a: Any) -> None:
@@ -246,7 +275,7 @@ class Evolution:
         self.log.append(f"drop {name}")
         del self.model.columns[name]
         self.model.defaults.pop(name, None)
-        for r in self.model.rows.values():
+        for r in self.model.images():
             del r[name]
 
     def rename(self, a: Any) -> None:
@@ -259,7 +288,10 @@ class Evolution:
         now = lambda n: names.get(n, n)  # noqa: E731
         self.model.columns = {now(n): f.with_name(now(n)) for n, f in self.model.columns.items()}
         self.model.defaults = {now(n): v for n, v in self.model.defaults.items()}
-        self.model.rows = {i: {now(n): v for n, v in r.items()} for i, r in self.model.rows.items()}
+        for r in self.model.images():
+            shown = {now(n): v for n, v in r.items()}
+            r.clear()
+            r.update(shown)
 
     def swap(self, a: Any) -> None:
         if len(self.model.columns) < 3 or a._alterations:
@@ -281,7 +313,7 @@ class Evolution:
         self.changed(name, lambda v: widened(v, type))
 
     def changed(self, name: str, change: Callable[[Any], Any]) -> None:
-        for r in self.model.rows.values():
+        for r in self.model.images():
             r[name] = change(r[name])
         if name in self.model.defaults:
             self.model.defaults[name] = change(self.model.defaults[name])
@@ -352,7 +384,7 @@ class Evolution:
                 self.compare(tx.table(self.model.name), seen)
             (name,) = set(self.model.columns) - before
         for n, r in rows.items():
-            self.model.rows[n] = r | {name: deepcopy(self.model.defaults[name])}
+            self.model.write(n, r | {name: deepcopy(self.model.defaults[name])})
 
     # ------------------------------------------------------------ jobs
 
@@ -361,6 +393,15 @@ class Evolution:
 
     def compact(self) -> None:
         self.lake().pipeline().compact(self.model.name)
+
+    def freeze(self) -> None:
+        self.lake().pipeline().freeze(self.model.name)
+
+    def thaw(self) -> None:
+        self.lake().pipeline().thaw(self.model.name)
+
+    def vacuum(self) -> None:
+        self.lake().pipeline().vacuum(dry_run=False, grace=timedelta(0))
 
     def expire(self) -> None:
         lake = self.lake()
@@ -379,10 +420,10 @@ class Evolution:
     # ------------------------------------------------------------ running and checking
 
     def step(self) -> None:
-        choices: list[tuple[int, Callable[[], None]]] = [
+        choices: list[tuple[float, Callable[[], None]]] = [
             (5, self.insert), (4, self.update), (2, self.update_by_value), (2, self.delete), (6, self.alter),
             (1, self.rename_table), (2, self.transaction_across_an_alteration), (3, self.dump), (1, self.compact),
-            (2, self.expire), (1, self.reopen),
+            (1, self.freeze), (0.5, self.thaw), (0.5, self.vacuum), (2, self.expire), (1, self.reopen),
         ]  # fmt: skip
         weights, actions = zip(*choices, strict=True)
         action = self.rng.choices(actions, weights)[0]
@@ -395,6 +436,8 @@ class Evolution:
         with self._explained():
             t = self.table()
             self.compare(t, self.model.picture())
+            if self.rng.random() < 0.5:
+                self.compare_feed(self.rng.choice(sorted(self.pictures)))
             for snapshot in self.rng.sample(sorted(self.pictures), min(2, len(self.pictures))):
                 self.check_snapshot(snapshot)
 
@@ -409,6 +452,34 @@ class Evolution:
         assert view.name == picture.name
         self.compare(view, picture)
         assert self.table().at(snapshot).name == picture.name
+        if self.rng.random() < 0.5:
+            self.compare_sql(snapshot, picture)
+
+    def compare_sql(self, snapshot: int, picture: Picture) -> None:
+        """By DuckDB, which a window function makes necessary, and without it."""
+        key, place = picture.schema.names[0], ".".join(map(quoted, picture.name.split(".")))
+        where, params, holds = self.predicate(picture.schema) or ("true", {}, lambda r: True)
+        extra = self.rng.choice(["", ", count(*) over () as found"])
+        rows = self.lake().sql(f"select *{extra} from {place} where {where}", params, at=snapshot).to_pylist()
+        wanted = {n: r for n, r in picture.rows.items() if holds(r)}
+        if extra:
+            assert all(r.pop("found") == len(rows) for r in rows)
+        found = {r[key]: r for r in rows}
+        assert len(found) == len(rows)
+        assert {n: found[n] for n in sorted(found)} == wanted, (where, params)
+
+    def compare_feed(self, since: int) -> None:
+        """All changes since, as rows of the newest columns."""
+        feed = self.table().changes(since)
+        assert feed.schema.names[:-2] == self.model.schema.names
+        found = {}
+        for row in feed.to_pylist():
+            named = row.pop("_snapshot_id"), row.pop("_change_type"), row[self.key]
+            assert named not in found, "a change twice"
+            found[named] = row
+        wanted = {(s, kind, n): row for s, kind, n, row in self.model.feed if s > since}
+        assert found.keys() == wanted.keys(), f"changes since {since}"
+        assert found == wanted, f"changes since {since}"
 
     def compare(self, t: il.Table, picture: Picture) -> None:
         assert t.schema.equals(picture.schema), (t.schema, picture.schema)

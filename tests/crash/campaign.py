@@ -11,6 +11,7 @@ import argparse
 import random
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -31,11 +32,11 @@ STEPS = (
 """Every named step of commit, direct write and jobs; `test_kill` checks that none is missing."""
 
 
-def kill_at_step(lake: LakeUnderTest, step: str, count: int) -> None:
+def kill_at_step(lake: LakeUnderTest, step: str, count: int, weights: Mapping[str, float] = WEIGHTS) -> None:
     """Kill a worker when it comes to the step for so many times; one that does jobs more often where they have it."""
     of_jobs = step.startswith(("rewrite.", "vacuum.", "storage.delete"))
     jobs = {"compact": 2, "cluster": 1, "vacuum": 2} if of_jobs else {}
-    lake.kill_at(f"{step}:{min(count, 3) if of_jobs else count}=kill", weights={**WEIGHTS, **jobs}, seconds=60.0)
+    lake.kill_at(f"{step}:{min(count, 3) if of_jobs else count}=kill", weights={**weights, **jobs}, seconds=60.0)
 
 
 def run(

@@ -13,6 +13,8 @@ import shutil
 import signal
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -22,7 +24,7 @@ from typing import Any
 import indexlake as il
 
 from .nursery import Nursery
-from .worker import TABLES, Request, State, make_tables, read_lanes, row
+from .worker import KEYS, TABLES, Request, State, make_tables, nothing, read_lanes, row
 
 REMEMBERED = 6
 """Past states that are kept of each lane."""
@@ -42,6 +44,7 @@ class LakeUnderTest:
     acknowledged: int = 0
     in_flight: int = 0
     kept_in_flight: int = 0
+    repeated: int = 0
 
     # ------------------------------------------------------------ killing
 
@@ -51,10 +54,27 @@ class LakeUnderTest:
         pid = self.nursery.start(request)
         self._wait_for_lines(request.log, 1 + int(self.random.random() ** 2 * most_lines))
         time.sleep(self.random.random() ** 2 * 0.03)
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+        _kill(pid)
         self.nursery.wait()
         self._ended(request)
+
+    def storm(self, others: Sequence[Nursery], most_lines: int = 60, **changes: Any) -> None:
+        """Several workers at once, each killed at a random moment; check the lake when the last one is dead."""
+        running = []
+        for n, nursery in enumerate((self.nursery, *others)):
+            request = replace(self._next(), first_lane=n * self.request.lanes, seconds=600.0, **changes)
+            running.append((nursery, request, nursery.start(request)))
+        self.random.shuffle(running)
+        try:
+            for _, request, pid in running:
+                self._wait_for_lines(request.log, 1 + int(self.random.random() ** 2 * most_lines))
+                time.sleep(self.random.random() ** 2 * 0.03)
+                _kill(pid)
+        finally:
+            for nursery, _, pid in running:
+                _kill(pid)
+                nursery.wait()
+        self.check([line for _, request, _ in running for line in _lines(request.log)])
 
     def kill_at(self, faults: str, **changes: Any) -> None:
         """Start a worker that kills itself at a named step, check the lake."""
@@ -79,6 +99,7 @@ class LakeUnderTest:
                 said = file.read()
                 count -= said.count(b"\n")
                 assert b'{"error"' not in said, said.decode()
+                begun = time.monotonic() if said else begun
                 assert time.monotonic() < begun + 60, "the worker stands still"
                 time.sleep(0.001)
 
@@ -95,6 +116,7 @@ class LakeUnderTest:
         begun = time.monotonic()
         with self.request.connect(automatic=False) as lake:
             self._settle(read_lanes(lake), pending)
+            self._repeat(lake, pending)
             make_tables(lake, self.request)
             self._check_keys(lake)
             self._check_past(lake, 2)
@@ -102,18 +124,35 @@ class LakeUnderTest:
             self._compare(read_lanes(lake))
         assert time.monotonic() - begun < 45, "the next process was held up"
 
-    def finish(self) -> None:
-        """At the end of the lake's life: every retained snapshot can be read."""
+    def finish(self, most: int | None = None) -> None:
+        """At the end of the lake's life: every retained snapshot (or so many of each table) can be read."""
         with self.request.connect(automatic=False) as lake:
             self._check_past(lake, len(self.past))
             for name in TABLES:
-                for snapshot in lake.table(name).history():
-                    lake.table(name).at(snapshot.snapshot_id).scan().to_arrow()
+                history = [snapshot.snapshot_id for snapshot in lake.table(name).history()]
+                for snapshot in history if most is None else self.random.sample(history, min(most, len(history))):
+                    lake.table(name).at(snapshot).scan().to_arrow()
+                self._check_feed(lake.table(name))
             for job in lake.jobs():
                 assert job.state in ("done", "lost", "running"), job
             self._check_files(lake)
         for path in self.folder.rglob("*.keys"):
             assert path.stat().st_size, "a file that is published is whole"
+
+    def _check_feed(self, table: il.Table) -> None:
+        """The changes since the oldest snapshot lead from its rows to the present ones, each fitting what is there."""
+        history = table.history()
+        if not history:
+            return  # it has expired
+        first = history[0].snapshot_id
+        columns = ["id", "lane", "value"]
+        there = Counter(tuple(r.values()) for r in table.at(first).scan(columns=columns).to_pylist())
+        for change in table.changes(first, columns=columns).to_pylist():
+            kind, values = change["_change_type"], tuple(change[name] for name in columns)
+            there[values] += 1 if kind in ("insert", "update_postimage") else -1
+            assert there[values] in (0, 1), f"{kind} of {values} in {change['_snapshot_id']}"
+        now = Counter(tuple(r.values()) for r in table.scan(columns=columns).to_pylist())
+        assert +there == now, f"the feed of {table.name} leads elsewhere"
 
     def _check_files(self, lake: il.Lake) -> None:
         """Every file that the catalog names is whole; what the killed left behind, vacuum finds."""
@@ -147,7 +186,7 @@ class LakeUnderTest:
         return pending
 
     def _state(self, lane: int) -> State:
-        return self.expected.setdefault(lane, _nothing())
+        return self.expected.setdefault(lane, nothing())
 
     def _remember(self, snapshot: int, lane: int, state: State) -> None:
         if len(self.past) < REMEMBERED:
@@ -160,14 +199,32 @@ class LakeUnderTest:
         for lane, line in pending.items():
             after = _copy(self._state(lane))
             _apply(after, line["effect"])
-            if found.get(lane, _nothing()) == after:
+            if found.get(lane, nothing()) == after:
                 self.kept_in_flight += 1
                 self.expected[lane] = after
+                line["kept"] = True
         self._compare(found, pending)
+
+    def _repeat(self, lake: il.Lake, pending: dict[int, dict[str, Any]]) -> None:
+        """What had a token is done again with it, as a client would: then it is there, and there once."""
+        for lane, line in pending.items():
+            if line.get("token") is None:
+                continue
+            state, effect, kept = self._state(lane), line["effect"], line.get("kept", False)
+            with lake.transaction(token=line["token"]) as tx:
+                for name, rows in effect.items():
+                    gone = [int(key) for key in rows if int(key) in state[name]]
+                    new = {int(key): value for key, value in rows.items() if value is not None}
+                    tx.table(name).delete("lane = $lane and id in $gone", {"lane": lane, "gone": gone})
+                    # Of what is there already nothing is done, so that other values do not come in.
+                    tx.table(name).insert([row(lane, key, value + kept) for key, value in new.items()])
+            if not kept:
+                _apply(state, effect)
+            self.repeated += 1
 
     def _compare(self, found: dict[int, State], pending: dict[int, dict[str, Any]] | None = None) -> None:
         for lane in {*self.expected, *found}:
-            wanted, there = self._state(lane), found.get(lane, _nothing())
+            wanted, there = self._state(lane), found.get(lane, nothing())
             if wanted != there:
                 lines = [f"lane {lane} differs (in flight: {(pending or {}).get(lane)})"]
                 for part in wanted:
@@ -179,12 +236,16 @@ class LakeUnderTest:
 
     def _check_keys(self, lake: il.Lake) -> None:
         """A few rows by key, and a few keys that nobody has."""
-        for name in TABLES:
+        for name in (name for name in TABLES if KEYS[name]):
             table = lake.table(name)
             everywhere = [(lane, key) for lane, state in self.expected.items() for key in state[name]]
             for lane, key in self.random.sample(everywhere, min(3, len(everywhere))):
-                assert table.get(key) == row(lane, key, self.expected[lane][name][key])
-            assert table.get(-self.random.getrandbits(40)) is None
+                found = table.get({"lane": lane, "id": key} if len(table.primary_key) > 1 else key)
+                assert found is not None, f"key {key} of {name} is gone"
+                wanted = row(lane, key, self.expected[lane][name][key])
+                assert found.items() >= wanted.items(), f"key {key} of {name} gives {found}, not {wanted}"
+            absent = -self.random.getrandbits(40)
+            assert table.get((0, absent) if len(table.primary_key) > 1 else absent) is None
 
     def _check_past(self, lake: il.Lake, count: int) -> None:
         for snapshot, lane, state in self.random.sample(self.past, min(count, len(self.past))):
@@ -192,7 +253,7 @@ class LakeUnderTest:
                 found = read_lanes(lake, snapshot)
             except il.SnapshotExpiredError:
                 continue
-            assert found.get(lane, _nothing()) == state, f"lane {lane} at snapshot {snapshot}"
+            assert found.get(lane, nothing()) == state, f"lane {lane} at snapshot {snapshot}"
 
     def _write_on(self, lake: il.Lake) -> None:
         """The next process writes and dumps at once: nothing that the dead one left stands in its way."""
@@ -206,15 +267,10 @@ class LakeUnderTest:
             assert lake.table("a").stats().hot_rows == 0
 
 
-def _nothing() -> State:
-    """Of a lane without rows, which the lake does not show."""
-    return {"a": {}, "b": {}, "tables": {}}
-
-
-def _apply(state: State, effect: dict[str, dict[str, int | None]]) -> None:
+def _apply(state: State, effect: dict[str, dict[str, Any]]) -> None:
     for table, keys in effect.items():
         for text, value in keys.items():
-            key: Any = text if table == "tables" else int(text)
+            key: Any = int(text) if table in TABLES else text
             if value is None:
                 del state[table][key]
             else:
@@ -223,6 +279,11 @@ def _apply(state: State, effect: dict[str, dict[str, int | None]]) -> None:
 
 def _copy(state: State) -> State:
     return {part: dict(keys) for part, keys in state.items()}
+
+
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def _lines(log: str) -> list[dict[str, Any]]:

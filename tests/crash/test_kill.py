@@ -12,14 +12,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import indexlake
+from indexlake.catalog import commits
 
 from .campaign import STEPS, kill_at_step, run
 from .ledger import LakeUnderTest, new_lake, remove
 from .nursery import Nursery
+from .worker import make_tables, row
 
 SEED = int(os.environ.get("INDEXLAKE_SEED", "20261115"))
 HISTORY_GOES = {"expire.commit", "vacuum.deleted"}
@@ -40,7 +44,7 @@ def lake(nursery: Nursery) -> Iterator[LakeUnderTest]:
     """One lake that lives through all the named steps."""
     lake = new_lake(nursery, SEED)
     yield lake
-    lake.finish()
+    lake.finish(most=60)
     remove(lake)
 
 
@@ -103,3 +107,58 @@ def test_the_ledger_takes_the_delete_of_a_lanes_only_row_for_done(nursery: Nurse
         assert lake.kept_in_flight == 1
     finally:
         remove(lake)
+
+
+# ---------------------------------------------------------------- the ledger notices
+
+
+@pytest.fixture
+def kept(nursery: Nursery) -> Iterator[LakeUnderTest]:
+    """A lake with a row that a lane had in flight, and that was committed with its token."""
+    lake = new_lake(nursery, 1)
+    with lake.request.connect(automatic=False) as opened:
+        make_tables(opened, lake.request)
+        opened.table("a").insert(row(0, 16, 5), token="once")
+    yield lake
+    remove(lake)
+
+
+def _in_flight(lane: int = 0, token: str | None = None, **effect: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"lane": lane, "n": 1, "kind": "", "effect": effect, "token": token}]
+
+
+def test_the_ledger_repeats_what_was_in_flight_with_its_token(kept: LakeUnderTest) -> None:
+    kept.check(_in_flight(token="once", a={"16": 5}))
+    assert (kept.kept_in_flight, kept.repeated) == (1, 1)
+    kept.check(_in_flight(lane=1, token="twice", a={"17": 6}, b={"17": 6}))
+    assert (kept.kept_in_flight, kept.repeated) == (1, 2)
+    assert kept.expected[1]["a"] == kept.expected[1]["b"] == {17: 6}
+
+
+def test_the_ledger_notices_a_token_that_counts_for_nothing(
+    kept: LakeUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commits, "token_result", lambda *_: None)
+    monkeypatch.setattr(commits, "add_token", lambda *_: None)
+    with pytest.raises(AssertionError, match=r"key 16 of a gives .*'value': 6"):
+        kept.check(_in_flight(token="once", a={"16": 5}))
+
+
+def test_the_ledger_notices_half_a_transaction(kept: LakeUnderTest) -> None:
+    with pytest.raises(AssertionError, match=r"lane 0 differs(?s:.*)too much \{16: 5\}"):
+        kept.check(_in_flight(a={"16": 5}, b={"16": 5}))
+
+
+def test_the_ledger_notices_columns_that_nobody_asked_for_and_values_that_are_not_the_default(
+    kept: LakeUnderTest,
+) -> None:
+    kept.check(_in_flight(a={"16": 5}))
+    with kept.request.connect(automatic=False) as opened:
+        opened.table("a").add_column("x0_7_p", pa.int8(), default=7)
+    with pytest.raises(AssertionError, match=r"too much \{'a.x0_7_p': 'int8'\}"):
+        kept.check([])
+    kept.check(_in_flight(columns={"a.x0_7_p": "int8"}))
+    with kept.request.connect(automatic=False) as opened:
+        opened.table("a").update({"x0_7_p": 8}, "true")
+    with pytest.raises(AssertionError, match="half a row"):
+        kept.check([])

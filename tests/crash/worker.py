@@ -1,8 +1,8 @@
 """The process that gets killed: it writes without pause and says what it is about to do and what was acknowledged.
 
-Several *lanes* (threads) write to two tables at once.  Each owns the rows whose ``lane`` is its own, so what one
-lane left behind can be judged by itself.  Before each operation a lane logs its effect, after the acknowledgement
-that it is done.  The log is a file: what was written to it outlives the process.
+Several *lanes* (threads) write to three tables at once.  Each owns the rows whose ``lane`` is its own, and the columns
+that it has added, so what one lane left behind can be judged by itself.  Before each operation a lane logs its effect,
+after the acknowledgement that it is done.  The log is a file: what was written to it outlives the process.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 import indexlake as il
 from indexlake import faults
+from indexlake.pipeline import load as load_job
 from indexlake.pipeline.job import JobBusy, LeaseLost
 from indexlake.pipeline.pipeline import Pipeline
 
-TABLES = ("a", "b")
+KEYS: dict[str, Any] = {"a": "id", "b": ("lane", "id"), "c": None}
+TABLES = tuple(KEYS)
 BLOCK_ROWS = 120
 SCHEMA = pa.schema(
     [
@@ -37,13 +40,17 @@ SCHEMA = pa.schema(
         pa.field("note", pa.string()),
     ]
 )
-State = dict[str, dict[Any, int]]
-"""Of one lane: rows of a and of b (id -> value), and its own tables ("tables": name -> 1)."""
+State = dict[str, dict[Any, Any]]
+"""Of one lane: rows of each table (id -> value), its own tables ("tables": name -> 1) and the columns that it has added
+("columns": table.name -> type).  The name of such a column says what its default is: all its rows have that."""
+WIDTHS = ("int8", "int16", "int32", "int64")
 
 WEIGHTS = {
     "one": 6, "few": 3, "block": 1, "update": 4, "update_many": 1, "delete": 3, "both": 4, "dump": 1, "define": 1,
     "compact": 0.7, "cluster": 0.3, "freeze": 0.3, "thaw": 0.2, "vacuum": 0.3,
 }  # fmt: skip
+STORM = {**WEIGHTS, "alter": 3, "load": 2, "upsert": 2}
+"""What comes on top where definitions change and files are loaded."""
 
 
 @dataclass
@@ -55,6 +62,7 @@ class Request:
     seed: int
     storage: str | None = None
     catalog_schema: str | None = None
+    first_lane: int = 0
     lanes: int = 2
     seconds: float = 20.0
     format: str = "vortex"
@@ -77,8 +85,13 @@ def make_tables(lake: il.Lake, request: Request) -> None:
         block_row_count=BLOCK_ROWS,
         dump_format=request.format,
     )
-    for name in TABLES:
-        lake.create_table(name, SCHEMA, primary_key="id", config=config, exist_ok=True)
+    for name, key in KEYS.items():
+        lake.create_table(name, SCHEMA, primary_key=key, config=config, exist_ok=True)
+
+
+def nothing() -> State:
+    """Of a lane without rows, which the lake does not show."""
+    return {part: {} for part in (*TABLES, "tables", "columns")}
 
 
 def row(lane: int, key: int, value: int) -> dict[str, Any]:
@@ -92,7 +105,7 @@ def read_lanes(lake: il.Lake, snapshot: int | None = None) -> dict[int, State]:
     found: dict[int, State] = {}
 
     def state_of(lane: int) -> State:
-        return found.setdefault(lane, {"a": {}, "b": {}, "tables": {}})
+        return found.setdefault(lane, nothing())
 
     for name in names:
         if name.startswith("main.x"):
@@ -101,14 +114,17 @@ def read_lanes(lake: il.Lake, snapshot: int | None = None) -> dict[int, State]:
         if f"main.{name}" not in names:
             continue
         table = view.table(name)
+        added = {f.name: int(f.name.split("_")[1]) for f in table.schema if f.name not in SCHEMA.names}
+        for column in added:
+            columns = state_of(int(column[1:].split("_")[0]))["columns"]
+            columns[f"{name}.{column}"] = str(table.schema.field(column).type)
         rows = table.scan(with_row_id=True).to_arrow()
         assert table.scan().count() == rows.num_rows, f"count of {name} at {snapshot}"
         ids = rows.column("_indexlake_row_id").to_pylist()
         assert len(set(ids)) == len(ids), f"a row id twice in {name} at {snapshot}"
         for r in rows.to_pylist():
-            assert r == {**row(r["lane"], r["id"], r["value"]), "_indexlake_row_id": r["_indexlake_row_id"]}, (
-                "half a row"
-            )
+            whole = {**row(r["lane"], r["id"], r["value"]), **added, "_indexlake_row_id": r["_indexlake_row_id"]}
+            assert r == whole, "half a row"
             lane = state_of(r["lane"])[name]
             assert r["id"] not in lane, f"key {r['id']} twice in {name} at {snapshot}"
             lane[r["id"]] = r["value"]
@@ -139,13 +155,15 @@ class Lane:
 
     # ------------------------------------------------------------ saying it
 
-    def _do(self, kind: str, effect: dict[str, dict[Any, int | None]], act: Any) -> None:
-        """Log the effect, act, check the count, log the acknowledgement."""
+    def _do(self, kind: str, effect: dict[str, dict[Any, Any]], act: Any, token: str | None = None) -> None:
+        """Log the effect, act, check the count, log the acknowledgement; with a token perhaps act again."""
         self.count += 1
         here = {"lane": self.number, "n": self.count}
-        write(self._log, {**here, "kind": kind, "effect": effect})
+        write(self._log, {**here, "kind": kind, "effect": effect, "token": token})
         result = act()
         write(self._log, {**here, "snapshot": getattr(result, "snapshot_id", None)})
+        if token is not None and self.random.random() < 0.2:
+            assert act() == result, f"{kind} again with its token"
         rows = sum(len(keys) for table, keys in effect.items() if table in TABLES)
         if isinstance(result, il.WriteResult):
             assert result.rows == rows, f"{kind} of {rows} rows answered {result}"
@@ -230,7 +248,7 @@ class Lane:
         """One transaction over both tables: a new row here, a changed one there, and one moved across."""
         fresh = self._fresh("a", 1)
         ((new, value),) = fresh.items()
-        effect: dict[str, dict[Any, int | None]] = {"a": {new: value}, "b": {}}
+        effect: dict[str, dict[Any, Any]] = {"a": {new: value}, "b": {}}
         changed, moved = self._present("b"), self._present("a")
         if changed is not None:
             effect["b"][changed] = value
@@ -249,7 +267,60 @@ class Lane:
                 tx.table("b").insert(row(self.number, moved, self.state["a"][moved]))
             return tx
 
-        self._do("both", effect, lambda: self.lake.run(act).result)
+        token = self._token()
+        self._do("both", effect, lambda: self.lake.run(act, token=token).result, token)
+
+    def _token(self) -> str:
+        return f"{self.number}-{self.random.getrandbits(60)}"
+
+    def _load(self) -> None:
+        """Files, by the tasks of a job."""
+        name = self.random.choice(TABLES)
+        rows = self._fresh(name, self.random.randrange(1, 2 * BLOCK_ROWS))
+        self._from_file("load", name, rows, "append")
+
+    def _upsert(self) -> None:
+        """Of rows that are there and of new ones: by statement, or as a load of a file."""
+        name = self.random.choice([name for name in TABLES if KEYS[name]])
+        there = self.random.sample(sorted(self.state[name]), min(len(self.state[name]), self.random.randrange(20)))
+        rows = self._fresh(name, self.random.randrange(1, 20)) | {k: self.random.randrange(1000) for k in there}
+        if self.random.random() < 0.5:
+            self._from_file("load upsert", name, rows, "upsert")
+            return
+        data, token = [row(self.number, key, value) for key, value in rows.items()], self._token()
+        self._do("upsert", {name: rows}, lambda: self.lake.table(name).upsert(data, token=token), token)
+
+    def _from_file(self, kind: str, name: str, rows: dict[int, int], mode: str) -> None:
+        path, token = f"{self.request.log}.{self.number}.parquet", self._token()
+        pq.write_table(pa.Table.from_pylist([row(self.number, k, v) for k, v in rows.items()], SCHEMA), path)
+        pipeline = self.lake.pipeline(runner="threads")
+        self._do(kind, {name: rows}, lambda: pipeline.load(path, name, mode, token=token), token)
+
+    def _alter(self) -> None:
+        """Add a column of this lane's own, or drop, rename or widen one."""
+        name, mine = self.random.choice(TABLES), self.state["columns"]
+        there = sorted(column for column in mine if column.startswith(f"{name}."))
+        free = [letter for letter in "pqr" if not any(column.endswith(letter) for column in there)]
+        table, kind = self.lake.table(name), self.random.choice(("add", "drop", "rename", "widen"))
+        if not there or (kind == "add" and free):
+            default, type = self.random.randrange(100), self.random.choice(WIDTHS[:3])
+            new = f"x{self.number}_{default}_{self.random.choice(free)}"
+            effect: dict[str, Any] = {f"{name}.{new}": type}
+            self._do("add column", {"columns": effect}, lambda: table.add_column(new, pa.type_for_alias(type), default))
+            return
+        column = self.random.choice(there)
+        old, type = column.partition(".")[2], mine[column]
+        if kind == "widen" and type != WIDTHS[-1]:
+            wider = self.random.choice(WIDTHS[WIDTHS.index(type) + 1 :])
+            self._do(
+                "widen column", {"columns": {column: wider}}, lambda: table.widen_column(old, pa.type_for_alias(wider))
+            )
+        elif kind == "rename" and free:
+            new = old[:-1] + self.random.choice(free)
+            effect = {column: None, f"{name}.{new}": type}
+            self._do("rename column", {"columns": effect}, lambda: table.rename_column(old, new))
+        else:
+            self._do("drop column", {"columns": {column: None}}, lambda: table.drop_column(old))
 
     def _define(self) -> None:
         mine = self.state["tables"]
@@ -302,12 +373,10 @@ def main(request: Request) -> None:
             faults.install(faults.from_text(request.faults))
         lake = request.connect()
         make_tables(lake, request)
-        states = read_lanes(lake)
-        empty: State = {"a": {}, "b": {}, "tables": {}}
-        lanes = [
-            Lane(lake, request, n, log, states.get(n, {k: dict(v) for k, v in empty.items()}))
-            for n in range(request.lanes)
-        ]
+        load_job.FEW_BYTES = 1  # files are worth tasks, small as they are
+        states = read_lanes(lake, lake.snapshot_id)  # other processes may be writing already
+        numbers = range(request.first_lane, request.first_lane + request.lanes)
+        lanes = [Lane(lake, request, n, log, states.get(n, nothing())) for n in numbers]
         if "expire" in request.weights:
             lake._clock = lambda: time.time_ns() // 1000 + 8 * 24 * 3600 * 1_000_000
         write(log, {"ready": os.getpid()})

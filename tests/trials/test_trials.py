@@ -1,0 +1,96 @@
+"""A short version of each trial, with seeds that stay, and proof that the trials can fail.
+
+The long versions run by command: see docs/testing.md.  Of the random schema histories, `tests/alter/test_evolution.py`
+is the short version.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import indexlake as il
+from indexlake.catalog import commits
+from indexlake.commit import section
+from indexlake.pipeline import rewrite
+
+from . import kill_storm, list_append, transactions
+from .command import CATALOGS, Ground
+
+SEED = int(os.environ.get("INDEXLAKE_SEED", "20261117"))
+
+
+@pytest.fixture(params=CATALOGS)
+def ground(request: pytest.FixtureRequest) -> Iterator[Ground]:
+    dsn = request.getfixturevalue("postgres_dsn") if request.param == "postgres" else None
+    with Ground(request.param, dsn) as ground:
+        yield ground
+
+
+def test_no_history_of_lists_has_a_cycle_that_snapshot_isolation_forbids(ground: Ground) -> None:
+    processes = 1 if ground.catalog == "sqlite" else 0
+    done = list_append.play(SEED, ground, transactions=12, processes=processes, threads=3)
+    assert done["commits"] > 10
+    assert done["jobs"] > 1
+
+
+def test_random_transactions_agree_with_the_model_while_jobs_run(ground: Ground) -> None:
+    done = transactions.play(SEED, ground, phases=1 if ground.catalog == "postgres" else 2)
+    assert done["committed"] > 20
+    assert done["jobs"] > 1
+
+
+def test_a_storm_of_kills_loses_nothing(ground: Ground) -> None:
+    many = 2 if ground.catalog == "sqlite" else 1
+    done = kill_storm.play(SEED, ground, storms=many, workers=many, most_lines=60)
+    assert done["kills"] >= 1
+
+
+# ---------------------------------------------------------------- the trials can fail
+
+
+MUTANTS: dict[str, tuple[object, str, object]] = {
+    "conflicts are not seen": (commits, "conflicting_since", lambda *_: None),
+    "locks are not recorded": (commits, "add_locked", lambda *_: None),
+    "what a merge did not find may have been added": (section, "check_absent", lambda *_: None),
+    "a compaction forgets what was deleted meanwhile": (rewrite, "_carried_over", lambda *_: iter(())),
+}
+
+
+LATE = [rule for rule in MUTANTS if "seen" not in rule]
+"""It takes many seeds to meet them."""
+
+
+@pytest.mark.parametrize("rule", [pytest.param(r, marks=pytest.mark.long) if r in LATE else r for r in MUTANTS])
+def test_the_model_notices_when(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*MUTANTS[rule])  # type: ignore[arg-type]
+    with pytest.raises((AssertionError, ValueError)):  # the engine may notice first
+        _play_seeds(transactions.play, phases=1)
+
+
+def _play_seeds(play: Any, **options: Any) -> None:
+    with Ground() as ground:
+        for seed in range(60):
+            play(seed, ground, **options)
+
+
+def read_what_is_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a transaction must not do: read the newest snapshot at each statement."""
+    table, sql = il.Transaction.table, il.Transaction.sql
+
+    def newest(tx: il.Transaction) -> il.Transaction:
+        tx._base = tx._lake.snapshot_id
+        return tx
+
+    monkeypatch.setattr(il.Transaction, "table", lambda tx, name: table(newest(tx), name))
+    monkeypatch.setattr(il.Transaction, "sql", lambda tx, *args: sql(newest(tx), *args))
+
+
+def test_the_checker_of_lists_notices_reads_of_several_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_what_is_newest(monkeypatch)
+    monkeypatch.setattr(list_append, "KEYS", [key for key in list_append.KEYS if key[0] != "entries"])
+    with pytest.raises(AssertionError, match=r"lost update|incompatible order|G-single|G1c|internal"):
+        _play_seeds(list_append.play, transactions=15, processes=0, threads=4)
