@@ -92,7 +92,10 @@ class SqliteRead(_Statements):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        session = self._session
         self.close()
+        if kind is None and self._catalog.read_only and session is not _OVER:
+            self._catalog.check_unchanged(session)
 
     def __del__(self) -> None:
         if self._is_open():

@@ -116,7 +116,7 @@ class WriterLock:
     def try_acquire(self, timeout: float = 0.0) -> bool:
         try:
             self.acquire(timeout)
-        except DatabaseError:
+        except CatalogError:  # somebody else has it, or its file cannot be opened here
             return False
         return True
 

@@ -98,7 +98,8 @@ class PlannedQuery:
             try:
                 if order:
                     most = None if limit is None else limit + offset
-                    rows = ordered(rows, arrow_schema(table.fields, row_id=table.row_id), order, most)
+                    inner = arrow_schema(table.fields, row_id=table.row_id)
+                    rows = ordered(rows, inner, order, most, lake.storage.spill)
                 for batch in _window(rows, offset, limit):
                     arrays = [batch.column(old) for old, _ in plain.columns or ()]
                     yield pa.RecordBatch.from_arrays(arrays, schema=shown)

@@ -77,7 +77,7 @@ def engine_of(lake: Lake) -> Engine:
     with lake._closing:
         lake._check()
         if lake._sql_engine is None:
-            lake._sql_engine = Engine(lake._scan_threads)
+            lake._sql_engine = Engine(lake._scan_threads, lake.storage.spill)
         return lake._sql_engine
 
 
