@@ -1,4 +1,4 @@
-"""Making a lake: nothing is made before the storage has answered, and whoever dies on the way leaves what others mend."""
+"""Making a lake: nothing is made before the storage has answered, and who dies on the way leaves what others mend."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class SqliteCatalog:
                         f"Put the lake on a local disk, or use a PostgreSQL catalog."
                     )
         except apsw.Error as error:
-            raise self._refused(error) from error
+            raise self._refused(error) from None
         finally:
             self.sessions.give_back(session)
 
@@ -243,4 +243,4 @@ def _make_directory(path: str) -> None:
         raise CatalogError(
             f"The catalog's directory {path} cannot be made: {error.strerror}. Choose a directory that this user "
             f"may write to."
-        ) from error
+        ) from None

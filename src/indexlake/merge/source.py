@@ -208,7 +208,7 @@ def _inferred(rows: list[Mapping[str, Any]], schema: TableSchema) -> pa.Schema:
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise SchemaError(
                 f"The values of column {name!r} have no type in common: {error}. Give Arrow data.", column=name
-            ) from error
+            ) from None
     return pa.schema(fields)
 
 
@@ -264,7 +264,7 @@ def _plain(batch: pa.RecordBatch, shape: pa.Schema) -> pa.RecordBatch:
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise SchemaError(
                     f"The source's batches do not agree in the type of column {f.name!r}: {error}", column=f.name
-                ) from error
+                ) from None
         elif not pa.types.is_null(f.type):
             array = pa.nulls(len(array), f.type)
         arrays.append(array)

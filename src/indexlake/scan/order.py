@@ -17,7 +17,7 @@ from indexlake import kernels as pc
 from indexlake.errors import SchemaError
 from indexlake.scan.sorted_runs import BATCH_ROWS, SortedRuns
 from indexlake.schema import ROW_ID, TableSchema, unknown_column
-from indexlake.storage.spill import Spill
+from indexlake.storage.spill import TEMPORARY, Spill
 from indexlake.types import codec_for
 from indexlake.types.selection import gather
 
@@ -74,7 +74,7 @@ def sort_indices(table: pa.Table, order: OrderBy, places: Any = None) -> pa.Arra
 
 
 def ordered(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, order: OrderBy, most: int | None, spill: Spill
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, order: OrderBy, most: int | None, spill: Spill = TEMPORARY
 ) -> Iterator[pa.RecordBatch]:
     """The batches as one sorted stream, at most ``most`` rows of it."""
     if most is not None and most <= _ENOUGH:

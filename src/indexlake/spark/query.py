@@ -144,10 +144,10 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except (AnalysisException, ParseException) as error:
-        raise ExpressionError(f"Spark: {said(error)}") from error
+        raise ExpressionError(f"Spark: {said(error)}") from None
     except PySparkException as error:
-        raise JobError(f"Spark could not run the query: {said(error)}") from error
+        raise JobError(f"Spark could not run the query: {said(error)}") from None
     except Exception as error:
         if "Py4J" not in type(error).__name__:
             raise
-        raise JobError(f"Spark could not run the query: {said(error)}") from error
+        raise JobError(f"Spark could not run the query: {said(error)}") from None

@@ -40,8 +40,8 @@ class Engine:
     def __init__(self, threads: int, spill: Spill) -> None:
         try:
             import duckdb
-        except ImportError as error:
-            raise MissingExtraError("SQL needs DuckDB: pip install 'indexlake[sql]'", extra="sql") from error
+        except ImportError:
+            raise MissingExtraError("SQL needs DuckDB: pip install 'indexlake[sql]'", extra="sql") from None
         config = {**_SETTINGS, "threads": str(threads), "temp_directory": spill.folder()}
         self._database = duckdb.connect(":memory:", config=config)
         self._database.execute(f"set disabled_optimizers = '{_READS_TWICE}'")
@@ -188,7 +188,7 @@ def translating(source: Source, spliced: Spliced) -> Iterator[None]:
         made = translated(error, source, spliced)
         if made is None:
             raise
-        raise made from error
+        raise made from None
 
 
 def translated(

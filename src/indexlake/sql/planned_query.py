@@ -151,7 +151,7 @@ class PlannedQuery:
                     yield batch
             except _ReadAgain as error:
                 if given:
-                    raise ExpressionError(f"DuckDB reads a table twice in this query: {error}") from error
+                    raise ExpressionError(f"DuckDB reads a table twice in this query: {error}") from None
                 yield from self._begun(self.query.text(careful=True), typed=typed, careful=True)[1]
 
         return schema, rows()
@@ -212,15 +212,15 @@ class PlannedQuery:
     def _raise_translated(self, error: BaseException, text: Spliced, streams: Sequence[TableStream]) -> None:
         """Raise what an error of DuckDB means; return when it is no such error."""
         if isinstance(error, RuntimeError) and str(error) == "Query interrupted":
-            raise KeyboardInterrupt from error  # which DuckDB has taken
+            raise KeyboardInterrupt from None  # which DuckDB has taken
         for stream in streams:
             if isinstance(stream.error, IndexLakeError | KeyboardInterrupt):
-                raise stream.error
+                raise stream.error from None
         if _CONSUMED in str(error):
-            raise _ReadAgain(str(error)) from error
+            raise _ReadAgain(str(error)) from None
         made = translated(error, self.query.fragment.source, text, self._suggestion)
         if made is not None:
-            raise made from error
+            raise made from None
 
     def _suggestion(self, column: str) -> str:
         """What an unknown column may have meant; DuckDB knows only the columns that were pushed."""

@@ -129,7 +129,7 @@ class _Session:
                 except IndexLakeError as error:
                     if len(self.script.statements) == 1:
                         raise
-                    raise self._numbered(error, number) from error
+                    raise self._numbered(error, number) from None
         finally:
             if self.inner is not None:
                 self.inner.rollback()

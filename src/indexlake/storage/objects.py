@@ -266,10 +266,10 @@ class _RangedSource:
             with translated("read", self.path):
                 data = memoryview(self._backend.read(self.path, offset, length))
         except NotFoundError as error:
-            raise (missing(self.path) if self._checksums else error) from error
+            raise (missing(self.path) if self._checksums else error) from None
         except IndexLakeError as error:
             if self._checksums and getattr(error, "kind", None) == "RangeNotSatisfied":
-                raise wrong_size(self.path, self.size, self._backend_size()) from error
+                raise wrong_size(self.path, self.size, self._backend_size()) from None
             raise
         with self._lock:
             self.bytes_read += len(data)

@@ -128,10 +128,10 @@ class Storage:
             with translated("open", path):
                 faults.step("storage.open")
                 return InputFile(self._backend.open(path, checksums))
-        except NotFoundError as error:
+        except NotFoundError:
             if checksums is None:
                 raise
-            raise missing(path) from error
+            raise missing(path) from None
 
     def delete(self, path: str) -> None:
         """Delete a file.  One that is not there is no error."""
