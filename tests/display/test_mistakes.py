@@ -72,7 +72,7 @@ MISTAKES: dict[str, Mistake] = {
     "not a schema": lambda lake, t, p: lake.create_table("x", 7),
     "no rows": lambda lake, t, p: lake.create_table("x", []),
     "key that is no column": lambda lake, t, p: lake.create_table("x", SCHEMA, primary_key="nope"),
-    "type that is not stored": lambda lake, t, p: lake.create_table("x", pa.schema({"a": pa.month_day_nano_interval()})),
+    "type not stored": lambda lake, t, p: lake.create_table("x", pa.schema({"a": pa.month_day_nano_interval()})),
     "default that does not fit": lambda lake, t, p: t.add_column("c", pa.int8(), default=1000),
     "column exists": lambda lake, t, p: t.add_column("name", pa.string()),
     "no such snapshot": lambda lake, t, p: t.at(10_000).scan().to_pylist(),
