@@ -170,3 +170,12 @@ def test_a_forked_child_has_a_folder_of_its_own(tmp_path: Path) -> None:
     assert os.path.exists(mine)
     spill.remove()
     assert not os.path.exists(mine)
+
+
+def test_a_spill_dir_that_goes_away_is_a_typed_error(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    with il.connect(tmp_path / "lake", spill_dir=place) as lake:
+        place.rmdir()
+        place.write_text("in the way")
+        with pytest.raises(il.IndexLakeError, match=str(place)):
+            lake.sql("select 1").to_pylist()

@@ -38,3 +38,8 @@ def test_the_names_are_those_of_opendal() -> None:
 
     known = PUBLIC_OPTIONS | SECRET_OPTIONS | WITHOUT_EFFECT
     assert known == set(S3Config.__annotations__) - {"scheme", "bucket", "root"}
+
+
+def test_the_options_are_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "storage.md").read_text()
+    assert {name for name in PUBLIC_OPTIONS | SECRET_OPTIONS if f"`{name}`" not in page} == set()

@@ -17,6 +17,7 @@ from rich.table import Table as RichTable
 from indexlake.cli import pipeline
 from indexlake.cli.hints import in_command_line
 from indexlake.cli.opening import open_lake
+from indexlake.cli.spark import start as start_spark
 from indexlake.errors import IndexLakeError
 
 app = typer.Typer(name="indexlake", no_args_is_help=True, pretty_exceptions_enable=False)
@@ -148,6 +149,8 @@ def sql(
     from indexlake.cli.sql import print_result
 
     with open_lake(lake, reading=True) as opened:
+        if engine == "spark":
+            start_spark(opened.storage)
         result = opened.sql(sys.stdin.read() if text == "-" else text, namespace=namespace, engine=engine, at=at)
         print_result(console, result, limit, "json" if as_json else "csv" if as_csv else "table")
 

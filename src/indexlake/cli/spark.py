@@ -12,10 +12,12 @@ from indexlake.pipeline.runner import Result, Runner, Task
 from indexlake.storage import Storage
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from indexlake.lake import Lake
     from indexlake.pipeline.pipeline import Pipeline
 
-STARTING = "Starting Spark, which takes some seconds; --runner threads does without it."
+STARTING = "Starting Spark, which takes some seconds{}."
 
 
 def pipeline(lake: Lake, runner: str) -> Pipeline:
@@ -53,14 +55,22 @@ class SparkWhenNeeded:
 
     def _started(self) -> Runner:
         if self._runner is None:
-            from indexlake.pipeline.choice import choose_runner
-            from indexlake.spark.session import active
+            from indexlake.spark.runner import SparkRunner
 
-            if active() is None:
-                print(STARTING, file=sys.stderr, flush=True)
-            with _quiet(self._storage):
-                self._runner = choose_runner(self._storage, "spark")
+            self._runner = SparkRunner(start(self._storage, "; --runner threads does without it"), self._storage)
         return self._runner
+
+
+def start(storage: Storage, otherwise: str = "") -> SparkSession:
+    """The session of this process; one that has to be started says so, and what to do otherwise."""
+    from indexlake.spark.session import active, session
+
+    found = active()
+    if found is not None:
+        return found
+    print(STARTING.format(otherwise), file=sys.stderr, flush=True)
+    with _quiet(storage):
+        return session()
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import IO, Any
 
 from indexlake.errors import StorageError
+from indexlake.storage.failure import translated
 from indexlake.temporary import TemporaryFolder, is_writable, sweep
 
 PREFIX = "indexlake-spill-"
@@ -54,12 +55,16 @@ class Spill:
         """The folder of this process, made when it is first asked for."""
         with self._lock:
             if self._folder is None or not self._folder.remove.alive or self._pid != os.getpid():
-                self._folder, self._pid = self._made(), os.getpid()
+                with translated("make a folder for what does not fit into memory in", self._where()):
+                    self._folder, self._pid = self._made(), os.getpid()
             return self._folder.path()
+
+    def _where(self) -> str:
+        return self._directory or tempfile.gettempdir()
 
     def _made(self) -> TemporaryFolder:
         if self._directory is None:
-            return TemporaryFolder(tempfile.gettempdir(), PREFIX)
+            return TemporaryFolder(self._where(), PREFIX)
         while True:
             os.makedirs(self._directory, 0o700, exist_ok=True)
             with suppress(FileNotFoundError):  # another process that was the last to need it has removed it
