@@ -36,6 +36,7 @@ from indexlake.expression import expr  # isort: skip
 
 
 if TYPE_CHECKING:
+    from indexlake import spark
     from indexlake.feed.changes import Changes
     from indexlake.sources.files import Files, files
 
@@ -50,6 +51,11 @@ def __getattr__(name: str) -> object:
         found = globals()[name] = getattr(import_module(_LATER[name]), name)
         return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What is meant for users: the modules inside appear here otherwise, as soon as they are imported."""
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
 
 
 __version__ = "0.1.0"
@@ -85,4 +91,5 @@ __all__ = [
     "connect",
     "expr",
     "files",
+    "spark",
 ]

@@ -1,29 +1,51 @@
-"""``il.connect``: from an address to an open lake."""
+"""``il.connect``: from an address to an open lake.
+
+Nothing is made before the storage has answered: what is wrong with a bucket, a key or a folder is an error that leaves
+no lake behind.  A lake is made in three steps: a file is written to the storage and deleted again, the catalog is made
+in one transaction, and the storage root is marked as this lake's.  A process that dies in between leaves what the next
+connect completes, and of several that make the same lake at once all get the same one.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from indexlake.catalog import tables
+from indexlake.catalog import commits, tables
 from indexlake.catalog.driver import Catalog
 from indexlake.commit.section import now
-from indexlake.errors import AlreadyExistsError, CatalogError, NotFoundError, SchemaError
+from indexlake.errors import (
+    AlreadyExistsError,
+    CatalogError,
+    IndexLakeError,
+    NotFoundError,
+    SchemaError,
+    StorageError,
+)
 from indexlake.lake import Lake
 from indexlake.owner import MARK, write_mark
 from indexlake.storage import Storage
 from indexlake.storage.cache import CACHE_BYTES, CacheSpec
+from indexlake.storage.options import checked_options
+from indexlake.storage.spill import Spill
+from indexlake.temporary import is_writable
+
+log = logging.getLogger("indexlake")
 
 CATALOG_FILE = "catalog.sqlite"
 FILES_FOLDER = "files"
+SPILL_FOLDER = "spill"
+PROBE = "indexlake.probe"
+"""A file that is written and deleted before a lake is made.  One name: what a killed process left is deleted too."""
 
 
 def connect(
     catalog: str | os.PathLike[str],
     *,
-    storage: str | None = None,
+    storage: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, str] | None = None,
     create: bool = True,
     read_only: bool = False,
@@ -31,8 +53,9 @@ def connect(
     automatic: bool = True,
     cache_dir: str | os.PathLike[str] | None = None,
     cache_bytes: int = CACHE_BYTES,
+    spill_dir: str | os.PathLike[str] | None = None,
 ) -> Lake:
-    """Open a lake, or make one.
+    """Open a lake, or make one.  A ``~`` at the start of a path is the home directory.
 
     Parameters
     ----------
@@ -55,107 +78,206 @@ def connect(
         are local or in memory are not kept twice: for them it means nothing.
     cache_bytes
         How much the cache may take; what was used longest ago goes first.
+    spill_dir
+        A local directory for what does not fit into memory.  By default a folder inside the lake's own one, or the
+        system's temporary directory where that cannot be written to or there is none.
     """
     address = os.fspath(catalog)
     if not isinstance(address, str) or not address:
         raise CatalogError("il.connect takes a folder, a postgresql:// address or ':memory:'.")
-    create = create and not read_only
+    root = _storage_address(storage)
+    options = checked_options(storage_options)
     cache = CacheSpec.of(cache_dir, cache_bytes)
+    spill = None if spill_dir is None else Spill.given(spill_dir)
+    create = create and not read_only
     if address == ":memory:":
-        return _open(
-            _sqlite(":memory:", read_only=False), "memory://", None, None, storage_options, cache, True, False,
-            automatic,
-        )  # fmt: skip
+        from indexlake.catalog.sqlite import SqliteCatalog
+
+        opening = _Opening(lambda create: SqliteCatalog(":memory:"), "memory://", None, options, cache, spill)
+        return opening.lake(None, create=True, read_only=False, automatic=automatic)
+    if root is not None and root.startswith("memory:"):
+        raise SchemaError("A persistent catalog cannot keep its files in memory. Give a directory or s3://….")
     if address.startswith(("postgresql://", "postgres://")):
         from indexlake.catalog.postgres import PostgresCatalog
 
-        if storage is not None and storage.startswith("memory:"):
-            raise SchemaError("A persistent catalog cannot keep its files in memory. Give a directory or s3://….")
-        return _open(
-            PostgresCatalog(address, catalog_schema=catalog_schema), storage, None, None, storage_options, cache,
-            create, read_only, automatic,
+        opening = _Opening(
+            lambda create: PostgresCatalog(address, catalog_schema=catalog_schema, create=create, read_only=read_only),
+            None, None, options, cache, spill,
         )  # fmt: skip
+        return opening.lake(root, create=create, read_only=read_only, automatic=automatic)
     if "://" in address:
         raise CatalogError(
             f"{address.split('://')[0]}:// is not a catalog. Use a folder, postgresql://… or ':memory:'."
         )
-    folder = os.path.abspath(address)
-    if storage is not None and storage.startswith("memory:"):
-        raise SchemaError("A persistent catalog cannot keep its files in memory. Leave storage= out.")
+    from indexlake.catalog.sqlite import SqliteCatalog
+
+    folder = os.path.abspath(os.path.expanduser(address))
+    if os.path.exists(folder) and not os.path.isdir(folder):
+        raise CatalogError(f"{address!r} is a file. A lake is a directory; name one that exists, or a new one.")
     path = os.path.join(folder, CATALOG_FILE)
     if not create and not os.path.exists(path):
         raise NotFoundError(f"There is no lake in {address!r}. Pass create=True to make one.", name=address)
-    return _open(
-        _sqlite(path, read_only=read_only), storage, FILES_FOLDER, folder, storage_options, cache, create, read_only,
-        automatic,
+    opening = _Opening(
+        lambda create: SqliteCatalog(path, create=create, read_only=read_only),
+        FILES_FOLDER, folder, options, cache, spill,
     )  # fmt: skip
+    return opening.lake(root, create=create, read_only=read_only, automatic=automatic)
 
 
-def _sqlite(path: str, *, read_only: bool) -> Catalog:
-    from indexlake.catalog.sqlite import SqliteCatalog
+def _storage_address(storage: str | os.PathLike[str] | None) -> str | None:
+    if storage is None:
+        return None
+    root = os.fspath(storage) if isinstance(storage, str | os.PathLike) else None
+    if not isinstance(root, str) or not root:
+        raise SchemaError(f"storage is a directory or s3://bucket/prefix, not {storage!r}.")
+    return os.path.expanduser(root)
 
-    return SqliteCatalog(path, read_only=read_only)
+
+class _Opening:
+    """One call of ``connect``: how the catalog is opened, and what its storage needs."""
+
+    def __init__(
+        self,
+        open_catalog: Callable[[bool], Catalog],
+        default_storage: str | None,
+        folder: str | None,
+        options: Mapping[str, str],
+        cache: CacheSpec | None,
+        spill: Spill | None,
+    ) -> None:
+        self._open_catalog = open_catalog
+        self._default_storage = default_storage
+        self._folder = folder
+        self._options = options
+        self._cache = cache
+        self._given_spill = spill
+
+    def lake(self, storage: str | None, *, create: bool, read_only: bool, automatic: bool) -> Lake:
+        catalog = self._there(create)
+        made = False
+        try:
+            if create and (catalog is None or tables.read_lake(catalog) is None):
+                catalog, made = self._make(catalog, storage)
+            assert catalog is not None
+            record = tables.open_lake(catalog, catalog.location, read_only=read_only)
+            persisted = record.properties["storage"]
+            if storage is not None and self._persisted(storage) != persisted:
+                raise SchemaError(
+                    f"This lake keeps its files in {persisted!r}, not in {storage!r}. The storage root is fixed when "
+                    f"a lake is made: leave storage= out.{self._way_out(catalog)}"
+                )
+            files = self._files(persisted)
+            if not read_only:
+                self._mark(catalog, files, record)
+            persistent = self._default_storage != "memory://"
+            if made and persistent:
+                log.info("made a new lake: %s, files in %s", catalog.location, files.root)
+            return Lake(catalog, files, read_only=read_only, automatic=automatic, new=made and persistent)
+        except BaseException:
+            if catalog is not None:
+                catalog.close()
+            raise
+
+    def _there(self, create: bool) -> Catalog | None:
+        """The catalog, if there is one: looking for it makes nothing."""
+        try:
+            return self._open_catalog(False)
+        except NotFoundError:
+            if not create:
+                raise
+            return None
+
+    def _make(self, catalog: Catalog | None, storage: str | None) -> tuple[Catalog, bool]:
+        """Make the lake, once its storage has taken a file.  False: another process was faster."""
+        root = storage or self._default_storage
+        if root is None:
+            raise SchemaError("A new lake on PostgreSQL needs storage=…: a directory or s3://bucket/prefix.")
+        properties: dict[str, Any] = {"hot": "inline", "storage": self._persisted(root)}
+        places = [] if "://" in root else [self._resolved(properties["storage"])]
+        with _removed_after_failure([*places, *([self._folder] if self._folder else [])]):
+            _probe(self._files(properties["storage"]))
+            if catalog is None:
+                catalog = self._open_catalog(True)
+            try:
+                return catalog, tables.create_lake(catalog, properties, now())
+            except BaseException:
+                catalog.close()
+                raise
+
+    def _files(self, root: str) -> Storage:
+        files = Storage.open(self._resolved(root), self._options, self._cache, self._spill())
+        if files.cache is not None:
+            files.cache.check()
+        return files
+
+    def _spill(self) -> Spill:
+        if self._given_spill is not None:
+            return self._given_spill
+        if self._folder is not None and is_writable(self._folder):
+            return Spill(os.path.join(self._folder, SPILL_FOLDER), ours=True)
+        return Spill()
+
+    def _persisted(self, root: str) -> str:
+        """As the catalog remembers it: relative for files inside the lake's own folder, so that it can be moved."""
+        if "://" in root or (self._folder is not None and root == FILES_FOLDER):
+            return root
+        full = os.path.abspath(root)
+        if self._folder is not None and full.startswith(self._folder + os.sep):
+            return os.path.relpath(full, self._folder)
+        return full
+
+    def _resolved(self, root: str) -> str:
+        return root if "://" in root or self._folder is None else os.path.join(self._folder, root)
+
+    def _mark(self, catalog: Catalog, files: Storage, record: tables.LakeRecord) -> None:
+        """Say at the storage root whose files these are, unless it says so: a process may die between the two."""
+        try:
+            if not files.exists(MARK):
+                with suppress(AlreadyExistsError):
+                    write_mark(files, record, overwrite=False)
+        except IndexLakeError as error:
+            raise type(error)(f"{error}{self._way_out(catalog)}", **error.details) from None
+
+    def _way_out(self, catalog: Catalog) -> str:
+        """What to do about a lake that has never been used, when its storage is not the right one."""
+        with catalog.read() as r:
+            if commits.last_snapshot(r)[0] > 0:
+                return ""
+        if self._folder is not None:
+            catalog_is = f"{os.path.join(self._folder, CATALOG_FILE)} and the files beside it that begin with this name"
+        else:
+            catalog_is = f"the tables whose names begin with indexlake_ in {catalog.location}"
+        return (
+            f" No table was ever made in this lake: if its storage is the wrong one, delete {catalog_is}, and connect "
+            "again with the right storage=."
+        )
 
 
-def _open(
-    catalog: Catalog,
-    storage: str | None,
-    default_storage: str | None,
-    folder: str | None,
-    options: Mapping[str, str] | None,
-    cache: CacheSpec | None,
-    create: bool,
-    read_only: bool,
-    automatic: bool,
-) -> Lake:
+def _probe(files: Storage) -> None:
+    """Write a file at the storage root and delete it again."""
     try:
-        record = tables.read_lake(catalog)
-        if record is None and create:
-            root = storage or default_storage
-            if root is None:
-                raise SchemaError("A new lake on PostgreSQL needs storage=…: a directory or s3://bucket/prefix.")
-            properties: dict[str, Any] = {"hot": "inline", "storage": _persisted(root, folder)}
-            _files(properties["storage"], folder, options, cache)  # what is wrong is refused before all else
-            tables.create_lake(catalog, properties, now())
-        record = tables.open_lake(catalog, catalog.location, read_only=read_only)
-        persisted = record.properties["storage"]
-        if storage is not None and _persisted(storage, folder) != persisted:
-            raise SchemaError(
-                f"This lake keeps its files in {persisted!r}, not in {storage!r}. The storage root is fixed when a "
-                "lake is made: leave storage= out."
-            )
-        files = _files(persisted, folder, options, cache)
-        if not read_only:
-            _mark(files, record)
-        return Lake(catalog, files, read_only=read_only, automatic=automatic)
+        with files.create_file(PROBE, overwrite=True) as out:
+            out.write(b"written before a lake is made here\n")
+        files.delete(PROBE)
+    except IndexLakeError as error:
+        raise StorageError(
+            f"No lake was made: its storage {files.root} does not take files. {str(error)[:1].upper()}{str(error)[1:]}",
+            **{**error.details, "path": files.root},
+        ) from None
+
+
+@contextmanager
+def _removed_after_failure(directories: list[str]) -> Iterator[None]:
+    """Directories that are made within, and are still empty, go if it fails."""
+    missing = []
+    for directory in directories:
+        while not os.path.lexists(directory) and directory not in missing:
+            missing.append(directory)
+            directory = os.path.dirname(directory)
+    try:
+        yield
     except BaseException:
-        catalog.close()
+        for directory in sorted(missing, key=len, reverse=True):
+            with suppress(OSError):
+                os.rmdir(directory)
         raise
-
-
-def _files(root: str, folder: str | None, options: Mapping[str, str] | None, cache: CacheSpec | None) -> Storage:
-    files = Storage.open(_resolved(root, folder), options, cache)
-    if files.cache is not None:
-        files.cache.check()
-    return files
-
-
-def _persisted(root: str, folder: str | None) -> str:
-    """As the catalog remembers it: relative for files inside the lake's own folder, so that it can be moved."""
-    if "://" in root or (folder is not None and root == FILES_FOLDER):
-        return root
-    full = os.path.abspath(root)
-    if folder is not None and full.startswith(folder + os.sep):
-        return os.path.relpath(full, folder)
-    return full
-
-
-def _resolved(root: str, folder: str | None) -> str:
-    return root if "://" in root or folder is None else os.path.join(folder, root)
-
-
-def _mark(files: Storage, record: tables.LakeRecord) -> None:
-    """Say at the storage root whose files these are, unless it says so: a process may die between the two."""
-    if not files.exists(MARK):
-        with suppress(AlreadyExistsError):
-            write_mark(files, record, overwrite=False)

@@ -2,6 +2,9 @@
 
 Each error says what was asked, what is wrong and what to do, and carries what a program needs to act on it.
 An operation that raises has changed nothing, unless the error says otherwise.
+
+A traceback ends in our sentence and shows no other error above it.  What a library raised is told in the sentence, and
+is there for debugging as ``__context__``; only an error of the user's own code is shown as the cause.
 """
 
 from __future__ import annotations

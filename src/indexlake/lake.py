@@ -73,10 +73,13 @@ _open_lakes: weakref.WeakSet[Lake] = weakref.WeakSet()
 class Lake:
     """Made by ``il.connect``.  A context manager: leaving it closes the lake."""
 
-    def __init__(self, catalog: Catalog, storage: Storage, *, read_only: bool, automatic: bool = True) -> None:
+    def __init__(
+        self, catalog: Catalog, storage: Storage, *, read_only: bool, automatic: bool = True, new: bool = False
+    ) -> None:
         self.catalog = catalog
         self.storage = storage
         self.read_only = read_only
+        self._new = new
         self._pid = os.getpid()
         self._closed = False
         self._clock: Callable[[], int] = now
@@ -93,7 +96,7 @@ class Lake:
         _open_lakes.add(self)
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "read-only" if self.read_only else "open"
+        state = "closed" if self._closed else "read-only" if self.read_only else "new" if self._new else "open"
         return f"<Lake {self.catalog.location}, files in {self.storage.root}, {state}>"
 
     def _repr_html_(self) -> str:
@@ -125,6 +128,7 @@ class Lake:
                 self._sql_engine.close()
             self._files.clear()
             self.catalog.close()
+            self.storage.spill.remove()
             _open_lakes.discard(self)
 
     def _check_process(self) -> None:

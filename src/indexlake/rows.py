@@ -34,6 +34,7 @@ class RowEncoder:
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
         self._columns = [(f.name, f.codec.encode_one, f.nullable, f.default) for f in schema.fields]
+        self._names = frozenset(f.name for f in schema.fields)
 
     def encode(self, row: Mapping[str, Any]) -> Values:
         values: list[SqlValue] = []
@@ -48,7 +49,7 @@ class RowEncoder:
             else:
                 value = default
             if value is None and not nullable:
-                if name not in row and named < len(row):
+                if name not in row and not self._names.issuperset(row):
                     break  # perhaps it is spelt in another case
                 raise null_error(name, given=name in row)
             values.append(value)
@@ -177,7 +178,7 @@ def _inferred(rows: list[Mapping[str, Any]]) -> pa.Table:
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise SchemaError(
                 f"The values of column {name!r} have no type in common: {error}. Give a pyarrow schema.", column=name
-            ) from error
+            ) from None
     return pa.table(columns, names)
 
 
@@ -226,7 +227,7 @@ def fit(array: pa.Array, f: Field) -> pa.Array:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise ConstraintError(
             f"Column {f.name!r}: a value given as {array.type} does not fit into {f.type}: {error}", column=f.name
-        ) from error
+        ) from None
 
 
 def _decoded(array: pa.DictionaryArray) -> pa.Array:

@@ -279,7 +279,7 @@ def encode_default(field_name: str, codec: Codec, value: Any) -> SqlValue:
     try:
         return codec.encode_one(value)
     except ConstraintError as error:
-        raise SchemaError(f"The default of column {field_name!r} does not fit: {error}", column=field_name) from error
+        raise SchemaError(f"The default of column {field_name!r} does not fit: {error}", column=field_name) from None
 
 
 def default_to_text(value: SqlValue) -> str | None:

@@ -499,7 +499,7 @@ def test_a_directory_that_may_not_be_written_to_is_named(tmp_path: Path) -> None
 
     def child() -> None:
         os.setuid(65534)
-        with pytest.raises(CatalogError, match=r"(?s)permissions|may write to"):  # noqa: PT012
+        with pytest.raises(CatalogError, match="cannot be written to"):  # noqa: PT012
             catalog = SqliteCatalog(path)
             with catalog.transaction() as tx:
                 tx.execute("insert into t (k) values (1)")

@@ -60,7 +60,7 @@ class Checksums:
             version, chunk_size, size = _HEADER.unpack_from(data)
             digests = array("Q", data[_HEADER.size :])
         except (struct.error, ValueError) as error:
-            raise CorruptionError(f"checksums in the catalog cannot be read: {error}") from error
+            raise CorruptionError(f"checksums in the catalog cannot be read: {error}") from None
         if version != _VERSION:
             raise CorruptionError(f"checksums in the catalog are of version {version}, this release reads {_VERSION}")
         if sys.byteorder == "big":

@@ -212,4 +212,4 @@ def positions_from_bytes(data: bytes) -> Any:
         raise CorruptionError(
             f"the deleted positions of a block cannot be read ({error}): "
             "the catalog record is damaged; restore the catalog"
-        ) from error
+        ) from None

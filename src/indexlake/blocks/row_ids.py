@@ -72,8 +72,8 @@ class RowIds:
             raise _damaged()
         try:
             bitmap = BitMap64.deserialize(data[1:])
-        except Exception as error:
-            raise _damaged() from error
+        except Exception:
+            raise _damaged() from None
         return cls(bitmap.min() if len(bitmap) else 0, len(bitmap), bitmap)
 
     def __len__(self) -> int:

@@ -88,7 +88,7 @@ class PostgresCatalog:
                 "select current_setting('server_encoding'), current_schema()"
             ).fetchone()
         except psycopg.Error as error:
-            raise translate(error, self.location, lost=session.lost()) from error
+            raise translate(error, self.location, lost=session.lost()) from None
         finally:
             self.sessions.give_back(session)
         if found is None:
@@ -120,7 +120,7 @@ class PostgresCatalog:
                 session.lost()  # refuses a forked child before it touches the stream
                 chunk = list(islice(stream, CHUNK))
         except import_psycopg().Error as error:
-            raise translate(error, self.location, sql, lost=session.lost()) from error
+            raise translate(error, self.location, sql, lost=session.lost()) from None
         finally:
             if isinstance(session.connection, fork.Gone):
                 fork.keep_forever(stream)
@@ -165,7 +165,7 @@ class PostgresCatalog:
         try:
             return self.sessions.take()
         except psycopg.Error as error:
-            raise unreachable(error, self.location) from error
+            raise unreachable(error, self.location) from None
 
     def begin(self, sql: str) -> PostgresSession:
         """A session in which `sql`, the start of a transaction, was run."""
@@ -187,7 +187,7 @@ class PostgresCatalog:
                 lost, stale = session.lost(), not session.fresh
                 self.sessions.give_back(session)
                 if not (lost and stale):
-                    raise translate(error, self.location, sql, lost=lost) from error
+                    raise translate(error, self.location, sql, lost=lost) from None
                 self.sessions.discard_idle()
             except BaseException:
                 self.sessions.discard(session)

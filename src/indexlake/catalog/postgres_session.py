@@ -119,11 +119,11 @@ class PostgresSession:
 def import_psycopg() -> Any:
     try:
         import psycopg
-    except ImportError as error:
+    except ImportError:
         raise MissingExtraError(
             "A PostgreSQL catalog needs psycopg. Install it with: pip install 'indexlake[postgres]'",
             extra="postgres",
-        ) from error
+        ) from None
     return psycopg
 
 

@@ -66,7 +66,7 @@ class _Statements:
             faults.step("sql.query")
             return self._session.cursor.execute(numbered(sql), params).fetchall()  # type: ignore[no-any-return]
         except self._errors as error:
-            raise self._failed(error, sql) from error
+            raise self._failed(error, sql) from None
 
     def row(self, sql: str, params: Params = ()) -> Row | None:
         rows = self.rows(sql, params)
@@ -84,7 +84,7 @@ class _Statements:
                 if self._session is not session:
                     raise _ENDED.error()
         except self._errors as error:
-            raise self._failed(error, sql) from error
+            raise self._failed(error, sql) from None
         finally:
             if self._session is session and self._is_open() and session.healthy():
                 with contextlib.suppress(*self._errors):
@@ -146,14 +146,14 @@ class PostgresTransaction(_Statements):
         try:
             faults.step("sql.begin")
         except OSError as error:
-            raise translate(error, catalog.location, "begin") from error
+            raise translate(error, catalog.location, "begin") from None
         self._session = catalog.begin(_WRITE.format(catalog.lock_key))
 
     def rows(self, sql: str, params: Params = ()) -> list[Row]:
         try:
             faults.step("sql.execute")
         except OSError as error:
-            raise self._failed(error, sql) from error
+            raise self._failed(error, sql) from None
         self._deliver()
         return super().rows(sql, params)
 
@@ -165,7 +165,7 @@ class PostgresTransaction(_Statements):
         try:
             faults.step("sql.execute")
         except OSError as error:
-            raise self._failed(error, sql) from error
+            raise self._failed(error, sql) from None
         self._session.lost()  # refuses a transaction that is over
         self._sent.append((sql, params))
 
@@ -178,7 +178,7 @@ class PostgresTransaction(_Statements):
             with self._session.connection.pipeline():
                 self._queue()
         except self._errors as error:
-            raise self._failed(error, text) from error
+            raise self._failed(error, text) from None
 
     def _queue(self) -> None:
         sent, self._sent = self._sent, []
@@ -192,7 +192,7 @@ class PostgresTransaction(_Statements):
             cursor = self._session.cursor.execute(numbered(sql), params)
             return max(0, int(cursor.rowcount))
         except self._errors as error:
-            raise self._failed(error, sql) from error
+            raise self._failed(error, sql) from None
 
     def execute_many(self, sql: str, rows: Iterable[Params]) -> int:
         self._deliver()
@@ -202,7 +202,7 @@ class PostgresTransaction(_Statements):
             cursor.executemany(numbered(sql), rows)
             return max(0, int(cursor.rowcount))
         except self._errors as error:
-            raise self._failed(error, sql) from error
+            raise self._failed(error, sql) from None
 
     def execute_batch(self, sqls: Sequence[str]) -> None:
         for sql in sqls:
@@ -224,7 +224,7 @@ class PostgresTransaction(_Statements):
                     write(row)
             return max(0, int(cursor.rowcount))
         except self._errors as error:
-            raise self._failed(error, sql) from error
+            raise self._failed(error, sql) from None
 
     def _control(self, sql: str) -> None:
         self._deliver()
@@ -232,7 +232,7 @@ class PostgresTransaction(_Statements):
             faults.step("sql.execute")
             self._session.control(sql)
         except self._errors as error:
-            raise self._failed(error, sql) from error
+            raise self._failed(error, sql) from None
 
     def savepoint(self) -> _Savepoint:
         return _Savepoint(self)
@@ -248,11 +248,11 @@ class PostgresTransaction(_Statements):
         except self._errors as error:
             failure = translate(error, catalog.location, "commit", lost=session.lost(), commit=True)
             self.rollback()
-            raise failure from error
+            raise failure from None
         try:
             faults.step("sql.commit.after")
         except OSError as error:
-            raise CommitUnknown(f"The answer to COMMIT on {catalog.location} was lost: {error}.") from error
+            raise CommitUnknown(f"The answer to COMMIT on {catalog.location} was lost: {error}.") from None
         finally:
             self._finish()
         if status != "COMMIT":

@@ -20,14 +20,14 @@ import apsw
 
 from indexlake.catalog import fork
 from indexlake.catalog.dialect import SQLITE, Dialect
-from indexlake.catalog.driver import Params, Row
+from indexlake.catalog.driver import DatabaseError, Params, Row
 from indexlake.catalog.sessions import Sessions, closed
 from indexlake.catalog.sqlite_errors import translate
 from indexlake.catalog.sqlite_session import SqliteSession
 from indexlake.catalog.sqlite_transaction import CHUNK, SqliteRead, SqliteTransaction
-from indexlake.catalog.temporary import TemporaryFolder
 from indexlake.catalog.writer_lock import WriterLock
 from indexlake.errors import CatalogError, NotFoundError, OwnershipError
+from indexlake.temporary import TemporaryFolder, is_writable
 
 _log = logging.getLogger("indexlake.catalog")
 _WAL_FRAMES = 1024  # 4 MiB of 4 KiB pages
@@ -53,8 +53,8 @@ class SqliteCatalog:
     dialect: Dialect = SQLITE
 
     def __init__(self, path: str, *, create: bool = True, read_only: bool = False, lock_timeout: float = 60.0) -> None:
-        self.location = path
-        self._read_only = read_only
+        self.location = path if path == ":memory:" else os.path.abspath(path)
+        self.read_only = read_only
         self._moved_frames = 0
         self._folder = TemporaryFolder() if path == ":memory:" else None
         if self._folder is not None:
@@ -90,7 +90,9 @@ class SqliteCatalog:
         try:
             mode = session.cursor.execute("pragma journal_mode").fetchall()[0][0]
             session.cursor.execute("select count(*) from sqlite_schema").fetchall()
-            if mode != "wal" and not self._read_only:
+            if mode != "wal" and not self.read_only:
+                if self._folder is None and not is_writable(os.path.dirname(self.location)):
+                    raise self._not_writable()
                 self.lock.acquire()
                 try:
                     mode = session.cursor.execute("pragma journal_mode = wal").fetchall()[0][0]
@@ -102,7 +104,7 @@ class SqliteCatalog:
                         f"Put the lake on a local disk, or use a PostgreSQL catalog."
                     )
         except apsw.Error as error:
-            raise self._refused(error) from error
+            raise self._refused(error) from None
         finally:
             self.sessions.give_back(session)
 
@@ -122,8 +124,9 @@ class SqliteCatalog:
             stream.cursor.execute(sql, params)
             while chunk := list(islice(stream.cursor, CHUNK)):
                 yield from chunk
+            self.check_unchanged(session)
         except apsw.Error as error:
-            raise translate(error, self.location, sql) from error
+            raise translate(error, self.location, sql) from None
         finally:
             self.sessions.give_back(session)
 
@@ -166,7 +169,7 @@ class SqliteCatalog:
     def refuse_writes(self) -> None:
         if self.sessions.closed is not None:
             raise self.sessions.closed.error()
-        if self._read_only:
+        if self.read_only:
             raise CatalogError(
                 f"The catalog {self.location} was opened read-only. Connect with read_only=False to write."
             )
@@ -174,7 +177,7 @@ class SqliteCatalog:
     def close(self) -> None:
         if self.sessions.closed is not None:
             return
-        tidy = not self._read_only and self.lock.try_acquire(timeout=1.0)
+        tidy = not self.read_only and self.lock.try_acquire(timeout=1.0)
         self.sessions.close(closed(self.location), tidy=tidy)
         if tidy:
             self.lock.retire()
@@ -183,18 +186,41 @@ class SqliteCatalog:
 
     def take(self) -> SqliteSession:
         try:
-            return self.sessions.take()
+            session = self.sessions.take()
+            while self.read_only and session.outdated():
+                self.sessions.discard(session)
+                session = self.sessions.take()
+            return session
         except apsw.Error as error:
-            raise self._refused(error) from error
+            raise self._refused(error) from None
+
+    def check_unchanged(self, session: SqliteSession) -> None:
+        """What was read is one state of the file: nobody wrote to a file that was taken for one that stays."""
+        if session.outdated():
+            raise DatabaseError(
+                f"The catalog {self.location} was written to while it was read, from a folder that this process cannot "
+                f"write to. Read again.",
+                retryable=True,
+            )
 
     def _refused(self, error: apsw.Error) -> CatalogError:
-        if not self._read_only or not isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError):
+        folder = os.path.dirname(self.location)
+        refused = isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError)
+        if not refused or not os.path.isfile(self.location) or is_writable(folder):
             return translate(error, self.location)
+        if not self.read_only:
+            return self._not_writable()
         return CatalogError(
-            f"The catalog {self.location} lies in a directory that this user may not write to. SQLite keeps an index "
-            f"of its log beside the file, also for reading: make the directory writable, or copy the lake to one that "
-            f"is. "
-            f"(SQLite: {error})"
+            f"The catalog {self.location} lies in a folder that cannot be written to, and its log {self.location}-wal "
+            f"holds commits that are not in the file yet. SQLite reads them only where it may write beside the file: "
+            f"open the lake once where the folder is writable, for writing, and close it; or copy the lake, with its "
+            f"log, to a folder that is writable. (SQLite: {error})"
+        )
+
+    def _not_writable(self) -> CatalogError:
+        return CatalogError(
+            f"The catalog {self.location} lies in a folder that cannot be written to. To read the lake, connect with "
+            f"read_only=True; to write, make the folder writable."
         )
 
     def before_fork(self) -> None:
@@ -217,4 +243,4 @@ def _make_directory(path: str) -> None:
         raise CatalogError(
             f"The catalog's directory {path} cannot be made: {error.strerror}. Choose a directory that this user "
             f"may write to."
-        ) from error
+        ) from None

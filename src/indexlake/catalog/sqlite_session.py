@@ -4,6 +4,10 @@ SQLite keeps its file locks in a table per process, which a forked child inherit
 child that opened the same file again would believe that it holds them, and could lose commits.  So sessions are
 closed before a fork (see `sessions`); where one stays out, because the forking thread is inside a transaction or
 another thread is slow, the child is refused that file.
+
+Where nothing can be written beside the file, SQLite has no place for the index of its log.  If the log holds nothing,
+such a file is read as one that does not change (immutable), and whether it has changed is asked before and after each
+transaction: another user, or another machine, may be able to write to it.
 """
 
 from __future__ import annotations
@@ -11,12 +15,15 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import apsw
 
 from indexlake.catalog.fork import Gone, keep_forever
 from indexlake.errors import CatalogError, OwnershipError
+from indexlake.temporary import is_writable
 
 STATEMENTS = 512  # the most that apsw caches
 _ENDED = Gone(CatalogError, "This catalog query is over: its transaction ended before it.")
@@ -44,6 +51,7 @@ class SqliteSession:
     """`cursor` runs statements; `wal_frames[0]` is the length of the log after the last commit here."""
 
     __slots__ = (
+        "_as_it_was",
         "_durable",
         "_path",
         "_read_only",
@@ -60,6 +68,7 @@ class SqliteSession:
         self._read_only = read_only
         self._durable = durable
         self._timeout = timeout
+        self._as_it_was: _State | None = None
         self.connection: Any = None
         self.cursor: Any = None
         self.streams: list[Stream] = []
@@ -68,10 +77,27 @@ class SqliteSession:
 
     def open(self) -> None:
         _refuse_lost_file(self._path)
-        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-        if self._read_only:
-            flags = apsw.SQLITE_OPEN_READONLY
-        connection = self.connection = apsw.Connection(self._path, flags=flags, statementcachesize=STATEMENTS)
+        if not self._read_only:
+            self._open(self._path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+            return
+        found = _state(self._path)
+        try:
+            self._open(self._path, apsw.SQLITE_OPEN_READONLY)
+            self.cursor.execute("select count(*) from sqlite_schema").fetchall()
+        except (apsw.ReadOnlyError, apsw.CantOpenError):
+            if found is None or found.log_size or is_writable(os.path.dirname(self._path)):
+                raise
+            self.shut()
+            address = f"file:{quote(self._path)}?immutable=1"
+            self._open(address, apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+            self._as_it_was = found
+
+    def outdated(self) -> bool:
+        """Whether a file that is read as one that does not change has changed."""
+        return self._as_it_was is not None and self._as_it_was != _state(self._path)
+
+    def _open(self, address: str, flags: int) -> None:
+        connection = self.connection = apsw.Connection(address, flags=flags, statementcachesize=STATEMENTS)
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 0)
@@ -145,6 +171,27 @@ def _refuse_lost_file(path: str) -> None:
                 f"processes with multiprocessing's 'spawn' or 'forkserver', or fork outside of transactions and "
                 f"streaming queries."
             )
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What changes when somebody writes to a catalog."""
+
+    inode: int
+    size: int
+    modified: int
+    log_size: int
+
+
+def _state(path: str) -> _State | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    log_size = 0
+    with contextlib.suppress(OSError):
+        log_size = os.stat(f"{path}-wal").st_size
+    return _State(found.st_ino, found.st_size, found.st_mtime_ns, log_size)
 
 
 def _identity(path: str) -> tuple[int, int]:

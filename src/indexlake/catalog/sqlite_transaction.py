@@ -40,7 +40,7 @@ class _Statements:
             faults.step("sql.query")
             return self._session.cursor.execute(sql, params).fetchall()  # type: ignore[no-any-return]
         except (apsw.Error, OSError) as error:
-            raise self._failed(error, sql) from error
+            raise self._failed(error, sql) from None
 
     def row(self, sql: str, params: Params = ()) -> Row | None:
         rows = self.rows(sql, params)
@@ -54,7 +54,7 @@ class _Statements:
             while chunk := list(islice(stream.cursor, CHUNK)):
                 yield from chunk
         except (apsw.Error, OSError) as error:
-            raise self._failed(error, sql) from error
+            raise self._failed(error, sql) from None
         finally:
             stream.end()
 
@@ -77,7 +77,7 @@ class SqliteRead(_Statements):
         except BaseException as error:
             catalog.sessions.give_back(session)
             if isinstance(error, apsw.Error):
-                raise translate(error, catalog.location, "BEGIN") from error
+                raise translate(error, catalog.location, "BEGIN") from None
             raise
         self._session = session
 
@@ -92,7 +92,10 @@ class SqliteRead(_Statements):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        session = self._session
         self.close()
+        if kind is None and self._catalog.read_only and session is not _OVER:
+            self._catalog.check_unchanged(session)
 
     def __del__(self) -> None:
         if self._is_open():
@@ -118,7 +121,7 @@ class SqliteTransaction(_Statements):
                 raise
         except (apsw.Error, OSError) as error:
             catalog.lock.release()
-            raise translate(error, catalog.location, "BEGIN IMMEDIATE") from error
+            raise translate(error, catalog.location, "BEGIN IMMEDIATE") from None
         except BaseException:
             catalog.lock.release()
             raise
@@ -129,7 +132,7 @@ class SqliteTransaction(_Statements):
             faults.step("sql.execute")
             return self._session.cursor.execute(sql, params).fetchall()  # type: ignore[no-any-return]
         except (apsw.Error, OSError) as error:
-            raise self._failed(error, sql) from error
+            raise self._failed(error, sql) from None
 
     def execute(self, sql: str, params: Params = ()) -> int:
         session = self._session
@@ -138,7 +141,7 @@ class SqliteTransaction(_Statements):
             session.cursor.execute(sql, params)
             return session.connection.changes()  # type: ignore[no-any-return]
         except (apsw.Error, OSError) as error:
-            raise self._failed(error, sql) from error
+            raise self._failed(error, sql) from None
 
     def send(self, sql: str, params: Params = ()) -> None:
         self.execute(sql, params)
@@ -151,7 +154,7 @@ class SqliteTransaction(_Statements):
             session.cursor.executemany(sql, rows)
             return session.connection.total_changes() - before  # type: ignore[no-any-return]
         except (apsw.Error, OSError) as error:
-            raise self._failed(error, sql) from error
+            raise self._failed(error, sql) from None
 
     def execute_batch(self, sqls: Sequence[str]) -> None:
         for sql in sqls:
@@ -173,12 +176,12 @@ class SqliteTransaction(_Statements):
         except (apsw.Error, OSError) as error:
             failure = translate(error, catalog.location, "COMMIT")
             self.rollback()
-            raise failure from error
+            raise failure from None
         try:
             faults.step("sql.commit.after")
             catalog.after_commit(session)
         except OSError as error:
-            raise CommitUnknown(f"The answer to COMMIT on {catalog.location} was lost: {error}.") from error
+            raise CommitUnknown(f"The answer to COMMIT on {catalog.location} was lost: {error}.") from None
         finally:
             self._finish()
 

@@ -168,13 +168,11 @@ def _lake_record(r: ReadTransaction | Transaction) -> LakeRecord | None:
     return LakeRecord(lake_id, incarnation, version, json.loads(properties))
 
 
-def create_lake(catalog: Catalog, properties: dict[str, Any], now: int) -> LakeRecord:
-    """Make the catalog, or return the one that another process made first."""
+def create_lake(catalog: Catalog, properties: dict[str, Any], now: int) -> bool:
+    """Make the catalog; False when another process was faster."""
     with catalog.transaction() as tx:
-        if catalog.dialect.table_exists(tx, "indexlake_lake"):
-            found = _lake_record(tx)
-            if found is not None:
-                return found
+        if catalog.dialect.table_exists(tx, "indexlake_lake") and _lake_record(tx) is not None:
+            return False
         tx.execute_batch(create_statements(catalog.dialect))
         record = LakeRecord(str(uuid.uuid4()), 1, SCHEMA_VERSION, properties)
         tx.execute(
@@ -186,7 +184,7 @@ def create_lake(catalog: Catalog, properties: dict[str, Any], now: int) -> LakeR
             (now,),
         )
         tx.commit()
-    return record
+    return True
 
 
 def next_incarnation(catalog: Catalog) -> LakeRecord:

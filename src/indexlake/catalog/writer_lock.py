@@ -116,7 +116,7 @@ class WriterLock:
     def try_acquire(self, timeout: float = 0.0) -> bool:
         try:
             self.acquire(timeout)
-        except DatabaseError:
+        except CatalogError:  # somebody else has it, or its file cannot be opened here
             return False
         return True
 
@@ -287,7 +287,7 @@ def _open(path: str) -> int:
         raise CatalogError(
             f"The catalog's lock file {path} cannot be opened: {error.strerror}. Writing needs a directory that "
             f"this user may write to; to read only, connect with read_only=True."
-        ) from error
+        ) from None
 
 
 def _holder(path: str) -> str:

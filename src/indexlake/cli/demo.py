@@ -15,6 +15,7 @@ from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import indexlake as il
+from indexlake.cli.spark import start
 from indexlake.pipeline.pipeline import Pipeline
 
 _CITIES = ("Amsterdam", "Bogotá", "Cairo", "Dakar", "Edinburgh", "Fukuoka")
@@ -132,7 +133,7 @@ def _sql(console: Console, lake: il.Lake, orders: il.Table) -> None:
 
 
 def _pipeline(console: Console, lake: il.Lake, orders: il.Table, rows: int) -> None:
-    spark = _spark(console)
+    spark = _spark(console, lake)
     pipeline = lake.pipeline(runner="threads") if spark is None else lake.pipeline(spark=spark, progress=True)
     count = len(orders)
     for name, job in (("dump", pipeline.dump), ("compact", pipeline.compact), ("freeze", pipeline.freeze)):
@@ -148,10 +149,10 @@ def _pipeline(console: Console, lake: il.Lake, orders: il.Table, rows: int) -> N
     console.print("and 200 rows more, one by one")
 
 
-def _spark(console: Console) -> Any:
+def _spark(console: Console, lake: il.Lake) -> Any:
     """A session, or None where Spark cannot start."""
     try:
-        seconds, spark = _timed(lambda: il.spark.session())
+        seconds, spark = _timed(lambda: start(lake.storage))
     except (il.MissingExtraError, il.JobError) as error:
         console.print(f"[yellow]{error}[/yellow]", highlight=False)
         return None

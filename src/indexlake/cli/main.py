@@ -15,16 +15,33 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from indexlake.cli import pipeline
+from indexlake.cli.hints import in_command_line
 from indexlake.cli.opening import open_lake
+from indexlake.cli.spark import start as start_spark
 from indexlake.errors import IndexLakeError
 
-app = typer.Typer(
-    help="A lakehouse table you can write to one row at a time.", no_args_is_help=True, pretty_exceptions_enable=False
-)
+app = typer.Typer(name="indexlake", no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(pipeline.app, name="pipeline")
 console = Console()
 Lake = Annotated[str, typer.Argument(help="A lake: a folder or a postgresql:// address.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import indexlake
+
+        print(f"indexlake {indexlake.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """A lakehouse table you can write to one row at a time."""
 
 
 @app.command()
@@ -43,7 +60,7 @@ def demo(
 @app.command()
 def tables(lake: Lake, as_json: AsJson = False) -> None:
     """List tables and where their rows live."""
-    with open_lake(lake) as opened:
+    with open_lake(lake, reading=True) as opened:
         stats = [opened.table(name).stats() for name in opened.tables()]
     _show(
         [
@@ -71,7 +88,7 @@ def scan(
     as_json: AsJson = False,
 ) -> None:
     """Print rows of a table."""
-    with open_lake(lake) as opened:
+    with open_lake(lake, reading=True) as opened:
         found = opened.table(table)
         view = found if at is None else found.at(at)
         _show(view.scan(where, limit=limit).to_pylist(), as_json)
@@ -79,11 +96,15 @@ def scan(
 
 @app.command()
 def explain(
-    lake: Lake, table: str, where: Annotated[str | None, typer.Option(help="A predicate in SQL.")] = None
+    lake: Lake,
+    table: str,
+    where: Annotated[str | None, typer.Option(help="A predicate in SQL.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Say which blocks a scan reads and why."""
-    with open_lake(lake) as opened:
-        console.print(str(opened.table(table).scan(where).explain()), highlight=False)
+    with open_lake(lake, reading=True) as opened:
+        found = opened.table(table).scan(where).explain()
+        print(json.dumps(asdict(found), indent=2) if as_json else found)
 
 
 @app.command()
@@ -127,7 +148,9 @@ def sql(
     """Run SQL and print the result of its last statement."""
     from indexlake.cli.sql import print_result
 
-    with open_lake(lake) as opened:
+    with open_lake(lake, reading=True) as opened:
+        if engine == "spark":
+            start_spark(opened.storage)
         result = opened.sql(sys.stdin.read() if text == "-" else text, namespace=namespace, engine=engine, at=at)
         print_result(console, result, limit, "json" if as_json else "csv" if as_csv else "table")
 
@@ -135,23 +158,24 @@ def sql(
 @app.command()
 def history(lake: Lake, table: str, as_json: AsJson = False) -> None:
     """List the commits that changed a table."""
-    with open_lake(lake) as opened:
+    with open_lake(lake, reading=True) as opened:
         _show([asdict(s) for s in opened.table(table).history()], as_json)
 
 
 @app.command()
 def jobs(lake: Lake, as_json: AsJson = False) -> None:
     """List background jobs."""
-    with open_lake(lake) as opened:
+    with open_lake(lake, reading=True) as opened:
         _show([asdict(j) for j in opened.jobs()], as_json)
 
 
 def main() -> NoReturn:
     """Run the command; an error of ours is one line, not a traceback."""
     try:
-        app()
+        app(prog_name="indexlake")
     except IndexLakeError as error:
-        Console(stderr=True).print(f"[red]{type(error).__name__}[/red]: {escape(str(error))}", highlight=False)
+        said = escape(in_command_line(str(error)))
+        Console(stderr=True).print(f"[red]{type(error).__name__}[/red]: {said}", highlight=False, soft_wrap=True)
         sys.exit(1)
     sys.exit(0)
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from indexlake.cli.opening import open_lake
+from indexlake.cli.spark import pipeline as pipeline_of
 
 app = typer.Typer(
     help="Move rows down the tiers and keep files in shape.", no_args_is_help=True, pretty_exceptions_enable=False
@@ -40,7 +41,7 @@ def run(
 ) -> None:
     """Do what is due: expire, dump, compact, freeze where a table asks for it, and vacuum."""
     with open_lake(lake, automatic=False) as opened:
-        pipeline = opened.pipeline(runner)
+        pipeline = pipeline_of(opened, runner)
 
         def show(result: Any) -> None:
             _print(result.steps if as_json else str(result), as_json)
@@ -58,7 +59,7 @@ def run(
 def dump(lake: Lake, table: OneTable = None, runner: RunnerName = "spark", as_json: AsJson = False) -> None:
     """Move hot rows to columnar blocks."""
     with open_lake(lake, automatic=False) as opened:
-        _results(opened.pipeline(runner).dump(table), as_json)
+        _results(pipeline_of(opened, runner).dump(table), as_json)
 
 
 @app.command()
@@ -74,7 +75,7 @@ def compact(
 ) -> None:
     """Make full blocks of small and delete-heavy ones."""
     with open_lake(lake, automatic=False) as opened:
-        _results(opened.pipeline(runner).compact(table, cluster_by=cluster_by or None, order=order), as_json)
+        _results(pipeline_of(opened, runner).compact(table, cluster_by=cluster_by or None, order=order), as_json)
 
 
 @app.command()
@@ -89,21 +90,21 @@ def freeze(
 ) -> None:
     """Turn warm blocks into Parquet, which every engine reads."""
     with open_lake(lake, automatic=False) as opened:
-        _results(opened.pipeline(runner).freeze(table, older_than=older_than), as_json)
+        _results(pipeline_of(opened, runner).freeze(table, older_than=older_than), as_json)
 
 
 @app.command()
 def thaw(lake: Lake, table: OneTable = None, runner: RunnerName = "spark", as_json: AsJson = False) -> None:
     """Turn Parquet blocks into warm ones again."""
     with open_lake(lake, automatic=False) as opened:
-        _results(opened.pipeline(runner).thaw(table), as_json)
+        _results(pipeline_of(opened, runner).thaw(table), as_json)
 
 
 @app.command()
 def expire(lake: Lake, table: OneTable = None, as_json: AsJson = False) -> None:
     """Drop history older than the retention."""
     with open_lake(lake, automatic=False) as opened:
-        _results(opened.pipeline("threads").expire(table), as_json)
+        _results(pipeline_of(opened, "threads").expire(table), as_json)
 
 
 @app.command()
@@ -118,7 +119,7 @@ def vacuum(
 ) -> None:
     """Find the files that nothing reaches, and delete them if asked to."""
     with open_lake(lake, automatic=False) as opened:
-        result = opened.pipeline(runner).vacuum(dry_run=not delete, grace=grace)
+        result = pipeline_of(opened, runner).vacuum(dry_run=not delete, grace=grace)
         _print(result if as_json else "\n".join([*result.paths, str(result)]), as_json)
 
 
@@ -126,7 +127,7 @@ def vacuum(
 def verify(lake: Lake, table: OneTable = None, runner: RunnerName = "spark", as_json: AsJson = False) -> None:
     """Compare every byte with its checksum and the catalog with the storage; exit code 1 if something is wrong."""
     with open_lake(lake, automatic=False) as opened:
-        result = opened.pipeline(runner).verify(table)
+        result = pipeline_of(opened, runner).verify(table)
         _print({"ok": result.ok, **asdict(result)} if as_json else str(result), as_json)
     if not result.ok:
         raise typer.Exit(1)

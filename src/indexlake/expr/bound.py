@@ -203,7 +203,7 @@ class Bound:
                 return pa.chunked_array(parts, parts[0].type if parts else type)
             return Evaluation.of(batch, self).array(root)
         except ExpressionError as error:
-            raise named(error, self.text) from error
+            raise named(error, self.text) from None
 
     def evaluate_row(self, row: Mapping[str, Any]) -> Any:
         """The value for one row of Python values; in Python where it can do it exactly, else on one Arrow row."""
@@ -220,13 +220,13 @@ class Bound:
             except constants.NotCovered:
                 pass
             except ExpressionError as error:
-                raise named(error, self.text) from error
+                raise named(error, self.text) from None
         found = self.evaluate(_one_row(template, row))[0]
         try:
             return found.as_py()
         except (OverflowError, ValueError) as error:  # a date that Python does not have
             problem = f"`{self.text}` gives a value that Python cannot hold: {error}"
-            raise ExpressionError(problem, text=self.text) from error
+            raise ExpressionError(problem, text=self.text) from None
 
     # -- pruning -------------------------------------------------------------------------------------------
 

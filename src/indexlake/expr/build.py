@@ -75,7 +75,7 @@ class Builder:
         self.slots: list[Slot] = []
 
     def fail(self, problem: str) -> NoReturn:
-        raise ExpressionError(f"{problem} (in `{self.text}`)", text=self.text)
+        raise ExpressionError(f"{problem} (in `{self.text}`)", text=self.text) from None
 
     # -- constants and casts -------------------------------------------------------------------------------
 

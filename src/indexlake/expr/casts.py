@@ -128,7 +128,7 @@ def _arrow(array: Any, wanted: pa.DataType, target: SqlType, safe: bool = True) 
     try:
         return pc.cast(array, wanted, safe=safe)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise ExpressionError(f"a value is out of range for {target}: {error}") from error
+        raise ExpressionError(f"a value is out of range for {target}: {error}") from None
 
 
 def _from_bool(array: Any, source: SqlType, target: SqlType) -> Any:
@@ -205,7 +205,7 @@ def _rescale(array: Any, target: SqlType) -> Any:
             array = pc.cast(array, wide)
         return pc.cast(array, to_arrow(target))
     except pa.ArrowInvalid as error:
-        raise ExpressionError(f"a value does not fit in {target}: {error}") from error
+        raise ExpressionError(f"a value does not fit in {target}: {error}") from None
 
 
 def unscaled(array: Any) -> np.ndarray[Any, Any]:

@@ -100,7 +100,7 @@ def _given(parsed: Parsed, params: Parameters) -> list[Any]:
 
 
 def _fail(parsed: Parsed, problem: str) -> NoReturn:
-    raise ExpressionError(f"{problem} (in `{parsed.text}`)", text=parsed.text)
+    raise ExpressionError(f"{problem} (in `{parsed.text}`)", text=parsed.text) from None
 
 
 def _template(parsed: Parsed, schema: pa.Schema, given: list[Any], key: tuple[str, int, Any]) -> Template:
@@ -108,8 +108,8 @@ def _template(parsed: Parsed, schema: pa.Schema, given: list[Any], key: tuple[st
     if found is None or not found.schema.equals(schema):
         try:
             found = _bound(parsed, schema, given, *key[2][:2])
-        except RecursionError as error:
-            raise ExpressionError(f"`{parsed.text[:200]}…` is nested too deeply", text=parsed.text) from error
+        except RecursionError:
+            raise ExpressionError(f"`{parsed.text[:200]}…` is nested too deeply", text=parsed.text) from None
     with _lock:
         _bounded(_equal)
         _equal[(parsed.text, schema, key[2])] = found
@@ -158,7 +158,7 @@ def _computed(slot: Computed, bound: Bound, text: str) -> Any:
     try:
         return constants.from_scalar(bound.value_of(slot.node), slot.target)
     except ExpressionError as error:
-        raise named(error, text) from error
+        raise named(error, text) from None
 
 
 def _bounded(cache: dict[Any, Any]) -> None:
@@ -232,7 +232,7 @@ def _cast(slot: Slot, value: Any, source: SqlType, target: SqlType, lenient: boo
     except ExpressionError as error:
         if lenient:
             return None
-        raise named(error, text) from error
+        raise named(error, text) from None
     scalar = constants.to_scalar(value, source)
     try:
         converted = casts.cast(scalar, normal(source), target, lenient)
@@ -244,7 +244,7 @@ def _cast(slot: Slot, value: Any, source: SqlType, target: SqlType, lenient: boo
         problem = f"{shown} cannot be read as {target}{role}{reason}"
         raise ExpressionError(
             f"{problem}{hint if isinstance(error, MissingExtraError) else ''} (in `{text}`)", text=text
-        ) from error
+        ) from None
     return constants.from_scalar(converted, target)
 
 

@@ -166,7 +166,7 @@ def _nested(value: Any) -> tuple[SqlType, pa.Scalar]:
     try:
         return found, pa.scalar(_inner(value), to_arrow(found))
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise ExpressionError(f"{value!r} is not a list of one type or a struct: {error}") from error
+        raise ExpressionError(f"{value!r} is not a list of one type or a struct: {error}") from None
 
 
 def _nested_type(value: Any) -> SqlType:

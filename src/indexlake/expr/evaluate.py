@@ -65,7 +65,7 @@ class Evaluation:
             try:
                 found = _EVALUATORS[node.__class__](self, node)
             except pa.ArrowException as error:
-                raise ExpressionError(f"{_what(node)}: {error}") from error
+                raise ExpressionError(f"{_what(node)}: {error}") from None
             if isinstance(found, pa.ChunkedArray):
                 found = found.combine_chunks()
             self.done[key] = found

@@ -6,6 +6,7 @@ DuckDB is an optional dependency and is imported on first use.  Each thread has 
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -61,11 +62,11 @@ def _connection(purpose: str) -> Any:
     if found is None:
         try:
             import duckdb
-        except ImportError as error:
+        except ImportError:
             raise MissingExtraError(
                 f"{purpose} is evaluated by DuckDB, which is not installed; run: pip install 'indexlake[sql]'",
                 extra="sql",
-            ) from error
+            ) from None
         found = duckdb.connect(":memory:", config={"threads": 1})
         found.execute("SET TimeZone='UTC'; SET enable_progress_bar=false")
         _local.connection = found
@@ -116,7 +117,7 @@ def evaluate(sql: str, arguments: Sequence[pa.Array], result: SqlType, purpose: 
     try:
         table = connection.from_arrow(rows).project(f"{sql} AS r").to_arrow_table()
     except duckdb.Error as error:
-        raise ExpressionError(f"{purpose}: {_reason(error)}") from error
+        raise ExpressionError(f"{purpose}: {_reason(error)}") from None
     column = table.column(0).combine_chunks()
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
@@ -129,7 +130,7 @@ def evaluate(sql: str, arguments: Sequence[pa.Array], result: SqlType, purpose: 
         try:
             column = pc.cast(column, wanted)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise ExpressionError(f"{purpose}: {error}") from error
+            raise ExpressionError(f"{purpose}: {error}") from None
     return column
 
 
@@ -137,4 +138,4 @@ def _reason(error: Exception) -> str:
     """The first line of what DuckDB says, without its class."""
     first = str(error).splitlines()[0]
     _, found, rest = first.partition("Error: ")
-    return rest if found else first
+    return re.sub(r" when casting from source column a\d+$", "", rest if found else first)

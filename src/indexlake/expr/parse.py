@@ -5,6 +5,7 @@ sqlglot does the parsing and is imported on first use.  The tree is read by the 
 
 from __future__ import annotations
 
+import re
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -54,7 +55,7 @@ def _parse(text: str) -> Parsed:
     try:
         tree = sqlglot.parse_one(text, read=expression_dialect(), into=exp.Condition)
     except Exception as error:  # of the parser, whatever it is
-        raise ExpressionError(_syntax_message(text, error), text=text) from error
+        raise ExpressionError(_syntax_message(text, error), text=text) from None
     if isinstance(tree, exp.Block):
         raise ExpressionError(f"`{text}` holds several expressions; give one", text=text)
     # sqlglot lets some operators pass that lack an operand.
@@ -70,10 +71,17 @@ def _syntax_message(text: str, error: Exception) -> str:
         if description:
             where = f" at `{near}` (line {detail.get('line')}, column {detail.get('col')})" if near else ""
             name = f'; if that is a column, write "{near}" in double quotes' if near and near.isidentifier() else ""
-            return f"cannot parse `{text}`: {str(description).rstrip('.')}{where}{name}"
+            return f"cannot parse `{text}`: {_plain(str(description))}{where}{name}"
     if isinstance(error, RecursionError):
         return f"cannot parse `{text[:200]}`: it is nested too deeply; bind long lists as a parameter: `x in $ids`"
     return f"cannot parse `{text}`: {str(error).splitlines()[0]}"
+
+
+def _plain(description: str) -> str:
+    """What the parser says, without the names of its own classes."""
+    if description.startswith("Required keyword:"):
+        return "an operator has nothing on one of its sides"
+    return re.sub(r"\s*(?:for |of )?<class '[^']*'>", "", description).rstrip(".")
 
 
 def _parameters(tree: Any) -> tuple[tuple[int | str, ...], dict[int, int]]:

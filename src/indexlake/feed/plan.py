@@ -38,6 +38,7 @@ from indexlake.scan.plan import BlockTask
 from indexlake.scan.spool import Spool
 from indexlake.schema import ROW_ID, Field
 from indexlake.state import TableState
+from indexlake.storage.spill import Spill
 
 if TYPE_CHECKING:
     from indexlake.blocks.open_files import OpenFiles
@@ -60,7 +61,7 @@ def plan_feed(
     r: ReadTransaction, state: TableState, since: int, until: int, files: OpenFiles, fields: Sequence[Field]
 ) -> FeedPlan:
     """Plan inside a read transaction; ``fields`` are the columns to read, of the table at ``until``."""
-    hot = list(_hot(r, state, since, until, fields))
+    hot = list(_hot(r, state, since, until, fields, files.storage.spill))
     known, unread = _in_blocks(_Blocks(r, state, since, until, files, tuple(fields)))
     return FeedPlan(since, until, [*hot, *known], unread)
 
@@ -174,18 +175,20 @@ class _Blocks:
                 yield Deleted(self.rows(block), self._state.row_ids(block), shown)
 
 
-def _hot(r: ReadTransaction, state: TableState, since: int, until: int, fields: Sequence[Field]) -> Iterator[Source]:
+def _hot(
+    r: ReadTransaction, state: TableState, since: int, until: int, fields: Sequence[Field], spill: Spill
+) -> Iterator[Source]:
     columns = HotRows(fields).columns  # also those that older versions of the columns are read from
     for begins, rows in (
         (True, inline.begun_between(r, state.table, since, until, columns)),
         (False, inline.ended_between(r, state.table, since, until, columns)),
     ):
-        spool, starts = Spool(), [0]
+        spool, starts = Spool(spill=spill), [0]
         snapshots, row_ids = array("q"), array("q")
         while chunk := list(islice(rows, BATCH_ROWS)):
             snapshots.extend(row[0 if begins else 2] for row in chunk)
             row_ids.extend(row[1] for row in chunk)
-            hot = HotRows(fields)
+            hot = HotRows(fields, spill)
             hot.read(iter(chunk))
             for batch in hot.batches():
                 spool.add(_shown(batch, fields))

@@ -85,7 +85,7 @@ class Matching:
             return
         writes = self._writes
         tasks: list[BlockTask] = []
-        hot = HotRows(self._all)
+        hot = HotRows(self._all, lake.storage.spill)
         hidden = None
         if writes is None or not writes.truncate:
             self._read_hot(r, hot)

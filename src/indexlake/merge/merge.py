@@ -20,6 +20,7 @@ from indexlake.merge.on import bind_on
 from indexlake.merge.run import MergeRun
 from indexlake.merge.source import Source, take_source
 from indexlake.schema import TableSchema
+from indexlake.storage.spill import Spill
 
 if TYPE_CHECKING:
     from indexlake.table import Table
@@ -34,10 +35,10 @@ class _Rows:
         self._source: Source | None = None
         self._lock = threading.Lock()
 
-    def source(self, schema: TableSchema) -> Source:
+    def source(self, schema: TableSchema, spill: Spill) -> Source:
         with self._lock:
             if self._source is None:
-                self._source = take_source(self._given, schema)
+                self._source = take_source(self._given, schema, spill)
                 self._given = None
             return self._source
 
@@ -110,7 +111,7 @@ class Merge:
     @statement()
     def _apply(self, tx: Transaction) -> int:
         # The source first: it may be anybody's code and take long, and a single statement should not read the past.
-        source = self._rows.source(self._table._schema_now())
+        source = self._rows.source(self._table._schema_now(), self._table._lake.storage.spill)
         with tx.reading(self._table._table_id) as (_, state, _snapshot):
             on = bind_on(self._on, state.current, source.schema, self._params)
         merge = MergeRun(tx, self._table._table_id, source, on, self._clauses)

@@ -20,6 +20,7 @@ from indexlake.errors import ConstraintError, SchemaError
 from indexlake.rows import arrow_batches
 from indexlake.scan.spool import Spool
 from indexlake.schema import Field, TableSchema
+from indexlake.storage.spill import Spill
 from indexlake.types import check_supported, check_values, codec_for
 from indexlake.types.convert import convert, mapped_leaves, without_view
 
@@ -79,11 +80,11 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 class SourceBuilder:
     """Takes batches in, one after the other, and makes a source of them."""
 
-    def __init__(self, schema: pa.Schema, in_memory: pa.Schema | None = None) -> None:
+    def __init__(self, schema: pa.Schema, spill: Spill, in_memory: pa.Schema | None = None) -> None:
         """``in_memory``: the batches are parts of a table in memory, and stay there if they stay as they are."""
         self._shape = _shape(schema)
         stays = in_memory is not None and in_memory.types == self._shape.types
-        self._spool = Spool(sys.maxsize if stays else None)
+        self._spool = Spool(sys.maxsize if stays else None, spill)
         self._starts: list[int] = []
         self._count = 0
         self._small: list[pa.RecordBatch] = []  # many small batches become fewer larger ones
@@ -117,10 +118,10 @@ class SourceBuilder:
         return Source(self._shape, self._count, self._starts, self._spool.mapped)
 
 
-def take_source(rows: Any, schema: TableSchema, conform: Conform = lambda batch: batch) -> Source:
+def take_source(rows: Any, schema: TableSchema, spill: Spill, conform: Conform = lambda batch: batch) -> Source:
     """Read everything once.  ``conform`` is applied to every batch, and to one without rows first."""
     found, stream = _stream(rows, schema)
-    builder = SourceBuilder(conform(_empty(found)).schema, found if isinstance(rows, pa.Table) else None)
+    builder = SourceBuilder(conform(_empty(found)).schema, spill, found if isinstance(rows, pa.Table) else None)
     for batch in stream:
         builder.add(conform(batch))
     return builder.finish()
@@ -207,7 +208,7 @@ def _inferred(rows: list[Mapping[str, Any]], schema: TableSchema) -> pa.Schema:
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise SchemaError(
                 f"The values of column {name!r} have no type in common: {error}. Give Arrow data.", column=name
-            ) from error
+            ) from None
     return pa.schema(fields)
 
 
@@ -263,7 +264,7 @@ def _plain(batch: pa.RecordBatch, shape: pa.Schema) -> pa.RecordBatch:
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise SchemaError(
                     f"The source's batches do not agree in the type of column {f.name!r}: {error}", column=f.name
-                ) from error
+                ) from None
         elif not pa.types.is_null(f.type):
             array = pa.nulls(len(array), f.type)
         arrays.append(array)

@@ -25,6 +25,7 @@ from indexlake.merge.source import Source, SourceBuilder, as_row, dict_batch, ta
 from indexlake.rows import Values, fit, null_error
 from indexlake.schema import TableSchema
 from indexlake.state import TableState
+from indexlake.storage.spill import Spill
 from indexlake.types import SqlValue, holds_null
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Upsert:
         if self._sources is None:  # first: it may be anybody's code and take long
             schema = self._table._schema_now()
             _check_has_key(schema, self._table.name)
-            self._sources = _sources(self._rows, schema)
+            self._sources = _sources(self._rows, schema, self._table._lake.storage.spill)
         with tx.reading(self._table_id) as (_, state, _snapshot):
             schema = state.current
         on = On(tuple((f, f.name) for f in schema.key_fields), None)
@@ -83,7 +84,7 @@ def _few_dicts(rows: Any) -> list[Mapping[str, Any]] | None:
 # ---------------------------------------------------------------- many rows
 
 
-def _sources(rows: Any, schema: TableSchema) -> list[Source]:
+def _sources(rows: Any, schema: TableSchema, spill: Spill) -> list[Source]:
     """One source for each set of columns that the rows name: dicts need not all name the same."""
     rows = [rows] if isinstance(rows, Mapping) else rows
     if isinstance(rows, Iterator) or (isinstance(rows, list | tuple) and rows and isinstance(rows[0], Mapping)):
@@ -91,11 +92,11 @@ def _sources(rows: Any, schema: TableSchema) -> list[Source]:
         first = next(items, None)
         rows = [] if first is None else chain([first], items)
         if isinstance(first, Mapping):
-            return _from_dicts(rows, schema)
-    return [take_source(rows, schema, lambda batch: _conform(batch, schema))]
+            return _from_dicts(rows, schema, spill)
+    return [take_source(rows, schema, spill, lambda batch: _conform(batch, schema))]
 
 
-def _from_dicts(rows: Iterable[Any], schema: TableSchema) -> list[Source]:
+def _from_dicts(rows: Iterable[Any], schema: TableSchema, spill: Spill) -> list[Source]:
     builders: dict[frozenset[str], tuple[pa.Schema, SourceBuilder]] = {}
     items = iter(rows)
     while chunk := [as_row(row) for row in islice(items, _DICTS)]:
@@ -105,7 +106,7 @@ def _from_dicts(rows: Iterable[Any], schema: TableSchema) -> list[Source]:
         for names, some in alike.items():
             if names not in builders:
                 shape = pa.schema([schema.field(name).arrow().with_name(name).with_nullable(True) for name in names])
-                builders[names] = shape, SourceBuilder(_conform(dict_batch([], shape), schema).schema)
+                builders[names] = shape, SourceBuilder(_conform(dict_batch([], shape), schema).schema, spill)
             shape, builder = builders[names]
             builder.add(_conform(dict_batch(some, shape), schema))
     return [builder.finish() for _, builder in builders.values()]

@@ -153,7 +153,7 @@ class Job:
             state, text = "cancelled", str(error)
         elif error is not None:
             state, text = "failed", f"{type(error).__name__}: {error}"
-            log.warning("%s of table %s failed: %s", self.kind, self.table_id, text)
+            log.info("%s of table %s failed: %s", self.kind, self.table_id, text)
         try:
             with self.lake.catalog.transaction() as tx:
                 activity.end_job(tx, self.job_id, state, now(), self._text(), text)

@@ -20,6 +20,7 @@ from indexlake.scan.execute import pieces
 from indexlake.scan.hot_rows import HotRows
 from indexlake.scan.plan import MOST_KEYS, ScanPlan, own_tasks, tasks_for_keys
 from indexlake.state import TableState
+from indexlake.storage.spill import Spill
 from indexlake.types import SqlValue
 from indexlake.types.floats import is_float
 from indexlake.types.selection import keep
@@ -39,7 +40,7 @@ def rows_by_keys(table: Table, given: Sequence[Sequence[object]]) -> pa.Table:
     with table._reading(None) as (r, found, snapshot):
         state = found.as_of(snapshot)
         keys = [table._key(state, tuple(key)) for key in given if not any(value is None for value in key)]
-        hot = _hot_rows(r, state, snapshot, keys, writes)
+        hot = _hot_rows(r, state, snapshot, keys, writes, lake.storage.spill)
     schema = state.current
     wanted = KeyColumn.from_keys(sorted({encode_key(schema.key_codecs, key) for key in keys}), ints=False)
     plan = _plan(lake, state, snapshot, wanted, hot, writes)
@@ -47,10 +48,15 @@ def rows_by_keys(table: Table, given: Sequence[Sequence[object]]) -> pa.Table:
 
 
 def _hot_rows(
-    r: ReadTransaction, state: TableState, snapshot: int, keys: Sequence[EncodedKey], writes: TableWrites | None
+    r: ReadTransaction,
+    state: TableState,
+    snapshot: int,
+    keys: Sequence[EncodedKey],
+    writes: TableWrites | None,
+    spill: Spill,
 ) -> HotRows:
     schema, table = state.current, state.table
-    hot = HotRows(schema.fields)
+    hot = HotRows(schema.fields, spill)
     if writes is not None and writes.truncate:
         return hot
     if len(keys) > MOST_KEYS or any(is_float(codec) for codec in schema.key_codecs):

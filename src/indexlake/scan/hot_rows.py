@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -16,6 +15,7 @@ import pyarrow as pa
 from indexlake.errors import ConstraintError
 from indexlake.evolution.lineage import InlineColumns
 from indexlake.schema import ROW_ID, VERSION, Field, TableSchema
+from indexlake.storage.spill import TEMPORARY, Spill
 from indexlake.types.selection import keep
 
 BATCH_ROWS = 20_000
@@ -31,7 +31,8 @@ class HotRows:
     Rows of the reading transaction itself come last and have a null version.
     """
 
-    def __init__(self, fields: Sequence[Field]) -> None:
+    def __init__(self, fields: Sequence[Field], spill: Spill = TEMPORARY) -> None:
+        self._place = spill
         self.fields = tuple(fields)
         self._inline = InlineColumns(self.fields)
         self.count = 0
@@ -82,7 +83,7 @@ class HotRows:
         self.count += batch.num_rows
         self._bytes += batch.nbytes
         if self._writer is None and self._bytes > MEMORY_BYTES:
-            self._spill = tempfile.TemporaryFile(prefix="indexlake-hot-")  # noqa: SIM115 (lives as long as the plan)
+            self._spill = self._place.file()
             self._writer = pa.ipc.new_stream(self._spill, self.schema)
             for held in self._batches:
                 self._writer.write_batch(held)
@@ -108,7 +109,7 @@ class HotRows:
         """The same rows less those with the given row ids."""
         if hidden is None or not self.count:
             return self
-        kept = HotRows(self.fields)
+        kept = HotRows(self.fields, self._place)
         for batch in self.batches():
             mask = ~np.isin(batch.column(ROW_ID).to_numpy(), hidden)
             rest = keep(batch, pa.array(mask))

@@ -17,6 +17,7 @@ from indexlake import kernels as pc
 from indexlake.errors import SchemaError
 from indexlake.scan.sorted_runs import BATCH_ROWS, SortedRuns
 from indexlake.schema import ROW_ID, TableSchema, unknown_column
+from indexlake.storage.spill import TEMPORARY, Spill
 from indexlake.types import codec_for
 from indexlake.types.selection import gather
 
@@ -73,13 +74,13 @@ def sort_indices(table: pa.Table, order: OrderBy, places: Any = None) -> pa.Arra
 
 
 def ordered(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, order: OrderBy, most: int | None
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, order: OrderBy, most: int | None, spill: Spill = TEMPORARY
 ) -> Iterator[pa.RecordBatch]:
     """The batches as one sorted stream, at most ``most`` rows of it."""
     if most is not None and most <= _ENOUGH:
         yield from _first(batches, schema, order, most)
         return
-    runs = SortedRuns(schema, [name for name, _ in order], partial(_by, order))
+    runs = SortedRuns(schema, [name for name, _ in order], partial(_by, order), spill)
     for batch in batches:
         runs.add(batch)
     for batch in runs.batches():

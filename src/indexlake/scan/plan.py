@@ -95,9 +95,9 @@ def plan_scan(
     if writes is not None and writes.closed:
         hidden = np.frombuffer(writes.closed.to_array(), np.uint64).astype(np.int64)
     if writes is not None and writes.truncate:
-        hot, tasks = HotRows(columns), []
+        hot, tasks = HotRows(columns, files.storage.spill), []
     else:
-        hot = HotRows(columns)
+        hot = HotRows(columns, files.storage.spill)
         if counting and predicate is None and writes is None:
             hot.count = inline.count_visible(r, state.table, snapshot, newest=newest)
         else:

@@ -42,23 +42,23 @@ class Result(ABC):
     def to_pandas(self) -> Any:
         try:
             import pandas  # noqa: F401
-        except ImportError as error:
-            raise MissingExtraError("to_pandas needs pandas: pip install pandas", extra="pandas") from error
+        except ImportError:
+            raise MissingExtraError("to_pandas needs pandas: pip install pandas", extra="pandas") from None
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> Any:
         try:
             import polars
-        except ImportError as error:
-            raise MissingExtraError("to_polars needs polars: pip install polars", extra="polars") from error
+        except ImportError:
+            raise MissingExtraError("to_polars needs polars: pip install polars", extra="polars") from None
         return polars.from_arrow(self.to_arrow())
 
     def to_duckdb(self, connection: Any = None) -> Any:
         """A DuckDB relation over the result, in memory."""
         try:
             import duckdb
-        except ImportError as error:
-            raise MissingExtraError("to_duckdb needs DuckDB: pip install 'indexlake[sql]'", extra="sql") from error
+        except ImportError:
+            raise MissingExtraError("to_duckdb needs DuckDB: pip install 'indexlake[sql]'", extra="sql") from None
         return (connection or duckdb.connect()).from_arrow(self.to_arrow())
 
     # ------------------------------------------------------------ the Arrow PyCapsule interface

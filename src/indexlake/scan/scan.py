@@ -194,7 +194,7 @@ class Scan(Result):
                 if order:
                     inner = arrow_schema(wanted, row_id=with_id)
                     most = None if self._limit is None else self._limit + self._offset
-                    rows = ordered(rows, inner, order, most)
+                    rows = ordered(rows, inner, order, most, lake.storage.spill)
                 for batch in _window(rows, self._offset, self._limit):
                     if self._for_update:
                         locked += batch.column(ROW_ID).to_pylist()

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from indexlake.scan.spool import Spool
+from indexlake.storage.spill import Spill
 from indexlake.types.selection import gather, take
 
 RUN_BYTES = 64 << 20
@@ -27,7 +28,7 @@ PLACE = "_place"
 class SortedRuns:
     """One sort: ``add`` all rows, then read them in order, once.  ``sort(keys, places)`` gives the order of rows."""
 
-    def __init__(self, schema: pa.Schema, keys: Sequence[str], sort: Any) -> None:
+    def __init__(self, schema: pa.Schema, keys: Sequence[str], sort: Any, spill: Spill) -> None:
         self._schema = schema
         self._keys = list(dict.fromkeys(keys))
         self._sort = sort
@@ -35,7 +36,7 @@ class SortedRuns:
         self._held: list[pa.RecordBatch] = []
         self._bytes = 0
         self._rows = 0
-        self._pieces = Spool(0)
+        self._pieces = Spool(0, spill)
         self._firsts: list[pa.RecordBatch] = []  # keys and place of the first row of each piece
 
     def add(self, batch: pa.RecordBatch) -> None:

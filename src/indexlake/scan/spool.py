@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import mmap
 import os
-import tempfile
 from typing import IO
 
 import pyarrow as pa
+
+from indexlake.storage.spill import TEMPORARY, Spill
 
 MEMORY_BYTES = 64 << 20
 
@@ -18,7 +19,8 @@ MEMORY_BYTES = 64 << 20
 class Spool:
     """Batches of one schema, by number."""
 
-    def __init__(self, memory_bytes: int | None = None) -> None:
+    def __init__(self, memory_bytes: int | None = None, spill: Spill = TEMPORARY) -> None:
+        self._spill = spill
         self._budget = MEMORY_BYTES if memory_bytes is None else memory_bytes
         self._held: list[pa.RecordBatch] = []
         self._bytes = 0
@@ -39,7 +41,7 @@ class Spool:
             self._held.append(batch)
             return
         if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="indexlake-spool-")  # noqa: SIM115 (lives as long as this)
+            self._file = self._spill.file()
             for held in self._held:
                 self._write(held)
             self._held = []

@@ -59,7 +59,7 @@ def _names_in(file: SourceFile) -> list[str]:
             names: list[str] = reader.schema.names
             return names
     except pa.ArrowInvalid as error:
-        raise SchemaError(f"its first row cannot be read: {one_line(error)}.") from error
+        raise SchemaError(f"its first row cannot be read: {one_line(error)}.") from None
 
 
 def _first_row(text: bytes) -> bytes:
@@ -99,7 +99,7 @@ def _first_block(file: SourceFile, names: Sequence[str], types: dict[str, Any]) 
                 return first if first is not None else pa.RecordBatch.from_pylist([], reader.schema)
         except pa.ArrowInvalid as error:
             if _has_rows(file):
-                raise _located(error, names, {}) from error
+                raise _located(error, names, {}) from None
             return pa.RecordBatch.from_pylist([], pa.schema([(name, pa.null()) for name in names]))
 
 
@@ -131,7 +131,7 @@ def batches(file: SourceFile, schema: TableSchema) -> Iterator[tuple[pa.RecordBa
         except pa.ArrowInvalid as error:
             if not _has_rows(file):
                 return
-            raise _located(error, names, wanted) from error
+            raise _located(error, names, wanted) from None
         with reader:
             while True:
                 try:
@@ -139,7 +139,7 @@ def batches(file: SourceFile, schema: TableSchema) -> Iterator[tuple[pa.RecordBa
                 except StopIteration:
                     break
                 except pa.ArrowInvalid as error:
-                    raise _located(error, names, wanted) from error
+                    raise _located(error, names, wanted) from None
                 arrays = [_column(batch.column(n), name, wanted[name], first_row) for n, name in enumerate(names)]
                 first_row += batch.num_rows
                 if batch.num_rows:
@@ -173,7 +173,7 @@ def _column(array: Any, name: str, type: Any, first_row: int) -> Any:
         return converted(array, type)
     except pa.ArrowException as error:
         row = first_row + first_refused(array, type)
-        raise bad_value(name, type, f"row {row}", error) from error
+        raise bad_value(name, type, f"row {row}", error) from None
 
 
 def _reader(file: SourceFile, stream: Any, names: Sequence[str], types: dict[str, Any]) -> Any:

@@ -20,13 +20,13 @@ def naming(file: SourceFile) -> Iterator[None]:
     except IndexLakeError as error:
         if "path" in error.details:
             raise
-        raise type(error)(f"{file.path}: {error}", **error.details, path=file.path) from error
+        raise type(error)(f"{file.path}: {error}", **error.details, path=file.path) from None
     except OSError as error:
         if error.errno is not None:
-            raise StorageError(f"{file.path!r} cannot be read: {error.strerror}.", path=file.path) from error
-        raise damaged(file, error) from error
+            raise StorageError(f"{file.path!r} cannot be read: {error.strerror}.", path=file.path) from None
+        raise damaged(file, error) from None
     except (pa.ArrowException, UnicodeDecodeError, EOFError) as error:
-        raise damaged(file, error) from error
+        raise damaged(file, error) from None
 
 
 def damaged(file: SourceFile, error: object) -> CorruptionError:

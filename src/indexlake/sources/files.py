@@ -82,7 +82,7 @@ class Files:
             with path.open("rb") as file:
                 head = file.read(6)
         except OSError as error:
-            raise StorageError(f"{str(path)!r} cannot be read: {error.strerror}.", path=str(path)) from error
+            raise StorageError(f"{str(path)!r} cannot be read: {error.strerror}.", path=str(path)) from None
         _check_head(path, format, compression, head)
         return SourceFile(str(path), format, compression, size, options)
 
@@ -198,7 +198,7 @@ def _in_folder(folder: Path) -> list[Path]:
     try:
         entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith((".", "_")))
     except OSError as error:
-        raise StorageError(f"{str(folder)!r} cannot be read: {error.strerror}.", path=str(folder)) from error
+        raise StorageError(f"{str(folder)!r} cannot be read: {error.strerror}.", path=str(folder)) from None
     inner = [entry for entry in entries if entry.is_dir()]
     if inner:
         raise SchemaError(

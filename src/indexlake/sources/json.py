@@ -92,7 +92,7 @@ def batches(file: SourceFile, schema: TableSchema) -> Iterator[tuple[pa.RecordBa
                 arrays[name] = converted(read, f.type)
             except pa.ArrowException as error:
                 line = first_line + _line_of(lines, first_refused(read, f.type))
-                raise bad_value(name, f.type, f"line {line}", error) from error
+                raise bad_value(name, f.type, f"line {line}", error) from None
             if f.default is not None and read.null_count:
                 arrays[name] = _with_default(arrays[name], schema, name, spelt, lines)
         if table.num_rows:
@@ -179,7 +179,7 @@ def _lines(text: bytes, first_line: int) -> list[bytes]:
         text.decode()  # the reader does not look
     except UnicodeDecodeError as error:
         line = first_line + text.count(b"\n", 0, error.start)
-        raise bad_row(f"line {line}", "it is not UTF-8") from error
+        raise bad_row(f"line {line}", "it is not UTF-8") from None
     return text.split(b"\n")
 
 
@@ -191,7 +191,7 @@ def _object(line: bytes, number: int) -> dict[str, Any]:
     try:
         found = json.loads(line)
     except ValueError as error:
-        raise bad_row(f"line {number}", f"it is not a JSON object: {error}") from error
+        raise bad_row(f"line {number}", f"it is not a JSON object: {error}") from None
     if not isinstance(found, dict):
         raise bad_row(f"line {number}", f"it is {type(found).__name__}, not a JSON object")
     return found

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from indexlake.errors import ExpressionError, JobError
 from indexlake.schema import ROW_ID
+from indexlake.spark.failure import said
 from indexlake.spark.frame import check_reachable, plan_frame
 from indexlake.spark.handover import by_place
-from indexlake.spark.runner import said
 from indexlake.spark.session import session
 from indexlake.sql.query import sampled, view_name
 from indexlake.sql.result import Batches, SqlResult
@@ -44,11 +44,11 @@ class SparkResult(SqlResult):
         return self._frame
 
     def _stream(self) -> Batches:
-        with _translated():
+        with _translated(self._frame.sparkSession):
             schema = self._frame.limit(0).toArrow().schema
 
         def batches() -> Iterator[pa.RecordBatch]:
-            with _translated():
+            with _translated(self._frame.sparkSession):
                 packed = by_place(self._frame).mapInArrow(_packed, "data binary")
                 for row in packed.toLocalIterator(prefetchPartitions=True):
                     for batch in pa.ipc.open_stream(row[0]):
@@ -77,7 +77,7 @@ def frame_of(planned: PlannedQuery) -> DataFrame:
         for name, table in zip(names, planned.tables, strict=True):
             _scanned(spark, planned, table).createOrReplaceTempView(name)
             made.append(name)
-        with _translated():
+        with _translated(spark):
             return spark.sql(text, args={_marker(name): value for name, value in planned.parameters.items()})
     finally:
         for name in made:
@@ -87,7 +87,7 @@ def frame_of(planned: PlannedQuery) -> DataFrame:
 def explained(planned: PlannedQuery) -> str:
     """Spark's own plan."""
     frame = frame_of(planned)
-    with _translated(), redirect_stdout(io.StringIO()) as printed:
+    with _translated(frame.sparkSession), redirect_stdout(io.StringIO()) as printed:
         frame.explain(mode="formatted")
     return printed.getvalue().strip()
 
@@ -137,17 +137,17 @@ def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translated(spark: SparkSession) -> Iterator[None]:
     """Errors of Spark as errors of ours."""
     from pyspark.errors import AnalysisException, ParseException, PySparkException
 
     try:
         yield
     except (AnalysisException, ParseException) as error:
-        raise ExpressionError(f"Spark: {said(error)}") from error
+        raise ExpressionError(f"Spark: {said(error)}") from None
     except PySparkException as error:
-        raise JobError(f"Spark could not run the query: {said(error)}") from error
+        raise JobError(f"Spark could not run the query: {said(error, spark)}") from None
     except Exception as error:
         if "Py4J" not in type(error).__name__:
             raise
-        raise JobError(f"Spark could not run the query: {said(error)}") from error
+        raise JobError(f"Spark could not run the query: {said(error, spark)}") from None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import pickle
-import re
 import threading
 import traceback
 import uuid
@@ -20,6 +19,7 @@ import pyarrow as pa
 
 from indexlake.errors import IndexLakeError, JobError
 from indexlake.pipeline.runner import Result, Task
+from indexlake.spark.failure import said, with_workers
 from indexlake.storage import Storage, StorageSpec
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ class SparkRunner:
         failed = next((r for r in found if isinstance(r, _Failure)), None)
         if failed is not None:
             log.debug("a task failed on Spark:\n%s", failed.trace)
+            if failed.lacks_module:
+                raise JobError(with_workers(str(failed.error), self._spark))
             raise failed.error
         return found
 
@@ -131,16 +133,17 @@ class SparkRunner:
         (found,) = outcome
         if isinstance(found, BaseException):
             log.debug("a Spark job failed", exc_info=found)
-            raise JobError(f"Spark could not run the tasks: {said(found)}") from None
+            raise JobError(f"Spark could not run the tasks: {said(found, self._spark)}") from None
         return found  # type: ignore[no-any-return]
 
 
 class _Failure:
     """An error of a task: a result like any other, so that Spark neither retries it nor dresses it up."""
 
-    def __init__(self, error: IndexLakeError, trace: str) -> None:
+    def __init__(self, error: IndexLakeError, trace: str, *, lacks_module: bool) -> None:
         self.error = error
         self.trace = trace
+        self.lacks_module = lacks_module
 
 
 class _Remote:
@@ -156,10 +159,10 @@ class _Remote:
             storage = opened(self._spec, self._options)
             return self._run(storage, pickle.loads(packed), _nothing)
         except IndexLakeError as error:
-            return _Failure(error, traceback.format_exc())
+            return _Failure(error, traceback.format_exc(), lacks_module=isinstance(error, ImportError))
         except Exception as error:
-            said = f"A task failed on Spark: {type(error).__name__}: {error}"
-            return _Failure(JobError(said), traceback.format_exc())
+            failed = JobError(f"A task failed on Spark: {type(error).__name__}: {error}")
+            return _Failure(failed, traceback.format_exc(), lacks_module=isinstance(error, ImportError))
 
     def __repr__(self) -> str:
         return f"_Remote({self._run.__name__}, {self._spec.root!r})"  # no options: they are secrets
@@ -182,13 +185,3 @@ def opened(spec: StorageSpec, options: Mapping[str, str]) -> Storage:
 
 def _nothing() -> None:
     """Executors are stopped by Spark."""
-
-
-def said(error: BaseException) -> str:
-    """The sentence in what Spark raises that says what happened, without Java's names and places."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    aborted = [line for line in lines if "aborted due to" in line]
-    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    others = [line for line in lines if not line.startswith(("An error occurred while calling", "at ", ":"))]
-    told = next(iter([*aborted, *causes[-1:], *others]), type(error).__name__)
-    return re.sub(r"^[:\s]*(?:[\w$]+\.)+[\w$]*(?:Exception|Error):\s*", "", told)

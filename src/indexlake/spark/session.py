@@ -82,12 +82,12 @@ def active() -> SparkSession | None:
 def _spark_session() -> type[SparkSession]:
     try:
         from pyspark.sql import SparkSession
-    except ImportError as error:
+    except ImportError:
         raise MissingExtraError(
             "Spark is not installed. Install it with: pip install 'indexlake[spark]', or run the job without it: "
             "lake.pipeline(runner='threads').",
             extra="spark",
-        ) from error
+        ) from None
     return SparkSession
 
 
@@ -103,7 +103,7 @@ def check_java() -> None:
     try:
         said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise JobError(f"{what}{java} does not run: {error}.{advice}") from error
+        raise JobError(f"{what}{java} does not run: {error}.{advice}") from None
     version = java_version(said)
     if version is None or version < OLDEST_JAVA:
         shown = said.splitlines()[0] if said else "says nothing"

@@ -75,7 +75,7 @@ class Changes:
         try:
             return schema.field(assignment.column)
         except SchemaError as error:
-            raise source.source.error(str(error), assignment.place) from error
+            raise source.source.error(str(error), assignment.place) from None
 
     # ------------------------------------------------------------ insert
 

@@ -106,7 +106,7 @@ class Definitions:
             with translating(written.source, spliced):
                 table = self._engine.table(spliced.text, self._parameters.of(written.parameters))
         except ExpressionError as error:
-            raise SchemaError(f"The default of column {column.name!r}: {error}", column=column.name) from error
+            raise SchemaError(f"The default of column {column.name!r}: {error}", column=column.name) from None
         return table.column(0)[0].as_py()
 
     def _options(self, options: Sequence[tuple[str, Fragment]]) -> dict[str, Any]:

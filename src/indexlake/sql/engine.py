@@ -1,19 +1,16 @@
 """DuckDB inside a lake: one in-memory database, one cursor per running query.
 
 It reads nothing by itself: no extension is installed or loaded, and no Python variable is taken for a table.  Times
-are in UTC.  What does not fit into memory goes to a temporary folder that is removed with the lake.
+are in UTC.  What does not fit into memory goes where the lake spills.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +19,7 @@ from indexlake.errors import ExpressionError, IndexLakeError, MissingExtraError,
 from indexlake.sql.fragment import Spliced
 from indexlake.sql.table_stream import Openings
 from indexlake.sql.tokens import Source
+from indexlake.storage.spill import Spill
 
 MEMORY_SHARE = 0.6
 BATCH_ROWS = 100_000
@@ -39,13 +37,12 @@ _READS_TWICE = "window_self_join"
 class Engine:
     """Made with the first query of a lake."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, spill: Spill) -> None:
         try:
             import duckdb
-        except ImportError as error:
-            raise MissingExtraError("SQL needs DuckDB: pip install 'indexlake[sql]'", extra="sql") from error
-        self._folder = Path(tempfile.gettempdir()) / f"indexlake-sql-{next(tempfile._get_candidate_names())}"  # type: ignore[attr-defined]
-        config = {**_SETTINGS, "threads": str(threads), "temp_directory": str(self._folder)}
+        except ImportError:
+            raise MissingExtraError("SQL needs DuckDB: pip install 'indexlake[sql]'", extra="sql") from None
+        config = {**_SETTINGS, "threads": str(threads), "temp_directory": spill.folder()}
         self._database = duckdb.connect(":memory:", config=config)
         self._database.execute(f"set disabled_optimizers = '{_READS_TWICE}'")
         limit = _memory_bytes()
@@ -69,7 +66,6 @@ class Engine:
             cursor.close()
         self._database.close()
         self.openings.wait(CLOSE_SECONDS)
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def take(self) -> Any:
         """A cursor of one's own."""
@@ -192,7 +188,7 @@ def translating(source: Source, spliced: Spliced) -> Iterator[None]:
         made = translated(error, source, spliced)
         if made is None:
             raise
-        raise made from error
+        raise made from None
 
 
 def translated(

@@ -98,7 +98,8 @@ class PlannedQuery:
             try:
                 if order:
                     most = None if limit is None else limit + offset
-                    rows = ordered(rows, arrow_schema(table.fields, row_id=table.row_id), order, most)
+                    inner = arrow_schema(table.fields, row_id=table.row_id)
+                    rows = ordered(rows, inner, order, most, lake.storage.spill)
                 for batch in _window(rows, offset, limit):
                     arrays = [batch.column(old) for old, _ in plain.columns or ()]
                     yield pa.RecordBatch.from_arrays(arrays, schema=shown)
@@ -150,7 +151,7 @@ class PlannedQuery:
                     yield batch
             except _ReadAgain as error:
                 if given:
-                    raise ExpressionError(f"DuckDB reads a table twice in this query: {error}") from error
+                    raise ExpressionError(f"DuckDB reads a table twice in this query: {error}") from None
                 yield from self._begun(self.query.text(careful=True), typed=typed, careful=True)[1]
 
         return schema, rows()
@@ -211,15 +212,15 @@ class PlannedQuery:
     def _raise_translated(self, error: BaseException, text: Spliced, streams: Sequence[TableStream]) -> None:
         """Raise what an error of DuckDB means; return when it is no such error."""
         if isinstance(error, RuntimeError) and str(error) == "Query interrupted":
-            raise KeyboardInterrupt from error  # which DuckDB has taken
+            raise KeyboardInterrupt from None  # which DuckDB has taken
         for stream in streams:
             if isinstance(stream.error, IndexLakeError | KeyboardInterrupt):
-                raise stream.error
+                raise stream.error from None
         if _CONSUMED in str(error):
-            raise _ReadAgain(str(error)) from error
+            raise _ReadAgain(str(error)) from None
         made = translated(error, self.query.fragment.source, text, self._suggestion)
         if made is not None:
-            raise made from error
+            raise made from None
 
     def _suggestion(self, column: str) -> str:
         """What an unknown column may have meant; DuckDB knows only the columns that were pushed."""

@@ -85,8 +85,8 @@ class SqlResult:
     def to_polars(self) -> Any:
         try:
             import polars
-        except ImportError as error:
-            raise MissingExtraError("to_polars needs polars: pip install polars", extra="polars") from error
+        except ImportError:
+            raise MissingExtraError("to_polars needs polars: pip install polars", extra="polars") from None
         return polars.from_arrow(self.to_arrow())
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

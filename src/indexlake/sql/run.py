@@ -77,7 +77,7 @@ def engine_of(lake: Lake) -> Engine:
     with lake._closing:
         lake._check()
         if lake._sql_engine is None:
-            lake._sql_engine = Engine(lake._scan_threads)
+            lake._sql_engine = Engine(lake._scan_threads, lake.storage.spill)
         return lake._sql_engine
 
 
@@ -129,7 +129,7 @@ class _Session:
                 except IndexLakeError as error:
                     if len(self.script.statements) == 1:
                         raise
-                    raise self._numbered(error, number) from error
+                    raise self._numbered(error, number) from None
         finally:
             if self.inner is not None:
                 self.inner.rollback()

@@ -34,5 +34,5 @@ def arrow_type(engine: Engine, written: Fragment, column: str) -> pa.DataType:
         with translating(written.source, spliced):
             found = engine.table(spliced.text).schema.field(0).type
     except ExpressionError as error:
-        raise SchemaError(f"Column {column!r}: {error}", column=column) from error
+        raise SchemaError(f"Column {column!r}: {error}", column=column) from None
     return storable(found, column, written.written)

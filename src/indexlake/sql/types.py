@@ -50,7 +50,7 @@ def handed_over(array: pa.Array, type: pa.DataType, column: str) -> pa.Array:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise ExpressionError(
             f"Column {column!r} of type {array.type} holds a value that SQL's {type} cannot hold: {error}"
-        ) from error
+        ) from None
 
 
 def result_type(given: pa.DataType, column: pa.DataType) -> pa.DataType:

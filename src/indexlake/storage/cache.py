@@ -59,7 +59,7 @@ class CacheSpec:
             raise StorageError(f"cache_dir is the path of a local directory, not {directory!r}.")
         if "://" in path:
             raise StorageError(f"cache_dir is a directory of this machine, not {path.partition('://')[0]}://….")
-        return CacheSpec(os.path.abspath(path), limit)
+        return CacheSpec(os.path.abspath(os.path.expanduser(path)), limit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ def translated(action: str, path: str) -> Iterator[None]:
     except Exception as error:
         if not isinstance(error, OSError) and not type(error).__module__.startswith("opendal"):
             raise
-        raise failure(action, path, error) from error
+        raise failure(action, path, error) from None
 
 
 def failure(action: str, path: str, error: Exception) -> IndexLakeError:

@@ -78,7 +78,7 @@ class InputFile(io.RawIOBase):
         try:
             return self._source.read_at(offset, length)
         except OSError as error:
-            raise failure("read", self.path, error) from error
+            raise failure("read", self.path, error) from None
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
         """Several (offset, length) at once, in parallel where that helps; each must lie inside the file."""

@@ -8,8 +8,8 @@ requests that failed with a status or connection error it knows to be temporary,
 from __future__ import annotations
 
 import asyncio
+import io
 import os
-import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +25,7 @@ from indexlake.storage.failure import damaged, missing, translated, wrong_size
 from indexlake.storage.input_file import Source
 from indexlake.storage.output_file import Sink
 from indexlake.storage.path import FileInfo
+from indexlake.storage.spill import TEMPORARY, Spill
 
 PART_SIZE = 8 * 1024 * 1024
 PARALLEL_REQUESTS = 8
@@ -59,14 +60,15 @@ def _operator(service: str, **settings: str) -> Any:
 class ObjectBackend:
     """Objects below one prefix of one store; those with checksums are read through the local cache if there is one."""
 
-    def __init__(self, operator: Any, cache: LocalCache | None = None) -> None:
+    def __init__(self, operator: Any, cache: LocalCache | None = None, spill: Spill = TEMPORARY) -> None:
+        self._spill = spill
         self._operator = operator
         self._cache = cache
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
     def create(self, path: str, overwrite: bool) -> Sink:
-        return _ObjectSink(self._operator, path, overwrite)
+        return _ObjectSink(self._operator, path, overwrite, self._spill)
 
     def open(self, path: str, checksums: Checksums | None) -> Source:
         cached = self._cache.file(path, checksums) if self._cache is not None and checksums is not None else None
@@ -134,21 +136,24 @@ def _files(entries: Iterable[Any]) -> Iterator[FileInfo]:
 
 
 class _ObjectSink:
-    def __init__(self, operator: Any, path: str, overwrite: bool) -> None:
+    def __init__(self, operator: Any, path: str, overwrite: bool, spill: Spill) -> None:
+        self._spill = spill
         self._operator = operator
         self._path = path
-        self._spool: Any = tempfile.SpooledTemporaryFile(PART_SIZE)  # noqa: SIM115
+        self._spool: Any = io.BytesIO()
         self._named: str | None = None
         conditional = not overwrite and operator.capability().write_with_if_not_exists
         self._condition = {"if_not_exists": True} if conditional else {}
 
     def write(self, data: Any) -> None:
         self._spool.write(data)
+        if isinstance(self._spool, io.BytesIO) and self._spool.tell() > PART_SIZE:
+            held, self._spool = self._spool, self._spill.file()
+            self._spool.write(held.getbuffer())
 
     def local_path(self) -> str:
         if self._named is None:
-            descriptor, self._named = tempfile.mkstemp(prefix="indexlake-", suffix=".upload")
-            os.close(descriptor)
+            self._named = self._spill.named_file()
         return self._named
 
     def publish(self, checksums: Checksums) -> None:
@@ -261,10 +266,10 @@ class _RangedSource:
             with translated("read", self.path):
                 data = memoryview(self._backend.read(self.path, offset, length))
         except NotFoundError as error:
-            raise (missing(self.path) if self._checksums else error) from error
+            raise (missing(self.path) if self._checksums else error) from None
         except IndexLakeError as error:
             if self._checksums and getattr(error, "kind", None) == "RangeNotSatisfied":
-                raise wrong_size(self.path, self.size, self._backend_size()) from error
+                raise wrong_size(self.path, self.size, self._backend_size()) from None
             raise
         with self._lock:
             self.bytes_read += len(data)

@@ -17,22 +17,10 @@ from indexlake.storage.cache import CacheSpec, LocalCache
 from indexlake.storage.failure import missing, translated
 from indexlake.storage.input_file import InputFile, Source
 from indexlake.storage.local import LocalBackend
+from indexlake.storage.options import PUBLIC_OPTIONS, checked_options
 from indexlake.storage.output_file import OutputFile, Sink
 from indexlake.storage.path import FileInfo, check_path
-
-_PUBLIC_OPTIONS = frozenset(
-    {
-        "allow_anonymous",
-        "checksum_algorithm",
-        "default_storage_class",
-        "disable_config_load",
-        "disable_ec2_metadata",
-        "enable_virtual_host_style",
-        "endpoint",
-        "region",
-        "server_side_encryption",
-    }
-)
+from indexlake.storage.spill import TEMPORARY, Spill
 
 
 class Backend(Protocol):
@@ -62,41 +50,52 @@ class Storage:
     """Files below one root.  Safe to share between threads; a forked child opens its own."""
 
     def __init__(
-        self, root: str, backend: Backend, options: Mapping[str, str], cache: LocalCache | None = None
+        self,
+        root: str,
+        backend: Backend,
+        options: Mapping[str, str],
+        cache: LocalCache | None = None,
+        spill: Spill = TEMPORARY,
     ) -> None:
         self.root = root
         self.cache = cache
+        self.spill = spill
         self._backend = backend
         self._options = dict(options)
-        public = sorted((name, value) for name, value in options.items() if name in _PUBLIC_OPTIONS)
+        public = sorted((name, value) for name, value in options.items() if name in PUBLIC_OPTIONS)
         self._spec = StorageSpec(root, tuple(public), cache.spec if cache is not None else None)
 
     @staticmethod
-    def open(root: str, options: Mapping[str, str] | None = None, cache: CacheSpec | None = None) -> Storage:
+    def open(
+        root: str,
+        options: Mapping[str, str] | None = None,
+        cache: CacheSpec | None = None,
+        spill: Spill = TEMPORARY,
+    ) -> Storage:
         """Open "/path", "file:///path", "s3://bucket/prefix" or "memory://".
 
-        `options` go to OpenDAL's S3 service: endpoint, region, access_key_id, secret_access_key,
-        session_token, …  Nothing is created or contacted before the first file.  `cache` is for object stores: other
-        files are local already.
+        `options` are those of `storage.options`.  Nothing is created or contacted before the first file.  `cache` is
+        for object stores: other files are local already.
         """
-        options = dict(options or {})
+        options = checked_options(options)
         scheme, separator, _ = root.partition("://")
         if not separator:
-            return Storage(os.path.abspath(root), LocalBackend(root), {})
+            return Storage(os.path.abspath(root), LocalBackend(root), {}, spill=spill)
         url = urlsplit(root)
         if url.query or url.fragment or "@" in url.netloc:
             raise StorageError(f"storage root of scheme {scheme!r}: put keys and settings into storage_options")
         if scheme == "file":
             path = unquote(url.path)
-            return Storage(os.path.abspath(path), LocalBackend(path), {})
+            return Storage(os.path.abspath(path), LocalBackend(path), {}, spill=spill)
         if scheme == "s3" and url.netloc:
             from indexlake.storage.objects import ObjectBackend, s3_operator
 
             prefix = check_path(url.path.strip("/")) if url.path.strip("/") else ""
             local = None if cache is None else LocalCache(cache, root, options.get("endpoint", ""))
-            return Storage(root, ObjectBackend(s3_operator(url.netloc, prefix, options), local), options, local)
+            backend = ObjectBackend(s3_operator(url.netloc, prefix, options), local, spill)
+            return Storage(root, backend, options, local, spill)
         if scheme == "memory":
-            return _memory(url.netloc)
+            return _memory(url.netloc, spill)
         raise StorageError(
             f"storage root {root!r} is not supported; use a directory, s3://bucket/prefix or memory://",
             path=root,
@@ -104,7 +103,7 @@ class Storage:
 
     def uncached(self) -> Storage:
         """This storage without its local cache: what is read is what the store has."""
-        return self if self.cache is None else Storage.open(self.root, self._options)
+        return self if self.cache is None else Storage.open(self.root, self._options, spill=self.spill)
 
     @property
     def is_local(self) -> bool:
@@ -129,10 +128,10 @@ class Storage:
             with translated("open", path):
                 faults.step("storage.open")
                 return InputFile(self._backend.open(path, checksums))
-        except NotFoundError as error:
+        except NotFoundError:
             if checksums is None:
                 raise
-            raise missing(path) from error
+            raise missing(path) from None
 
     def delete(self, path: str) -> None:
         """Delete a file.  One that is not there is no error."""
@@ -180,13 +179,13 @@ class Storage:
 _memories: weakref.WeakValueDictionary[str, Storage] = weakref.WeakValueDictionary()
 
 
-def _memory(name: str) -> Storage:
+def _memory(name: str, spill: Spill) -> Storage:
     """A new memory storage, or the one of this process that has this name."""
     if not name:
         from indexlake.storage.objects import ObjectBackend, memory_operator
 
         name = uuid.uuid4().hex
-        storage = Storage(f"memory://{name}", ObjectBackend(memory_operator()), {})
+        storage = Storage(f"memory://{name}", ObjectBackend(memory_operator(), None, spill), {}, spill=spill)
         _memories[name] = storage
         return storage
     found: Any = _memories.get(name)

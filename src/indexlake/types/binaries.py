@@ -33,10 +33,10 @@ class BytesCodec(Codec):
             return stored
         try:
             return stored.cast(_SMALL)
-        except pa.ArrowInvalid as error:
+        except pa.ArrowInvalid:
             raise ConstraintError(
                 f"One batch holds more than 2 GiB of {self.type} values. Pass smaller batches."
-            ) from error
+            ) from None
 
     def to_json(self, array: Any) -> list[str]:
         return [_to_base64(value) for value in python_bytes(self.to_storage(array))]

@@ -64,7 +64,7 @@ class Codec(ABC):
             raise CatalogError(
                 f"The catalog holds a value that is no {self.type} ({error}). Something other than indexlake "
                 "changed the inline table: restore the catalog from a backup."
-            ) from error
+            ) from None
 
     def array(self, values: Sequence[Any]) -> Any:
         """An Arrow array of Python values, under the same rules as ``encode_one``."""
@@ -137,7 +137,7 @@ class Codec(ABC):
         if len(shown) > 80:
             shown = f"{shown[:77]}..."
         because = f": {reason}" if reason else ""
-        raise ConstraintError(f"{shown} ({type(value).__name__}) is not a value of type {self.type}{because}")
+        raise ConstraintError(f"{shown} ({type(value).__name__}) is not a value of type {self.type}{because}") from None
 
     def convert(self, value: Any) -> Any:
         """The value as a pyarrow scalar of this type, or ``ConstraintError``."""

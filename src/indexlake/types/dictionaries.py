@@ -62,11 +62,11 @@ class DictionaryCodec(Codec):
     def to_storage(self, array: Any) -> Any:
         try:
             return self.values.to_storage(array.dictionary).take(array.indices)
-        except pa.ArrowInvalid as error:
+        except pa.ArrowInvalid:
             raise ConstraintError(
                 f"One batch of {len(array):,} rows of {self.type} holds more than 2 GiB when its values are written "
                 "out. Give smaller batches."
-            ) from error
+            ) from None
 
     def from_storage(self, array: Any) -> Any:
         encoded = array.dictionary_encode()
@@ -77,11 +77,11 @@ class DictionaryCodec(Codec):
             distinct = distinct.take(order)
         try:
             indices = indices.cast(self.type.index_type)
-        except pa.ArrowInvalid as error:
+        except pa.ArrowInvalid:
             raise ConstraintError(
                 f"One batch holds {len(distinct)} distinct values, more than the index type of {self.type} "
                 "can number. Read smaller batches, or use a wider index type such as int32."
-            ) from error
+            ) from None
         dictionary = self.values.from_storage(distinct)
         return pa.DictionaryArray.from_arrays(indices, dictionary, ordered=self.type.ordered)
 

@@ -54,7 +54,7 @@ def type_from_text(text: str) -> Any:
         raise SchemaError(
             f"{text!r} is not the text of a column type ({error}). The catalog was written by a newer "
             "version of indexlake, or changed by hand."
-        ) from error
+        ) from None
 
 
 def _to_form(type: Any) -> str | dict[str, Any]:

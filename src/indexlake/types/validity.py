@@ -29,7 +29,7 @@ def check_values(array: Any, column: str) -> None:
                 f"Column {column!r} was given an array of type {array.type} that is not valid: "
                 f"{str(error).rstrip('.')}. Repair it where it is made.",
                 column=column,
-            ) from error
+            ) from None
 
 
 def holds_null(array: Any) -> bool:

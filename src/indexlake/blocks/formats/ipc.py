@@ -97,7 +97,7 @@ class _Batches:
         try:
             batch_rows = int(metadata[_BATCH_ROWS.encode()])
         except (KeyError, ValueError) as error:
-            raise self._unreadable(error) from error
+            raise self._unreadable(error) from None
         starts = np.arange(self._count + 1, dtype=np.uint64) * np.uint64(batch_rows)
         if self._count:
             starts[-1] = starts[-2] + np.uint64(self._batch(reader, self._count - 1).num_rows)
@@ -129,13 +129,13 @@ class _Batches:
         try:
             return pa.ipc.open_file(pa.PythonFile(file or self._file.copying(), mode="r"), options=options)
         except (pa.ArrowException, OSError) as error:
-            raise self._unreadable(error) from error
+            raise self._unreadable(error) from None
 
     def _batch(self, reader: Any, index: int) -> pa.RecordBatch:
         try:
             return reader.get_batch(index)
         except (pa.ArrowException, OSError) as error:
-            raise self._unreadable(error) from error
+            raise self._unreadable(error) from None
 
     def _unreadable(self, error: Exception) -> CorruptionError:
         return CorruptionError(

@@ -109,7 +109,7 @@ class _RowGroups:
         try:
             table = self._open().read_row_group(index, columns=columns, use_threads=False)
         except (pa.ArrowException, OSError) as error:
-            raise self._unreadable(error) from error
+            raise self._unreadable(error) from None
         return table.select(columns).combine_chunks().to_batches()[0]
 
     def glance(self, index: int, columns: list[str]) -> pa.RecordBatch:
@@ -123,7 +123,7 @@ class _RowGroups:
         try:
             found = self._fragment().subset(pushed[0], schema=self._stored)
         except (pa.ArrowException, OSError) as error:
-            raise self._unreadable(error) from error
+            raise self._unreadable(error) from None
         survivors[[group.id for group in found.row_groups]] = True
         for name in predicate.columns:
             if pa.types.is_floating(self._schema.field(name).type):
@@ -161,7 +161,7 @@ class _RowGroups:
         try:
             return pq.ParquetFile(self._source(), metadata=self._metadata)
         except (pa.ArrowException, OSError) as error:
-            raise self._unreadable(error) from error
+            raise self._unreadable(error) from None
 
     def _source(self) -> Any:
         return pa.PythonFile(self._file.duplicate(), mode="r")

@@ -55,7 +55,7 @@ def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch],
         except BaseException as error:  # a panic in Vortex is no Exception
             if rows.error is not None:
                 raise rows.error from None
-            raise failure("write", out.path, RuntimeError(str(error))) from error
+            raise failure("write", out.path, RuntimeError(str(error))) from None
     return rows.count
 
 

@@ -1,0 +1,38 @@
+"""Errors in the words of the command line: what they advise is something that can be typed there."""
+
+from __future__ import annotations
+
+import re
+
+_NO_PARAMETERS = "; the command line has no parameters, write the value into the text"
+
+_WORDS = {
+    r"Use il\.spark\.session\(\) or lake\.pipeline\(runner='threads'\)": "Use --runner threads",
+    r"lake\.pipeline\(runner='threads'\)": "--runner threads",
+    r"runner='(\w*)' is not known\. Use 'threads' or 'spark', or leave it out": r"--runner is threads or spark, not \1",
+    r"Pass create=True (?:to il\.connect )?to make one(?: there)?\.": "`indexlake load` makes one from files.",
+    r"Check the (path|name), or connect with create=True\.": r"Check the \1; `indexlake load` makes a lake from files.",
+    r"Connect again \(il\.connect\)\.": "Run the command again.",
+    r"il\.files\(…, format=[^)]*\)": "--format parquet, csv, json or arrow",
+    r"the storage_options are": "INDEXLAKE_STORAGE_OPTIONS is",
+    r"\bstorage_options\b": "INDEXLAKE_STORAGE_OPTIONS",
+    r"\bcache_dir\b": "INDEXLAKE_CACHE_DIR",
+    r"Connect once without read_only=True\.": "Run the command once where the folder can be written to.",
+    r"To read the lake, connect with read_only=True; to write, make the folder writable\.": "Make it writable.",
+    r"; to read only, connect with read_only=True": "",
+    r", or connect with read_only=True": "",
+    r"This lake was opened with read_only=True\. Connect without it to write\.": "The folder cannot be written to.",
+    r"cluster_by names columns of one table: give its name too": "--cluster-by is about one table: give --table",
+    r"cluster_by=\[…\]": "--cluster-by",
+    r"; give params=(?:\{.*?\}|\[…\])(?: with it)?": _NO_PARAMETERS,
+}  # fmt: skip
+"""What the Python interface says, and what stands for it; the first that match are replaced first."""
+
+_PATTERNS = [(re.compile(pattern), words) for pattern, words in _WORDS.items()]
+
+
+def in_command_line(text: str) -> str:
+    """The same text, advising what can be typed."""
+    for pattern, words in _PATTERNS:
+        text = pattern.sub(words, text)
+    return text

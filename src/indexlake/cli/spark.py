@@ -1,0 +1,92 @@
+"""Spark for a command: started when there is something to run on it, and without its own lines."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from indexlake.pipeline.runner import Result, Runner, Task
+from indexlake.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from indexlake.lake import Lake
+    from indexlake.pipeline.pipeline import Pipeline
+
+STARTING = "Starting Spark, which takes some seconds{}."
+
+
+def pipeline(lake: Lake, runner: str) -> Pipeline:
+    """The jobs of a lake on the runner that the command names."""
+    if runner != "spark":
+        return lake.pipeline(runner)
+    from indexlake.pipeline.pipeline import Pipeline
+
+    return Pipeline(lake, SparkWhenNeeded(lake.storage))
+
+
+class SparkWhenNeeded:
+    """Tasks on a local Spark session, which the first of them starts."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._runner: Runner | None = None
+
+    @property
+    def width(self) -> int:
+        if self._runner is not None:
+            return self._runner.width
+        from indexlake.spark.runner import ROUND
+
+        return ROUND * (os.cpu_count() or 1)  # as a local session has it
+
+    def map(
+        self,
+        run: Callable[[Storage, Task, Callable[[], None]], Result],
+        tasks: Sequence[Task],
+        check: Callable[[], None],
+    ) -> Generator[Result, None, None]:
+        if tasks:
+            yield from self._started().map(run, tasks, check)
+
+    def _started(self) -> Runner:
+        if self._runner is None:
+            from indexlake.spark.runner import SparkRunner
+
+            self._runner = SparkRunner(start(self._storage, "; --runner threads does without it"), self._storage)
+        return self._runner
+
+
+def start(storage: Storage, otherwise: str = "") -> SparkSession:
+    """The session of this process; one that has to be started says so, and what to do otherwise."""
+    from indexlake.spark.session import active, session
+
+    found = active()
+    if found is not None:
+        return found
+    print(STARTING.format(otherwise), file=sys.stderr, flush=True)
+    with _quiet(storage):
+        return session()
+
+
+@contextmanager
+def _quiet(storage: Storage) -> Iterator[None]:
+    """What this process and the Java that it starts say on standard error is shown only if it fails."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    with storage.spill.file() as said:
+        os.dup2(said.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            os.dup2(before, 2)
+            said.seek(0)
+            sys.stderr.write(said.read().decode(errors="replace"))
+            raise
+        finally:
+            os.dup2(before, 2)
+            os.close(before)

@@ -1,0 +1,99 @@
+"""Where a lake puts what does not fit into memory: files without names, in a folder that only this user can enter.
+
+The folder is made when something is first spilled and goes with the lake.  What a killed process left behind is
+removed by the next one that opens the lake; what belongs to a living one is left alone.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from contextlib import suppress
+from typing import IO, Any
+
+from indexlake.errors import StorageError
+from indexlake.storage.failure import translated
+from indexlake.temporary import TemporaryFolder, is_writable, sweep
+
+PREFIX = "indexlake-spill-"
+
+
+class Spill:
+    """Temporary files below a directory; by default below the system's temporary one.
+
+    ``ours``: the directory is there for nothing else, so whoever leaves it empty removes it.
+    """
+
+    def __init__(self, directory: str | None = None, *, ours: bool = False) -> None:
+        self._directory = directory
+        self._ours = ours
+        self._folder: TemporaryFolder | None = None
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        if directory is not None:
+            sweep(directory, PREFIX)
+            self._leave()
+
+    @staticmethod
+    def given(directory: str | os.PathLike[str]) -> Spill:
+        """Below a directory that a user has named, which is made if it is missing."""
+        path = os.fspath(directory) if isinstance(directory, str | os.PathLike) else None
+        if not isinstance(path, str) or not path or "\0" in path or "://" in path:
+            raise StorageError(f"spill_dir is the path of a local directory, not {directory!r}.")
+        path = os.path.abspath(os.path.expanduser(path))
+        spill = Spill(path)
+        try:
+            os.makedirs(path, 0o700, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"spill_dir {path!r} cannot be made: {error.strerror}.", path=path) from None
+        if not is_writable(path):
+            raise StorageError(f"spill_dir {path!r} cannot be written to. Name a directory that can be.", path=path)
+        return spill
+
+    def folder(self) -> str:
+        """The folder of this process, made when it is first asked for."""
+        with self._lock:
+            if self._folder is None or not self._folder.remove.alive or self._pid != os.getpid():
+                with translated("make a folder for what does not fit into memory in", self._where()):
+                    self._folder, self._pid = self._made(), os.getpid()
+            return self._folder.path()
+
+    def _where(self) -> str:
+        return self._directory or tempfile.gettempdir()
+
+    def _made(self) -> TemporaryFolder:
+        if self._directory is None:
+            return TemporaryFolder(self._where(), PREFIX)
+        while True:
+            os.makedirs(self._directory, 0o700, exist_ok=True)
+            with suppress(FileNotFoundError):  # another process that was the last to need it has removed it
+                return TemporaryFolder(self._directory, PREFIX)
+
+    def file(self) -> IO[bytes]:
+        """A file without a name, which goes when it is closed."""
+        return tempfile.TemporaryFile(dir=self.folder())
+
+    def named_file(self) -> str:
+        """The path of a new file, for libraries that write to paths only; its user deletes it."""
+        descriptor, path = tempfile.mkstemp(dir=self.folder())
+        os.close(descriptor)
+        return path
+
+    def remove(self) -> None:
+        with self._lock:
+            if self._folder is not None:
+                self._folder.remove()
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._directory is not None and self._ours:
+            with suppress(OSError):
+                os.rmdir(self._directory)
+
+    def __reduce__(self) -> Any:
+        return Spill, ()  # in another process, maybe on another machine, it is the temporary directory there
+
+
+TEMPORARY = Spill()
+"""For what belongs to no lake."""

@@ -1,0 +1,145 @@
+"""The ``indexlake`` command itself: how it is called, what it says, and what it advises."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import indexlake as il
+from indexlake.cli.main import main
+
+
+def command(*arguments: object, module: bool = False, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run it in a process of its own."""
+    start = ["-m", "indexlake"] if module else ["-c", "from indexlake.cli.main import main; main()"]
+    return subprocess.run(
+        [sys.executable, *start, *map(str, arguments)],
+        capture_output=True, text=True, timeout=300, check=False, env={**os.environ, **env},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    with il.connect(tmp_path / "lake", automatic=False) as lake:
+        lake.create_table("t", pa.schema({"id": pa.int64()}), primary_key="id")
+    return tmp_path / "lake"
+
+
+def test_it_has_a_version_and_is_a_module() -> None:
+    assert command("--version", module=True).stdout == f"indexlake {il.__version__}\n"
+    shown = command("--help", module=True)
+    assert shown.returncode == 0
+    assert "Usage: indexlake [OPTIONS] COMMAND" in shown.stdout
+
+
+def test_where_nothing_is_due_spark_is_not_started(lake: Path) -> None:
+    begun = time.monotonic()
+    done = command("pipeline", "run", lake, JAVA_HOME="/nowhere")  # Spark could not start
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("vacuum: deleted 0 files")
+    assert time.monotonic() - begun < 30
+    for job in ("dump", "compact", "freeze", "thaw", "expire", "vacuum", "verify"):
+        done = run("pipeline", job, str(lake), "--json")
+        assert done[0] == 0, (job, done)
+        assert "Starting Spark" not in done[2]
+        json.loads(done[1])
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    """The same in this process, where nothing has to be imported again."""
+    out, err = io.StringIO(), io.StringIO()
+    argv, sys.argv = sys.argv, ["indexlake", *arguments]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as caught:
+            main()
+    finally:
+        sys.argv = argv
+    return int(str(caught.value.code or 0)), out.getvalue(), err.getvalue()
+
+
+def test_spark_says_that_it_starts_and_its_own_lines_are_shown_only_if_it_fails(lake: Path) -> None:
+    with il.connect(lake) as opened:
+        opened.table("t").insert({"id": 1})
+    failed = command("pipeline", "dump", lake, JAVA_HOME="/nowhere", COLUMNS="60")
+    assert failed.returncode == 1
+    first, second = failed.stderr.splitlines()
+    assert first == "Starting Spark, which takes some seconds; --runner threads does without it."
+    assert second.startswith("JobError: Spark needs Java 17 or newer; JAVA_HOME is '/nowhere' and has no bin/java.")
+    assert second.endswith("or use --runner threads.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["scan", "nowhere", "t"], "There is no lake in 'nowhere'. `indexlake load` makes one from files."),
+        (["pipeline", "dump", "LAKE", "--runner", "thread"], "JobError: --runner is threads or spark, not thread."),
+        (
+            ["pipeline", "compact", "LAKE", "--cluster-by", "id", "--runner", "threads"],
+            "SchemaError: --cluster-by is about one table: give --table.",
+        ),
+        (
+            ["pipeline", "compact", "LAKE", "--order", "zorder", "--runner", "threads"],
+            "SchemaError: order='zorder' says how to cluster: give --cluster-by too.",
+        ),
+        (["sql", "LAKE", "select $x"], "Parameter $x has no value; the command line has no parameters, write the"),
+        (["load", "LAKE", "t", "FILE"], "otherwise say it: --format parquet, csv, json or arrow."),
+    ],
+)  # fmt: skip
+def test_hints_are_things_that_can_be_typed(
+    lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.foo").write_text("id\n1\n")
+    words = {"LAKE": str(lake), "FILE": "rows.foo"}
+    code, out, err = run(*[words.get(word, word) for word in arguments])
+    assert (code, out) == (1, "")
+    assert said in err
+    assert err.count("\n") == 1
+    for python in ("il.", "lake.", "=True", "storage_options", "params="):
+        assert python not in err.replace(str(lake), "")
+
+
+def test_hints_about_the_store_name_the_variable(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INDEXLAKE_STORAGE_OPTIONS", '{"endpont": "x"}')
+    code, _, err = run("tables", str(lake))
+    assert code == 1
+    assert (
+        err == "StorageError: INDEXLAKE_STORAGE_OPTIONS has 'endpont', which no store knows. Did you mean 'endpoint'?\n"
+    )
+
+
+def test_every_listing_prints_json(lake: Path) -> None:
+    for arguments in (["tables"], ["scan", "t"], ["explain", "t"], ["history", "t"], ["jobs"], ["sql", "select 1 a"]):
+        code, out, err = run(arguments[0], str(lake), *arguments[1:], "--json")
+        assert (code, err) == (0, ""), arguments
+        json.loads(out)
+
+
+def test_load_says_that_the_lake_is_new(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("id\n1\n")
+    for expected in (f"Made a new lake: {tmp_path}/new/catalog.sqlite, files in {tmp_path}/new/files\n", ""):
+        code, out, err = run("load", str(tmp_path / "new"), "t", str(tmp_path / "rows.csv"), "--json")
+        assert (code, err) == (0, expected)
+        assert json.loads(out)[0]["rows"] == 1
+
+
+def test_a_lake_that_cannot_be_written_to_can_be_looked_at(lake: Path) -> None:
+    mounts = (["mount", "--bind", str(lake), str(lake)], ["mount", "-o", "remount,bind,ro", str(lake)])
+    try:
+        if any(subprocess.run(mount, capture_output=True, check=False).returncode for mount in mounts):
+            pytest.skip("no right to mount a file system")
+        assert run("sql", str(lake), "select count(*) n from t", "--json") == (0, '[\n  {"n": 0}\n]\n', "")
+        code, _, err = run("sql", str(lake), "insert into t values (1)")
+        assert code == 1
+        assert "read_only" not in err
+    finally:
+        subprocess.run(["umount", "-l", str(lake)], check=False, capture_output=True)

@@ -1,0 +1,45 @@
+"""``storage_options``: names that no store knows are refused before anything happens."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import indexlake as il
+from indexlake.storage.options import PUBLIC_OPTIONS, SECRET_OPTIONS, WITHOUT_EFFECT
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"endpont": "x"}, "'endpont', which no store knows. Did you mean 'endpoint'?"),
+        ({"aws_access_key_id": "x"}, "Did you mean 'access_key_id'?"),
+        ({"AWS_SECRET_ACCESS_KEY": "x"}, "Did you mean 'secret_access_key'?"),
+        ({"virtual_host_style": "true"}, "Did you mean 'enable_virtual_host_style'"),
+        ({"zzz": "x"}, "Known are: access_key_id, "),
+        ({"bucket": "x"}, "write it into the address: storage='s3://bucket/prefix'"),
+        ({"allow_anonymous": True}, "storage_options['allow_anonymous'] is text, not bool: write 'true'."),
+        ({"session_token": None}, "storage_options['session_token'] is text, not NoneType."),
+        ([("endpoint", "x")], "storage_options is a dict of names and texts, not list."),
+    ],
+)
+@pytest.mark.parametrize("storage", ["s3://bucket/x", None])
+def test_what_no_store_knows_is_refused(tmp_path: Path, given: object, said: str, storage: str | None) -> None:
+    with pytest.raises(il.StorageError) as caught:
+        il.connect(tmp_path / "lake", storage=storage, storage_options=given)  # type: ignore[arg-type]
+    assert said in str(caught.value)
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_names_are_those_of_opendal() -> None:
+    from opendal.config import S3Config
+
+    known = PUBLIC_OPTIONS | SECRET_OPTIONS | WITHOUT_EFFECT
+    assert known == set(S3Config.__annotations__) - {"scheme", "bucket", "root"}
+
+
+def test_the_options_are_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "storage.md").read_text()
+    assert {name for name in PUBLIC_OPTIONS | SECRET_OPTIONS if f"`{name}`" not in page} == set()
