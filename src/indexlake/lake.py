@@ -49,7 +49,7 @@ from indexlake.pipeline.job import JobInfo, job_info
 from indexlake.row_ids import RowIdAllocator
 from indexlake.rows import RowEncoder, schema_and_rows
 from indexlake.scan.execute import stop_reading
-from indexlake.schema import new_fields
+from indexlake.schema import as_schema, new_fields
 from indexlake.state import Stale, StateCache, TableState, refresh
 from indexlake.storage import Storage
 from indexlake.table import Table
@@ -173,13 +173,18 @@ class Lake:
         defaults: Mapping[str, Any] | None = None,
         progress: bool | None = None,
     ) -> Table:
-        """Make a table from an Arrow schema, or from data which is then inserted in a second commit.
+        """Make a table from a schema, or from data which is then inserted in a second commit.
+
+        A schema is a ``pa.schema(…)``, or a dict of column names and types.  A type is one of pyarrow's or its name as
+        pyarrow prints it: ``"int64"``, ``"timestamp[us, tz=UTC]"``, ``"list<string>"``, ``"decimal128(10, 2)"``.
 
         Data is what ``insert`` takes: files too, whose types are found by looking at all of them.  Data that is
-        refused leaves no table behind.
+        refused leaves no table behind.  A dict whose values are all types or names of types is a schema, any other
+        dict is one row; to insert a row in which every value happens to be the name of a type, give ``[row]``.
 
         Examples
         --------
+        >>> t = lake.create_table("sales.orders", {"id": "int64", "total": "double"}, primary_key="id")  # doctest: +SKIP
         >>> t = lake.create_table("sales.orders", pa.schema({"id": pa.int64()}), primary_key="id")  # doctest: +SKIP
         """
         self._check(writing=True)
@@ -192,8 +197,8 @@ class Lake:
         except NotFoundError as error:
             raise SchemaError(str(error)) from None
         rows = None
-        schema = schema_or_data
-        if not isinstance(schema, pa.Schema):
+        schema = as_schema(schema_or_data)
+        if schema is None:
             schema, rows = schema_and_rows(schema_or_data)
         fields, key = new_fields(schema, primary_key, defaults or {})
         change = CreateTable(namespace, table_name, tuple(fields), tuple(key), config or TableConfig(), exist_ok)

@@ -240,6 +240,8 @@ class Table:
         wanted = [self._key_values(schema, key) for key in keys]
         if not wanted:
             return schema.arrow.empty_table()
+        for values in wanted:
+            self._encoded_key(schema, values)  # what is no key is an error, as in get
         if len(fields) == 1:
             where = f"{_quoted(fields[0].name)} in $keys"
             return self.scan(where, params={"keys": [k[0] for k in wanted]}).to_arrow()
@@ -273,9 +275,11 @@ class Table:
 
     def _key(self, state: TableState, key: Any) -> list[Any]:
         """Encoded key values."""
-        schema = state.current
+        return self._encoded_key(state.current, self._key_values(state.current, key))
+
+    def _encoded_key(self, schema: TableSchema, values: list[Any]) -> list[Any]:
         encoded = []
-        for f, codec, value in zip(schema.key_fields, schema.key_codecs, self._key_values(schema, key), strict=True):
+        for f, codec, value in zip(schema.key_fields, schema.key_codecs, values, strict=True):
             try:
                 encoded.append(codec.encode_one(value))
             except ConstraintError as error:
