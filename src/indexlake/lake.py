@@ -17,8 +17,6 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import pyarrow as pa
-
 from indexlake.blocks.open_files import OpenFiles
 from indexlake.catalog import activity, commits, definitions
 from indexlake.catalog.definitions import (
@@ -199,7 +197,9 @@ class Lake:
         rows = None
         schema = as_schema(schema_or_data)
         if schema is None:
-            schema, rows = schema_and_rows(schema_or_data)
+            from indexlake.sources.files import reaching
+
+            schema, rows = schema_and_rows(reaching(schema_or_data, self.storage))
         fields, key = new_fields(schema, primary_key, defaults or {})
         change = CreateTable(namespace, table_name, tuple(fields), tuple(key), config or TableConfig(), exist_ok)
         self._define(change, "create table")

@@ -53,6 +53,8 @@ def snapshot_number(lake: Lake, snapshot: int | None, time: datetime | None) -> 
     if (snapshot is None) == (time is None):
         raise SchemaError("at() takes either a snapshot number or time=…")
     if snapshot is not None:
+        if isinstance(snapshot, datetime):
+            raise SchemaError(f"A snapshot is a whole number; for a moment write at(time={snapshot!r}).")
         if not isinstance(snapshot, int) or isinstance(snapshot, bool):
             raise SchemaError(f"A snapshot is a whole number, not {snapshot!r}.")
         if snapshot > (last := lake.snapshot_id):

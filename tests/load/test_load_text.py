@@ -215,7 +215,7 @@ def test_a_number_that_the_type_does_not_hold_is_refused(lake: il.Lake, write, s
     for name, text in (("v.csv", csv), ("v.jsonl", json)):
         if text is None:
             continue
-        good = 'id,v\n' + "1,1\n" * 40_000 if name == "v.csv" else '{"v": null}\n' * 40_001
+        good = "id,v\n" + "1,1\n" * 40_000 if name == "v.csv" else '{"v": null}\n' * 40_001
         path = write(name, good + (f"1,{text}\n" if name == "v.csv" else f"{text}\n"))
         with pytest.raises(il.IndexLakeError) as caught:
             t.insert(path)
@@ -227,7 +227,9 @@ def test_a_number_that_the_type_does_not_hold_is_refused(lake: il.Lake, write, s
 
 def test_numbers_that_look_odd_and_are_exact(lake: il.Lake, write):
     t = lake.create_table("typed", pa.schema({"id": pa.int64(), "f": pa.float64(), "s": pa.string()}))
-    t.insert(write("v.csv", "id,f,s\n1,inf,0x10\n2,-Infinity,\n3,1e300,x\n4,100000000000000000000,x\n5,0.1,x\n6,,0x1\n"))
+    t.insert(
+        write("v.csv", "id,f,s\n1,inf,0x10\n2,-Infinity,\n3,1e300,x\n4,100000000000000000000,x\n5,0.1,x\n6,,0x1\n")
+    )
     t.insert(write("v.jsonl", '{"id": 7, "f": Infinity}\n{"id": 8, "f": 1e300}\n{"id": 9, "f": 9007199254740994}\n'))
     rows = t.scan(order_by="id").to_pylist()
     inf = float("inf")
@@ -265,7 +267,9 @@ def test_an_empty_line_in_a_csv_of_one_column_is_a_row(lake: il.Lake, write, tmp
         f"from read_csv('{path}', header = true, delim = ',', columns = {{'v': '{type.replace('string', 'varchar')}'}}, skip = 1)"
     )
     assert [value or None for value in found] == [row[0] or None for row in judge.fetchall()]
-    assert found == [None if line == "" else "" if line == '""' else int(line) if type == "int64" else line for line in lines]
+    assert found == [
+        None if line == "" else "" if line == '""' else int(line) if type == "int64" else line for line in lines
+    ]
     made = lake.create_table("made", path)
     assert len(made) == len(lines)
     without = lake.create_table("without", {"v": type})

@@ -37,8 +37,6 @@ def _reader_of(rows: Any) -> pa.RecordBatchReader | None:
         return pa.RecordBatchReader.from_batches(rows.schema, [rows])
     if isinstance(rows, pa.Table):
         return rows.to_reader()
-    if _is_a(rows, "indexlake.table", "Table"):
-        rows = rows.scan()
     if _is_a(rows, "indexlake.scan.result", "Result"):
         schema, batches = rows._run()  # without the C interface, which keeps nothing of an error but its text
         return pa.RecordBatchReader.from_batches(schema, batches)

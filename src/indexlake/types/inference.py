@@ -43,7 +43,7 @@ def _large_integers(name: str, values: Sequence[Any]) -> Any:
     """Whole numbers beyond int64."""
     numbers = [value for value in values if value is not None]
     if not all(type(number) is int for number in numbers):
-        raise _mixed(name, "a whole number is beyond int64")
+        raise _mixed(name, "a whole number is beyond int64") from None
     if min(numbers) >= 0 and max(numbers) < 2**64:
         return pa.array(values, pa.uint64())
     largest = max(numbers, key=abs)
@@ -53,7 +53,7 @@ def _large_integers(name: str, values: Sequence[Any]) -> Any:
         f"Column {name!r} holds {shown}, which is beyond int64 and uint64. Give a schema with a wider type for it, such "
         f"as {wide!r}, then insert the rows.",
         column=name,
-    )
+    ) from None
 
 
 def _mixed(name: str, reason: object) -> SchemaError:
