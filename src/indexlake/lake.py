@@ -182,7 +182,7 @@ class Lake:
 
         Examples
         --------
-        >>> t = lake.create_table("sales.orders", {"id": "int64", "total": "double"}, primary_key="id")  # doctest: +SKIP
+        >>> t = lake.create_table("sales.orders", {"id": "int64", "total": "double"})  # doctest: +SKIP
         >>> t = lake.create_table("sales.orders", pa.schema({"id": pa.int64()}), primary_key="id")  # doctest: +SKIP
         """
         self._check(writing=True)

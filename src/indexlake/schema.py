@@ -248,9 +248,9 @@ def as_schema(given: Any) -> pa.Schema | None:
         if name not in types:
             other = next(iter(types))
             raise SchemaError(
-                f"The dict names a type for {str(other)!r} ({given[other]}), but {value!r} for {name!r} is no type. For a "
-                "schema give a type for every column: {'id': 'int64', 'city': 'string'}. For a row give it in a list: "
-                "[{'id': 1, 'city': 'Oslo'}].",
+                f"The dict names a type for {str(other)!r} ({given[other]}), but {value!r} for {name!r} is no type. "
+                "For a schema give a type for every column: {'id': 'int64', 'city': 'string'}. For a row give it in a "
+                "list: [{'id': 1, 'city': 'Oslo'}].",
                 column=str(name),
             )
         if not isinstance(name, str):

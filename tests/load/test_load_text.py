@@ -250,31 +250,27 @@ def test_a_table_from_json_refuses_nested_numbers_that_are_too_large(lake: il.La
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-@pytest.mark.parametrize("type", ["int64", "string"])
-@pytest.mark.parametrize(
-    "lines", [["1", "", "2"], ["1", ""], ["", "1"], ["", ""], ["1", "", "", ""], ["1"], ['""', "x", ""]], ids=str
-)
-def test_an_empty_line_in_a_csv_of_one_column_is_a_row(lake: il.Lake, write, tmp_path, end, type, lines):
+@pytest.mark.parametrize("lines", [["1", "", "2"], ["", "1", "", ""], ["", ""], ["1"], ['""', "x", ""]], ids=str)
+def test_an_empty_line_in_a_csv_of_one_column_is_a_row(lake: il.Lake, write, end, lines):
     import duckdb
 
-    if type == "int64" and "x" in lines:
-        pytest.skip("not a number")
     path = write("one.csv", end.join(["", "v", *lines, ""]))
-    t = lake.create_table("one", {"v": type})
-    t.insert(path)
-    found = [row["v"] for row in t.scan()]
-    judge = duckdb.sql(
-        f"from read_csv('{path}', header = true, delim = ',', columns = {{'v': '{type.replace('string', 'varchar')}'}}, skip = 1)"
-    )
-    assert [value or None for value in found] == [row[0] or None for row in judge.fetchall()]
-    assert found == [
-        None if line == "" else "" if line == '""' else int(line) if type == "int64" else line for line in lines
-    ]
-    made = lake.create_table("made", path)
-    assert len(made) == len(lines)
-    without = lake.create_table("without", {"v": type})
-    without.insert(il.files(write("bare.csv", end.join([*lines, ""])), header=False)) if any(lines) else None
-    assert [row["v"] for row in without.scan()] == (found if any(lines) else [])
+    texts = lake.create_table("texts", {"v": "string"})
+    assert texts.insert(path).rows == len(lines)
+    expected = [None if line == "" else line.strip('"') for line in lines]
+    assert [row["v"] for row in texts] == expected
+    options = "header = true, delim = ',', columns = {'v': 'varchar'}, skip = 1"
+    judge = duckdb.sql(f"from read_csv('{path}', {options})").fetchall()
+    assert [value or None for value in expected] == [row[0] or None for row in judge]  # DuckDB takes "" for null too
+    assert len(lake.create_table("made", path)) == len(lines)
+    if "x" not in lines:
+        numbers = lake.create_table("numbers", {"v": "int64"})
+        numbers.insert(path)
+        assert [row["v"] for row in numbers] == [int(line) if line else None for line in lines]
+    if any(lines):
+        bare = lake.create_table("bare", {"v": "string"})
+        bare.insert(il.files(write("bare.csv", end.join([*lines, ""])), header=False))
+        assert bare.to_pylist() == texts.to_pylist()
 
 
 def test_empty_lines_in_a_csv_of_several_columns_mean_nothing(t: il.Table, write):

@@ -119,15 +119,15 @@ def _check_floats(lines: list[bytes], spelt: str, name: str, read: Any, type: An
 def _inexact(value: Any, type: Any) -> int | float | None:
     """The first number in a value that a float of the type is not equal to, or is infinite for."""
     if pa.types.is_floating(type):
-        narrow = type.to_pandas_dtype()
+        number: int | float = value if isinstance(value, int | float) else 0
         try:
             with np.errstate(over="ignore"):
-                same = float(narrow(float(value))) if isinstance(value, int | float) else None
+                same = float(type.to_pandas_dtype()(float(number)))
         except OverflowError:
-            return value  # type: ignore[no-any-return]
-        if same is None or (isinstance(value, float) and math.isinf(same) == math.isinf(value)):
-            return None
-        return None if same == value else value  # type: ignore[no-any-return]
+            return number
+        if isinstance(number, float):
+            return number if math.isinf(same) and not math.isinf(number) else None
+        return None if same == number else number
     if isinstance(value, dict) and pa.types.is_struct(type):
         parts = [(part, type.field(key).type) for key, part in value.items() if type.get_field_index(key) >= 0]
     elif isinstance(value, list):

@@ -88,7 +88,8 @@ class LargeDecimalCodec(BytesCodec):
     def encode_one(self, value: Any) -> SqlValue:
         if type(value) is not Decimal and type(value) is not int:
             return None if value is None else self.encode_other(value)
-        return (unscaled(self, value) + self._shift).to_bytes(self._size, "big")
+        found: bytes = (unscaled(self, value) + self._shift).to_bytes(self._size, "big")
+        return found
 
     def same_as(self, value: Any) -> Any:
         same = _decimal(self, value)
@@ -124,7 +125,7 @@ def unscaled(codec: Codec, value: Decimal | int) -> int:
     scale = codec.type.scale
     limit: int = 10**codec.type.precision
     number: int
-    if type(value) is int:
+    if isinstance(value, int):
         number, rest = (value * 10**scale, 0) if scale >= 0 else divmod(value, 10**-scale)
         if rest:
             codec.refuse(value, f"it has more digits than the scale {scale} keeps")

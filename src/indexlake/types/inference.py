@@ -50,8 +50,8 @@ def _large_integers(name: str, values: Sequence[Any]) -> Any:
     wide = "decimal128(38, 0)" if abs(largest) < 10**38 else "decimal256(76, 0)"
     shown = str(largest) if abs(largest) < 10**80 else "a number of more than 80 digits"
     raise SchemaError(
-        f"Column {name!r} holds {shown}, which is beyond int64 and uint64. Give a schema with a wider type for it, such "
-        f"as {wide!r}, then insert the rows.",
+        f"Column {name!r} holds {shown}, which is beyond int64 and uint64. Give a schema with a wider type for it, "
+        f"such as {wide!r}, then insert the rows.",
         column=name,
     ) from None
 

@@ -140,7 +140,7 @@ class TemporalCodec(Int64Codec):
             self.refuse(value, f"it has no time zone and the column has one; give {_WITH_ZONE}")
 
     def _check_day(self, value: dt.datetime) -> None:
-        if value.tzinfo is not None or value.time() != dt.time() or getattr(value, "nanosecond", 0):
+        if value.tzinfo is not None or value.time() != dt.time() or bool(getattr(value, "nanosecond", 0)):
             self.refuse(value, "it has a time of day; give value.date()")
 
     def _numpy_ticks(self, value: Any, raw: Any) -> int:
