@@ -207,9 +207,13 @@ def _moment_reader(codec: TemporalCodec) -> Callable[[dt.datetime], int]:
     epoch = _UTC if zoned else _NAIVE
 
     def ticks(value: dt.datetime) -> int:
-        if (value.tzinfo is not None) is not zoned or (zoned and value.utcoffset() is None):
+        if (value.tzinfo is not None) is not zoned:
             codec.check_zone(value)
-        since = value - epoch
+        try:
+            since = value - epoch
+        except TypeError:  # a zone that does not say how far it is from UTC
+            codec.check_zone(value)
+            raise
         microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
         return codec.ticks(microseconds, value)
 
