@@ -16,7 +16,7 @@ def test_the_printed_name_of_a_plain_type_means_that_type(type):
     assert named_type(str(type)) == type
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(nested_types() | dictionary_types())
 def test_the_printed_name_of_a_nested_type_means_that_type(type):
     text = str(type)

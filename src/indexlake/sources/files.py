@@ -46,7 +46,7 @@ class Files:
     paths: tuple[str, ...]
     format: str | None = None
     csv: CsvOptions = field(default_factory=CsvOptions)
-    storage_options: Mapping[str, str] | None = None  # secrets: not in the repr
+    storage_options: Mapping[str, str] | None = field(default=None, hash=False)  # secrets: not in the repr
     own_storage: Storage | None = None
 
     @property

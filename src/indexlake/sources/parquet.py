@@ -28,13 +28,15 @@ def inferred(file: SourceFile) -> pa.Schema:
 def batches(file: SourceFile, schema: TableSchema) -> Iterator[tuple[pa.RecordBatch, int]]:
     import pyarrow.parquet as pq
 
-    with file.open() as raw, pq.ParquetFile(raw, page_checksum_verification=True, pre_buffer=True) as opened:
+    far = file.remote is not None  # then what a row group needs is fetched together, and one group after the other
+    with file.open() as raw, pq.ParquetFile(raw, page_checksum_verification=True, pre_buffer=far) as opened:
         groups = range(*(file.groups or (0, opened.num_row_groups)))
         total = max(1, sum(opened.metadata.row_group(n).num_rows for n in groups))
         seen = 0
-        for batch in opened.iter_batches(_BATCH_ROWS, row_groups=list(groups)):
-            seen += batch.num_rows
-            yield batch, file.size * seen // total
+        for some in [[n] for n in groups] if far else [list(groups)]:
+            for batch in opened.iter_batches(_BATCH_ROWS, row_groups=some):
+                seen += batch.num_rows
+                yield batch, file.size * seen // total
 
 
 def pieces(file: SourceFile, size: int) -> Iterator[SourceFile]:
