@@ -171,6 +171,8 @@ def files(
     if not isinstance(header, bool):
         header = _texts("header", header)
     nulls = (null,) if isinstance(null, str) else _texts("null", null)
+    if not isinstance(storage_options, Mapping | None):
+        raise SchemaError("storage_options is a dict of names and values, as for il.connect.")
     found = _as_paths(paths)
     if found is None:
         raise SchemaError(f"il.files takes a path, a pattern, or a list of them, not {paths!r}.")
