@@ -353,6 +353,7 @@ def test_a_long_value_is_cut_in_the_error():
         (pa.int64(), Small.ONE, 1),
         (pa.int64(), Decimal(1), 1),
         (pa.int64(), pa.scalar(1, pa.int8()), 1),
+        (pa.float64(), pa.scalar(math.inf, pa.float32()), math.inf),
         (pa.float64(), Small.ONE, 1.0),
         (pa.float64(), np.float32(0.5), 0.5),
         (pa.decimal128(5, 2), np.int8(1), Decimal("1.00")),

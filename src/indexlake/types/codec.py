@@ -160,7 +160,7 @@ class Codec(ABC):
             return self.encode(pa.repeat(value, 1))[0]
         try:
             shown = value.as_py()
-            whole = pa.scalar(shown, value.type).equals(value)
+            whole = not pa.types.is_temporal(value.type) or pa.scalar(shown, value.type).equals(value)
         except CONVERSION_ERRORS:
             whole = False
         if not whole:  # beyond Python's calendar, or finer
