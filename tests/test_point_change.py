@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -28,7 +29,15 @@ NAN = float("nan")
 def _row(n: int) -> dict[str, Any]:
     x = [0.5 * n, -0.0, NAN, None, float("inf")][n % 5]
     tags = None if n % 3 == 0 else [str(n), None]
-    return {"id": n, "name": f"n{n}", "n": n % 7, "x": x, "at": n * 1_000_000_007, "tags": tags, "must": n}
+    return {
+        "id": n,
+        "name": f"n{n}",
+        "n": n % 7,
+        "x": x,
+        "at": np.datetime64(n * 1_000_000_007, "ns"),
+        "tags": tags,
+        "must": n,
+    }
 
 
 def _tables(folder: Path, rows: int) -> tuple[il.Lake, il.Table, il.Table]:

@@ -53,7 +53,8 @@ class Assignments:
             try:
                 encoded = f.codec.encode_one(value)
             except ConstraintError as error:
-                raise ConstraintError(f"Column {f.name!r}: {error}", column=f.name) from None
+                hint = f". If it is SQL over the row, write il.expr({value!r})" if isinstance(value, str) else ""
+                raise ConstraintError(f"Column {f.name!r}: {error}{hint}", column=f.name) from None
             if encoded is None and not f.nullable:
                 raise null_error(f.name, given=True)
             self._values[f.name] = encoded

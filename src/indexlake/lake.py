@@ -17,8 +17,6 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import pyarrow as pa
-
 from indexlake.blocks.open_files import OpenFiles
 from indexlake.catalog import activity, commits, definitions
 from indexlake.catalog.definitions import (
@@ -49,7 +47,7 @@ from indexlake.pipeline.job import JobInfo, job_info
 from indexlake.row_ids import RowIdAllocator
 from indexlake.rows import RowEncoder, schema_and_rows
 from indexlake.scan.execute import stop_reading
-from indexlake.schema import new_fields
+from indexlake.schema import as_schema, new_fields
 from indexlake.state import Stale, StateCache, TableState, refresh
 from indexlake.storage import Storage
 from indexlake.table import Table
@@ -177,14 +175,19 @@ class Lake:
         defaults: Mapping[str, Any] | None = None,
         progress: bool | None = None,
     ) -> Table:
-        """Make a table from an Arrow schema, or from data which is then inserted in a second commit.
+        """Make a table from a schema, or from data which is then inserted in a second commit.
+
+        A schema is a ``pa.schema(…)``, or a dict of column names and types.  A type is one of pyarrow's or its name as
+        pyarrow prints it: ``"int64"``, ``"timestamp[us, tz=UTC]"``, ``"list<string>"``, ``"decimal128(10, 2)"``.
 
         Data is what ``insert`` takes: files too, whose types are found by looking at all of them.  Data that is
-        refused leaves no table behind.
+        refused leaves no table behind.  A dict whose values are all types or names of types is a schema, any other
+        dict is one row; to insert a row in which every value happens to be the name of a type, give ``[row]``.
 
         Examples
         --------
-        >>> t = lake.create_table("sales.customers", pa.schema({"id": pa.int64()}), primary_key="id")
+        >>> t = lake.create_table("sales.customers", {"id": "int64", "name": "string"}, primary_key="id")
+        >>> t = lake.create_table("sales.items", pa.schema({"order_id": pa.int64(), "sku": pa.string()}))
         """
         self._check(writing=True)
         if layout != "heap":
@@ -196,9 +199,11 @@ class Lake:
         except NotFoundError as error:
             raise SchemaError(str(error)) from None
         rows = None
-        schema = schema_or_data
-        if not isinstance(schema, pa.Schema):
-            schema, rows = schema_and_rows(schema_or_data)
+        schema = as_schema(schema_or_data)
+        if schema is None:
+            from indexlake.sources.files import reaching
+
+            schema, rows = schema_and_rows(reaching(schema_or_data, self.storage))
         fields, key = new_fields(schema, primary_key, defaults or {})
         change = CreateTable(namespace, table_name, tuple(fields), tuple(key), config or TableConfig(), exist_ok)
         self._define(change, "create table")

@@ -187,7 +187,7 @@ def _key_in(predicate: Bound, schema: TableSchema) -> list[SqlValue] | None:
         if value is None:
             return None
         try:
-            key.append(codec.encode_one(value))
+            key.append(codec.encode_constant(value))
         except ConstraintError:
             return None
     return key or None

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.types as pt
 
+from indexlake import kernels as pc
 from indexlake.errors import ConstraintError, SchemaError
 from indexlake.evolution import field_steps
 from indexlake.schema import Field, TableSchema
 from indexlake.types import SqlValue, check_values, codec_for, holds_null
+from indexlake.types.inference import inferred_column
 
 if TYPE_CHECKING:
     from indexlake.progress import ProgressBar
@@ -146,7 +148,7 @@ def schema_and_rows(source: Any) -> tuple[pa.Schema, Any]:
     batches = arrow_batches([source] if isinstance(source, Mapping) else source, None)
     first = next(batches, None)
     if first is None:
-        raise SchemaError("A table cannot be made from no rows: give a pyarrow schema.")
+        raise SchemaError("A table cannot be made from no rows: give a schema, such as {'id': 'int64'}.")
     return first.schema, chain([first], batches)
 
 
@@ -171,15 +173,7 @@ def _from_items(items: Iterator[Any], schema: TableSchema | None) -> Iterator[pa
 def _inferred(rows: list[Mapping[str, Any]]) -> pa.Table:
     """Dicts as a table with every column that any of them names."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = []
-    for name in names:
-        try:
-            columns.append(pa.array([row.get(name) for row in rows]))
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise SchemaError(
-                f"The values of column {name!r} have no type in common: {error}. Give a pyarrow schema.", column=name
-            ) from None
-    return pa.table(columns, names)
+    return pa.table([inferred_column(name, [row.get(name) for row in rows]) for name in names], names)
 
 
 def conform(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
@@ -209,7 +203,7 @@ def fit(array: pa.Array, f: Field) -> pa.Array:
         return array
     if not _castable(array.type, f.type):
         raise ConstraintError(
-            f"Column {f.name!r} is of type {f.type}; the values given are {array.type}. Cast them first.",
+            f"Column {f.name!r} is of type {f.type}; the values given are {array.type}. {_advice(array.type, f.type)}",
             column=f.name,
         )
     if (lost := _lost_field(array.type, f.type)) is not None:
@@ -218,16 +212,39 @@ def fit(array: pa.Array, f: Field) -> pa.Array:
             column=f.name,
         )
     try:
+        plain = _decoded(array) if pt.is_dictionary(array.type) else array
         if pt.is_dictionary(f.type):
-            plain = _decoded(array) if pt.is_dictionary(array.type) else array
-            return codec_for(f.type).decode(codec_for(f.type.value_type).encode(plain.cast(f.type.value_type)))
-        if pt.is_dictionary(array.type):
-            array = _decoded(array)
-        return array.cast(f.type)
+            return codec_for(f.type).decode(codec_for(f.type.value_type).encode(_cast(plain, f.type.value_type)))
+        return _cast(plain, f.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise ConstraintError(
             f"Column {f.name!r}: a value given as {array.type} does not fit into {f.type}: {error}", column=f.name
         ) from None
+
+
+def _cast(array: pa.Array, type: pa.DataType) -> pa.Array:
+    """Arrow's checked cast, which does not look at floats that a narrower type has no room for."""
+    cast = array.cast(type)
+    if overflows(array, cast):
+        raise pa.ArrowInvalid("a number is outside the range of the type")
+    return cast
+
+
+def overflows(wide: pa.Array, narrow: pa.Array) -> bool:
+    """Whether a finite float became an infinite one, at any depth."""
+    source, target = wide.type, narrow.type
+    if pt.is_floating(source) and pt.is_floating(target) and target.bit_width < source.bit_width:
+        infinite = pc.is_inf(narrow.cast(pa.float64()))
+        return bool(pc.any(pc.and_(infinite, pc.is_finite(wide.cast(pa.float64())))).as_py())
+    if pt.is_struct(source) and pt.is_struct(target):
+        by_name = dict(zip([f.name for f in source], wide.flatten(), strict=True))
+        parts = zip([f.name for f in target], narrow.flatten(), strict=True)
+        return any(overflows(by_name[name], part) for name, part in parts if name in by_name)
+    if pt.is_map(source) and pt.is_map(target):
+        return overflows(wide.keys, narrow.keys) or overflows(wide.items, narrow.items)
+    if pt.is_nested(source) and pt.is_nested(target) and not pt.is_map(source) and not pt.is_map(target):
+        return overflows(wide.flatten(), narrow.flatten())
+    return False
 
 
 def _decoded(array: pa.DictionaryArray) -> pa.Array:
@@ -273,12 +290,32 @@ def _castable(source: pa.DataType, target: pa.DataType) -> bool:
         target = target.value_type
     if pt.is_integer(source) and (pt.is_floating(target) or pt.is_decimal(target)):
         return True
+    if pt.is_nested(source) and pt.is_nested(target):
+        return all(_castable(a, b) for a, b in _parts(source, target))
     if pt.is_temporal(source) and pt.is_temporal(target):
         if pt.is_timestamp(source) and pt.is_timestamp(target):
             return (source.tz is None) == (target.tz is None)
         same = [pt.is_date, pt.is_time, pt.is_duration, pt.is_timestamp]
         return any(kind(source) and kind(target) for kind in same)
     return any(family(source) and family(target) for family in _FAMILIES)
+
+
+def _parts(source: pa.DataType, target: pa.DataType) -> list[tuple[pa.DataType, pa.DataType]]:
+    """The types inside two nested types that are to become each other; Arrow finds fields of structs by name."""
+    if pt.is_struct(source) and pt.is_struct(target):
+        own = {f.name: f.type for f in source}
+        return [(own[f.name], f.type) for f in target if f.name in own]
+    if pt.is_map(source) and pt.is_map(target):
+        return [(source.key_type, target.key_type), (source.item_type, target.item_type)]
+    return [(source.field(0).type, target.field(0).type)]
+
+
+def _advice(source: pa.DataType, target: pa.DataType) -> str:
+    if pt.is_timestamp(source) and pt.is_timestamp(target):
+        if target.tz is not None:
+            return "Say which time zone they are in, for example with pyarrow.compute.assume_timezone(array, 'UTC')."
+        return "Take the clock of a time zone first, for example with pyarrow.compute.local_timestamp(array)."
+    return "Cast them first."
 
 
 def repeated(f: Field, value: SqlValue, count: int) -> pa.Array:

@@ -22,6 +22,7 @@ from indexlake.errors import ConstraintError, SchemaError
 from indexlake.evolution.field_steps import Step
 from indexlake.evolution.lineage import InlineColumns
 from indexlake.types import Codec, SqlValue, check_supported, codec_for
+from indexlake.types.names import as_type, is_type
 
 ROW_ID = "_indexlake_row_id"
 VERSION = "_indexlake_snapshot"
@@ -231,6 +232,30 @@ def unknown_column(name: object, names: Sequence[str]) -> SchemaError:
     close = get_close_matches(str(name), names, 1)
     hint = f" Did you mean {close[0]!r}?" if close else f" The columns are {', '.join(names) or 'none'}."
     return SchemaError(f"There is no column {name!r}.{hint}", column=str(name))
+
+
+def as_schema(given: Any) -> pa.Schema | None:
+    """A schema, if that is what is given: an Arrow schema, or a dict of column names and types or their names."""
+    if isinstance(given, pa.Schema):
+        return given
+    if not isinstance(given, Mapping) or not given:
+        return None
+    by_name = all(isinstance(value, str | pa.DataType) for value in given.values())
+    types = {name for name, value in given.items() if isinstance(value, pa.DataType) or (by_name and is_type(value))}
+    if not types:
+        return None  # a row
+    for name, value in given.items():
+        if name not in types:
+            other = next(iter(types))
+            raise SchemaError(
+                f"The dict names a type for {str(other)!r} ({given[other]}), but {value!r} for {name!r} is no type. "
+                "For a schema give a type for every column: {'id': 'int64', 'city': 'string'}. For a row give it in a "
+                "list: [{'id': 1, 'city': 'Oslo'}].",
+                column=str(name),
+            )
+        if not isinstance(name, str):
+            raise SchemaError(f"Column names are text, not {name!r}.")
+    return pa.schema([(name, as_type(value)) for name, value in given.items()])
 
 
 def check_columns(schema: pa.Schema) -> None:

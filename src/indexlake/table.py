@@ -28,6 +28,7 @@ from indexlake.errors import (
     SchemaError,
 )
 from indexlake.point import read_by_key
+from indexlake.scan.result import Result
 from indexlake.scan.scan import Scan, bind_predicate
 from indexlake.schema import ROW_ID, TableSchema
 from indexlake.state import TableState
@@ -42,13 +43,18 @@ if TYPE_CHECKING:
     from indexlake.feed.changes import Changes
     from indexlake.lake import Lake
     from indexlake.merge.merge import Merge
+    from indexlake.storage import Storage
     from indexlake.transaction import Transaction
 
 Params = Mapping[str, Any] | Sequence[Any] | None
 
 
-class Table:
-    """Made by ``lake.table(name)``, ``lake.create_table`` or ``tx.table(name)``."""
+class Table(Result):
+    """Made by ``lake.table(name)``, ``lake.create_table`` or ``tx.table(name)``.
+
+    Read as ``t.scan()`` is: ``for row in t``, ``t.head()``, ``t.to_pandas()``, ``t.to_arrow()``, ``t.count()``, each at
+    the snapshot that is newest when it begins.
+    """
 
     def __init__(
         self,
@@ -108,7 +114,21 @@ class Table:
         return self._state().table.config
 
     def __len__(self) -> int:
+        return self.count()
+
+    def count(self) -> int:
+        """How many rows there are; they are not read."""
         return self.scan().count()
+
+    def head(self, n: int = 10) -> pa.Table:
+        """The first rows; no more is read than they need."""
+        return self.scan().head(n)
+
+    def _run(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        return self.scan()._run()
+
+    def _own_storage(self) -> Storage:
+        return self._lake.storage
 
     def _state(self) -> TableState:
         with self._lake._reading(self._table_id) as (_, state, _last):
@@ -219,9 +239,6 @@ class Table:
 
         return Changes(self, since, until, columns, where, params, with_row_id)
 
-    def __arrow_c_schema__(self) -> Any:
-        return self.schema.__arrow_c_schema__()
-
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """All rows, as ``scan()``: pandas, polars, DuckDB and pyarrow take a table as it is."""
         return self.scan().__arrow_c_stream__(requested_schema)
@@ -240,6 +257,8 @@ class Table:
         wanted = [self._key_values(schema, key) for key in keys]
         if not wanted:
             return schema.arrow.empty_table()
+        for values in wanted:
+            self._encoded_key(schema, values)  # what is no key is an error, as in get
         if len(fields) == 1:
             where = f"{_quoted(fields[0].name)} in $keys"
             return self.scan(where, params={"keys": [k[0] for k in wanted]}).to_arrow()
@@ -273,9 +292,11 @@ class Table:
 
     def _key(self, state: TableState, key: Any) -> list[Any]:
         """Encoded key values."""
-        schema = state.current
+        return self._encoded_key(state.current, self._key_values(state.current, key))
+
+    def _encoded_key(self, schema: TableSchema, values: list[Any]) -> list[Any]:
         encoded = []
-        for f, codec, value in zip(schema.key_fields, schema.key_codecs, self._key_values(schema, key), strict=True):
+        for f, codec, value in zip(schema.key_fields, schema.key_codecs, values, strict=True):
             try:
                 encoded.append(codec.encode_one(value))
             except ConstraintError as error:
@@ -294,10 +315,11 @@ class Table:
     def insert(self, rows: Any, token: str | None = None, progress: bool | None = None) -> WriteResult:
         """Add rows: a dict, dicts, files, or anything that speaks Arrow.  Large inputs go straight to blocks.
 
-        Files are a path, a pattern such as ``"data/*.csv"``, a folder, a list of those, or ``il.files(…)``.
+        Files are a path, a pattern such as ``"data/*.csv"``, a folder, a list of those, or ``il.files(…)``; they may be
+        on an object store: ``"s3://bucket/data/*.parquet"``.
         ``progress``: a bar on the error stream; None shows it when it takes long and somebody sees it.
         """
-        return self._write("insert", changes.Insert(self._table_id, rows, progress), token)
+        return self._write("insert", changes.Insert(self._table_id, self._reaching(rows), progress), token)
 
     def update(
         self, assignments: Mapping[str, Any], where: str | None = None, params: Params = None, token: str | None = None
@@ -328,7 +350,7 @@ class Table:
         """
         from indexlake.merge.upsert import Upsert
 
-        return self._write("upsert", Upsert(self, rows), token)
+        return self._write("upsert", Upsert(self, self._reaching(rows)), token)
 
     def merge(self, source: Any, on: str | Sequence[str], params: Params = None) -> Merge:
         """Rows of a source meet rows of this table where ``on`` holds: a column, columns, or SQL over ``t`` and ``s``.
@@ -341,7 +363,7 @@ class Table:
         """
         from indexlake.merge.merge import merge
 
-        return merge(self, source, on, params)
+        return merge(self, self._reaching(source), on, params)
 
     def truncate(self, token: str | None = None) -> WriteResult:
         """Remove every row that is there when this commits."""
@@ -351,6 +373,14 @@ class Table:
             return 0
 
         return self._write("truncate", apply, token)
+
+    def _reaching(self, rows: Any) -> Any:
+        """The rows; files in the lake's own bucket are reached as it is."""
+        if isinstance(rows, Mapping):
+            return rows
+        from indexlake.sources.files import reaching
+
+        return reaching(rows, self._lake.storage)
 
     def _write(self, operation: str, apply: Callable[[Transaction], int], token: str | None) -> WriteResult:
         if self._snapshot is not None:

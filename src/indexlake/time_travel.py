@@ -53,8 +53,10 @@ def snapshot_number(lake: Lake, snapshot: int | None, time: datetime | None) -> 
     if (snapshot is None) == (time is None):
         raise SchemaError("at() takes either a snapshot number or time=…")
     if snapshot is not None:
+        if isinstance(snapshot, datetime):
+            raise SchemaError(f"A snapshot is a whole number; for a moment write at(time={snapshot!r}).")
         if not isinstance(snapshot, int) or isinstance(snapshot, bool):
-            raise SchemaError(f"A snapshot is a whole number, not {snapshot!r}.")
+            raise SchemaError(f"A snapshot is a whole number, not {snapshot!r}; for a moment write at(time=…).")
         if snapshot > (last := lake.snapshot_id):
             raise NotFoundError(f"There is no snapshot {snapshot} yet; the newest is {last}.", name=str(snapshot))
         return snapshot

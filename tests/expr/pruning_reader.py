@@ -27,7 +27,7 @@ def _column(test: ColumnTest, column: pa.Array) -> list[bool]:
         return [value.is_valid is (test.op == "is not null") for value in column]
     codec = codec_for(column.type)
     stored: list[Any] = [codec.canonical(value) for value in codec.encode(column)]
-    wanted: list[Any] = [codec.canonical(codec.encode_one(value)) for value in test.values]
+    wanted: list[Any] = [codec.canonical(codec.encode_constant(value)) for value in test.values]
     compare = {
         "=": lambda value: value == wanted[0],
         "<": lambda value: value < wanted[0],

@@ -143,7 +143,7 @@ def test_values_are_accepted_by_the_columns_codec(text: str, params: Any) -> Non
     def check(test: Test) -> None:
         if isinstance(test, ColumnTest):
             for value in test.values:
-                codec_for(SCHEMA.field(test.column).type).encode_one(value)
+                codec_for(SCHEMA.field(test.column).type).encode_constant(value)
         else:
             for child in test.children:
                 check(child)

@@ -194,7 +194,7 @@ def test_objects_that_hold_no_rows_are_refused_and_say_what_to_do(lake: il.Lake)
         "ChunkedArray": pa.chunked_array([[1]]),
         "Int64Array": pa.array([1]),
         "not int64": __import__("numpy").array([1]),
-        "Conversion failed": pd.DataFrame({"a": [1, "x", object()]}),
+        "no type in common": pd.DataFrame({"a": [1, "x", object()]}),
         "rename it": pd.DataFrame({1: [1]}),
         "Duplicate": pd.DataFrame([[1, 2]], columns=["a", "a"]),
         "Could not convert": duckdb.sql("select cast('x' || range as int) a from range(3)"),

@@ -187,3 +187,91 @@ def test_json_nested_values(lake: il.Lake, write):
     m = lake.create_table("maps", pa.schema({"m": pa.map_(pa.string(), pa.int64())}))
     with pytest.raises(il.SchemaError, match="Parquet or Arrow"):
         m.insert(write("m.jsonl", '{"m": {"a": 1}}\n'))
+
+
+INEXACT = [
+    (pa.float64(), "1e400", '{"v": 1e400}'),
+    (pa.float64(), "-1e400", None),
+    (pa.float32(), "1e39", '{"v": 1e39}'),
+    (pa.float16(), "65520", '{"v": 65520}'),
+    (pa.float64(), "9007199254740993", '{"v": 9007199254740993}'),
+    (pa.float64(), "18446744073709551617", '{"v": 18446744073709551617}'),
+    (pa.float32(), "16777217", '{"v": 16777217}'),
+    (pa.int64(), "0x10", None),
+    (pa.uint8(), "0XfF", None),
+    (pa.duration("us"), "0x10", None),
+    (pa.list_(pa.float32()), None, '{"v": [1e39]}'),
+    (pa.struct([("x", pa.list_(pa.float64()))]), None, '{"v": {"x": [1.5, 9007199254740993]}}'),
+    (pa.int64(), None, '{"v": 1, "v": 2}'),
+    (pa.int64(), None, '{"v": 18446744073709551616}'),
+    (pa.struct([("x", pa.int64())]), None, '{"v": {"x": 1, "x": 2}}'),
+]
+
+
+@pytest.mark.parametrize(("type", "csv", "json"), INEXACT, ids=str)
+def test_a_number_that_the_type_does_not_hold_is_refused(lake: il.Lake, write, small_blocks, type, csv, json):
+    t = lake.create_table("typed", pa.schema({"id": pa.int64(), "v": type}))
+    before = lake.snapshot_id
+    for name, text in (("v.csv", csv), ("v.jsonl", json)):
+        if text is None:
+            continue
+        good = "id,v\n" + "1,1\n" * 40_000 if name == "v.csv" else '{"v": null}\n' * 40_001
+        path = write(name, good + (f"1,{text}\n" if name == "v.csv" else f"{text}\n"))
+        with pytest.raises(il.IndexLakeError) as caught:
+            t.insert(path)
+        place = "row 40002" if name == "v.csv" else "line 40002"
+        assert place in str(caught.value), caught.value
+        assert isinstance(caught.value, il.ConstraintError | il.SchemaError)
+    assert lake.snapshot_id == before
+
+
+def test_numbers_that_look_odd_and_are_exact(lake: il.Lake, write):
+    t = lake.create_table("typed", pa.schema({"id": pa.int64(), "f": pa.float64(), "s": pa.string()}))
+    t.insert(
+        write("v.csv", "id,f,s\n1,inf,0x10\n2,-Infinity,\n3,1e300,x\n4,100000000000000000000,x\n5,0.1,x\n6,,0x1\n")
+    )
+    t.insert(write("v.jsonl", '{"id": 7, "f": Infinity}\n{"id": 8, "f": 1e300}\n{"id": 9, "f": 9007199254740994}\n'))
+    rows = t.scan(order_by="id").to_pylist()
+    inf = float("inf")
+    assert [row["f"] for row in rows] == [inf, -inf, 1e300, 1e20, 0.1, None, inf, 1e300, 2.0**53 + 2]
+    assert [row["s"] for row in rows[:2]] == ["0x10", None]
+
+
+def test_a_table_from_csv_keeps_odd_numbers_as_text(lake: il.Lake, write):
+    t = lake.create_table("odd", write("odd.csv", "h,e,i\n0x10,1e400,inf\n7,1.5,2\n"))
+    assert t.schema.types == [pa.string(), pa.string(), pa.float64()]
+    assert t.scan().to_pylist()[0] == {"h": "0x10", "e": "1e400", "i": float("inf")}
+
+
+def test_a_table_from_json_refuses_nested_numbers_that_are_too_large(lake: il.Lake, write):
+    with pytest.raises(il.SchemaError, match="line 1: the number 18446744073709551616 is beyond int64"):
+        lake.create_table("odd", write("odd.jsonl", '{"a": [18446744073709551616]}\n'))
+    assert lake.tables() == []
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("lines", [["1", "", "2"], ["", "1", "", ""], ["", ""], ["1"], ['""', "x", ""]], ids=str)
+def test_an_empty_line_in_a_csv_of_one_column_is_a_row(lake: il.Lake, write, end, lines):
+    import duckdb
+
+    path = write("one.csv", end.join(["", "v", *lines, ""]))
+    texts = lake.create_table("texts", {"v": "string"})
+    assert texts.insert(path).rows == len(lines)
+    expected = [None if line == "" else line.strip('"') for line in lines]
+    assert [row["v"] for row in texts] == expected
+    options = "header = true, delim = ',', columns = {'v': 'varchar'}, skip = 1"
+    judge = duckdb.sql(f"from read_csv('{path}', {options})").fetchall()
+    assert [value or None for value in expected] == [row[0] or None for row in judge]  # DuckDB takes "" for null too
+    assert len(lake.create_table("made", path)) == len(lines)
+    if "x" not in lines:
+        numbers = lake.create_table("numbers", {"v": "int64"})
+        numbers.insert(path)
+        assert [row["v"] for row in numbers] == [int(line) if line else None for line in lines]
+    if any(lines):
+        bare = lake.create_table("bare", {"v": "string"})
+        bare.insert(il.files(write("bare.csv", end.join([*lines, ""])), header=False))
+        assert bare.to_pylist() == texts.to_pylist()
+
+
+def test_empty_lines_in_a_csv_of_several_columns_mean_nothing(t: il.Table, write):
+    assert t.insert(write("two.csv", "\nid,code\n\n1,a\n\n2,b\n\n")).rows == 2

@@ -247,7 +247,7 @@ class BlockIndex:
         has_values = bounds.counts.has_values
         if op == "is not null" or not codec.ordered:
             return has_values.copy()
-        constants: list[Any] = [codec.canonical(codec.encode_one(v)) for v in values if v is not None]
+        constants: list[Any] = [codec.canonical(codec.encode_constant(v)) for v in values if v is not None]
         if not constants:  # nothing equals, precedes or follows null
             return np.zeros(len(self.records), np.bool_)
         if op == "in" and len(constants) > _FEW_VALUES:

@@ -309,7 +309,7 @@ def _column_sql(test: ColumnTest, codecs: Mapping[str, Codec]) -> tuple[str, lis
         return f"{quote(test.column)} {test.op}", []
     if codec is None or not codec.ordered or len(test.values) > _IN_LIMIT:
         return "1 = 1", []
-    encoded = [codec.encode_one(v) for v in test.values]
+    encoded = [codec.encode_constant(v) for v in test.values]
     if test.op == "in":
         parts = [compare_sql(test.column, "=", v, codec) for v in encoded]
         plain = [p[1] for p in parts if p[0] == f"{quote(test.column)} = ?"]

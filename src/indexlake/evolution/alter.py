@@ -23,6 +23,7 @@ from indexlake.evolution.alterations import (
     WidenColumn,
 )
 from indexlake.evolution.field_path import Path
+from indexlake.types.names import as_type
 
 if TYPE_CHECKING:
     from indexlake.table import Table
@@ -66,7 +67,7 @@ class Alter:
 
         Rows that are there take the default; nothing is rewritten.
         """
-        return self._add(AddColumn(name, type, default, nullable))
+        return self._add(AddColumn(name, as_type(type), default, nullable))
 
     def drop_column(self, name: Path) -> Alter:
         """Drop a column, or a field of a struct.  Past snapshots show it until they expire."""
@@ -78,7 +79,7 @@ class Alter:
 
     def widen_column(self, name: Path, type: Any) -> Alter:
         """Give a column, or a field inside it, a type that holds every value it held."""
-        return self._add(WidenColumn(name, type))
+        return self._add(WidenColumn(name, as_type(type)))
 
     def rename(self, name: str) -> Alter:
         """Give the table another name; with a dot in it also another namespace."""

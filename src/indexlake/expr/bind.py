@@ -106,13 +106,15 @@ class Binder:
         return self.bind(syntax.this)
 
     def _column(self, syntax: Any) -> tree.Node:
-        return self._path([part.name for part in syntax.parts])
+        return self._path([part.name for part in syntax.parts], quoted=len(syntax.parts) == 1 and syntax.this.quoted)
 
-    def _path(self, parts: list[str]) -> tree.Node:
+    def _path(self, parts: list[str], *, quoted: bool = False) -> tree.Node:
         try:
             column, fields = self.names.find(parts)
         except ExpressionError as error:
-            self.fail(str(error))
+            text = parts[0].replace("'", "''")
+            hint = f". If it is text, write it in single quotes: '{text}'" if quoted else ""
+            self.fail(f"{error}{hint}")
         node: tree.Node = tree.Column(column, from_arrow(self.schema.field(column).type))
         for name in fields:
             node = self.build.field(node, name)

@@ -40,6 +40,7 @@ from indexlake.expr.sqltype import (
     struct_of,
     to_arrow,
 )
+from indexlake.types.codec import is_missing
 
 EXACT = decimal.Context(prec=80, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
@@ -57,8 +58,14 @@ def plain(value: Any) -> Any:
     """A parameter with its containers as lists; cheap for what is plain already."""
     if type(value) is list:
         return value[:]  # the caller may change it
-    if type(value) in _PLAIN or isinstance(value, (str, bytes, pa.Scalar)):
+    if isinstance(value, str):
+        if not value.isascii():
+            _check_text(value)
         return value
+    if type(value) in _PLAIN or isinstance(value, (bytes, pa.Scalar)):
+        return value
+    if is_missing(value):
+        raise ExpressionError(f"{value!r} is not a value; give None for a missing one")
     if isinstance(value, (tuple, set, frozenset, range)):
         return list(value)
     if isinstance(value, (pa.Array, pa.ChunkedArray)):
@@ -66,6 +73,15 @@ def plain(value: Any) -> Any:
     if hasattr(value, "tolist") and getattr(value, "ndim", 0) == 1:
         return value.tolist()
     return value
+
+
+def _check_text(value: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ExpressionError(
+            f"a text of the parameters is not valid Unicode ({error.reason} at position {error.start})"
+        ) from None
 
 
 def signature(value: Any) -> Any:
@@ -101,12 +117,23 @@ def integer_type(value: int) -> SqlType:
     return INT32 if value == -(2**31) else literal_type(value)
 
 
+def _exact_float(value: int) -> float:
+    """A whole number beyond 128 bits, which only a float can be."""
+    try:
+        found = float(value)
+    except OverflowError:
+        found = 0.0
+    if found != value:
+        raise ExpressionError("a whole number of the parameters is beyond a 128-bit integer; give a float")
+    return found
+
+
 def typed(value: Any) -> tuple[SqlType, Any]:
     """The SQL type of a Python value, and the value as a constant of it."""
     kind = type(value)
     if kind is int:
         if not fits(value, "hugeint"):
-            return DOUBLE, float(value)
+            return DOUBLE, _exact_float(value)
         return integer_type(value), value
     if kind is str:
         return STRING_LITERAL, value

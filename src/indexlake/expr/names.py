@@ -44,7 +44,7 @@ class Names:
 
     def _unknown(self, name: str) -> str:
         near = difflib.get_close_matches(name.lower(), self.folded, 1, 0.5)
-        hint = f'; did you mean "{self.folded[near[0]]}"?' if near else ""
+        hint = f'; did you mean "{self.folded[near[0]]}"?' if near else "."
         some = ", ".join(self.all[:20]) + (", …" if len(self.all) > 20 else "")
         return f'there is no column "{name}"{hint} The columns are: {some}'
 

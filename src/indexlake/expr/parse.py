@@ -12,6 +12,7 @@ from typing import Any
 
 from indexlake.errors import ExpressionError
 from indexlake.expr.dialect import expression_dialect
+from indexlake.expr.foreign_parameters import parameter_hint
 
 MAX_PARSED = 512
 
@@ -49,6 +50,8 @@ def _parse(text: str) -> Parsed:
         )
     if not text.strip():
         raise ExpressionError('the expression is empty; write a condition such as "id = 1"', text=text)
+    if (hint := parameter_hint(text)) is not None:
+        raise ExpressionError(f"{hint} (in `{text}`)", text=text)
     import sqlglot
     from sqlglot import exp
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from indexlake.expr import Bound
     from indexlake.lake import Lake
     from indexlake.state import TableState
+    from indexlake.storage import Storage
     from indexlake.table import Table
 
 Moment = int | datetime
@@ -151,10 +152,8 @@ class Changes(Result):
 
         return self._schema, stream()
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Change by change, as dictionaries."""
-        for batch in self.to_batches():
-            yield from batch.to_pylist()
+    def _own_storage(self) -> Storage:
+        return self._table._lake.storage
 
     def count(self) -> int:
         """How many changes there are.  An update counts twice: the old row and the new one."""

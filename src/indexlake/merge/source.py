@@ -23,6 +23,7 @@ from indexlake.schema import Field, TableSchema
 from indexlake.storage.spill import Spill
 from indexlake.types import check_supported, check_values, codec_for
 from indexlake.types.convert import convert, mapped_leaves, without_view
+from indexlake.types.inference import inferred_column
 
 Conform = Callable[[pa.RecordBatch], pa.RecordBatch]
 
@@ -191,10 +192,8 @@ def as_row(row: Any) -> Mapping[str, Any]:
 def _inferred(rows: list[Mapping[str, Any]], schema: TableSchema) -> pa.Schema:
     fields = []
     for name in dict.fromkeys(name for row in rows for name in row):
-        if not isinstance(name, str):
-            raise SchemaError(f"A row is a dict of column names and values; {name!r} is no column name.")
         values = [row.get(name) for row in rows]
-        known = schema.by_name.get(name.lower())
+        known = schema.by_name.get(name.lower()) if isinstance(name, str) else None
         if known is not None:
             try:
                 known.codec.array(values)
@@ -203,12 +202,7 @@ def _inferred(rows: list[Mapping[str, Any]], schema: TableSchema) -> pa.Schema:
             else:
                 fields.append(pa.field(name, known.type))
                 continue
-        try:
-            fields.append(pa.field(name, pa.array(values).type))
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-            raise SchemaError(
-                f"The values of column {name!r} have no type in common: {error}. Give Arrow data.", column=name
-            ) from None
+        fields.append(pa.field(name, inferred_column(name, values).type))
     return pa.schema(fields)
 
 

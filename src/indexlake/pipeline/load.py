@@ -76,6 +76,8 @@ def load(
 def _for_tasks(source: Any) -> Files | None:
     """Files that are worth tasks."""
     files = as_files(source)
+    if files is not None and files.are_remote:
+        return None  # read by this process, which knows how to reach them
     return files if files is not None and sum(file.size for file in files.list()) >= FEW_BYTES else None
 
 

@@ -43,11 +43,30 @@ def check_order(order_by: Any, schema: TableSchema) -> list[tuple[str, str]]:
             continue
         f = schema.by_name.get(str(column).lower())
         if f is None:
+            if (meant := _meant(order_by, schema)) is not None:
+                raise SchemaError(f"There is no column {column!r}. Write order_by={meant!r}.", column=str(column))
             raise unknown_column(column, schema.names)
         if not f.codec.ordered:
             raise SchemaError(f"Column {f.name!r} of type {f.type} has no order to sort by.", column=f.name)
         result.append((f.name, direction))
     return result
+
+
+def _meant(order_by: Any, schema: TableSchema) -> list[str | tuple[str, str]] | None:
+    """An order that is written as SQL, ``"total desc, id"``, in the form that is taken; None if it is not one."""
+    items = order_by if isinstance(order_by, list | tuple) else [order_by]
+    if not all(isinstance(item, str) for item in items):
+        return None
+    found: list[str | tuple[str, str]] = []
+    for item in ",".join(items).split(","):
+        name, _, direction = item.strip().rpartition(" ") if " " in item.strip() else (item.strip(), "", "asc")
+        if item.strip().startswith("-"):
+            name, direction = item.strip()[1:], "desc"
+        known = schema.by_name.get(name.strip().lower())
+        if known is None or direction.lower() not in ("asc", "desc"):
+            return None
+        found.append((known.name, "desc") if direction.lower() == "desc" else known.name)
+    return found
 
 
 def _is_pair(item: object) -> bool:

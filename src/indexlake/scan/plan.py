@@ -259,7 +259,7 @@ def keys_in(test: Test, schema: TableSchema) -> KeyColumn | None:
     try:
         for values in product(*choices):
             if None not in values:
-                keys.add(encode_key(codecs, [c.encode_one(v) for c, v in zip(codecs, values, strict=True)]))
+                keys.add(encode_key(codecs, [c.encode_constant(v) for c, v in zip(codecs, values, strict=True)]))
     except ConstraintError:
         return None
     return KeyColumn.from_keys(sorted(keys), ints=len(codecs) == 1 and codecs[0].kind == "int")

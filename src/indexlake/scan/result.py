@@ -1,20 +1,27 @@
-"""What can be done with anything that yields record batches of one schema: a scan, a change feed."""
+"""What can be done with anything that gives rows: a table, a scan, a change feed, the result of a query."""
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from indexlake.errors import MissingExtraError
+from indexlake.errors import ExpressionError, MissingExtraError
+
+if TYPE_CHECKING:
+    from indexlake.storage import Storage
+
+_DICTS = 1_000
+"""Rows that are Python objects at a time when somebody goes through them."""
 
 
 class Result(ABC):
-    """A lazy result.  Nothing is read before the first batch; asking twice gives the same rows.
+    """Rows of one schema.  Nothing is read before the first batch is asked for.
 
-    An Arrow stream, so DuckDB, polars, pandas and pyarrow take it as it is.
+    An Arrow stream, so DuckDB, polars, pandas and pyarrow take it as it is; and rows as dicts, one after the other.
     """
 
     @property
@@ -26,20 +33,47 @@ class Result(ABC):
     def _run(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Begin to read: the columns, and the rows as a stream."""
 
+    def _own_storage(self) -> Storage | None:
+        """Where the files of the lake are that the rows come from."""
+        return None
+
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """A stream of record batches, in bounded memory."""
         return self._run()[1]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Row by row, as dicts, in bounded memory."""
+        for batch in self.to_batches():
+            for start in range(0, batch.num_rows, _DICTS):
+                yield from batch.slice(start, _DICTS).to_pylist()
 
     def to_arrow(self) -> pa.Table:
         """The whole result in memory."""
         schema, batches = self._run()
         return pa.Table.from_batches(list(batches), schema)
 
+    def head(self, n: int = 10) -> pa.Table:
+        """The first rows; no more is read than they need."""
+        check_count(n)
+        schema, batches = self._run()
+        held: list[pa.RecordBatch] = []
+        count = 0
+        while count < n and (batch := next(batches, None)) is not None:
+            held.append(batch.slice(0, n - count))
+            count += held[-1].num_rows
+        return pa.Table.from_batches(held, schema)
+
+    def count(self) -> int:
+        """How many rows there are; they are not kept."""
+        return sum(batch.num_rows for batch in self.to_batches())
+
     def to_pylist(self) -> list[dict[str, Any]]:
+        """The rows as dicts."""
         rows: list[dict[str, Any]] = self.to_arrow().to_pylist()
         return rows
 
     def to_pandas(self) -> Any:
+        """A pandas DataFrame."""
         try:
             import pandas  # noqa: F401
         except ImportError:
@@ -47,6 +81,7 @@ class Result(ABC):
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> Any:
+        """A polars DataFrame."""
         try:
             import polars
         except ImportError:
@@ -61,6 +96,28 @@ class Result(ABC):
             raise MissingExtraError("to_duckdb needs DuckDB: pip install 'indexlake[sql]'", extra="sql") from None
         return (connection or duckdb.connect()).from_arrow(self.to_arrow())
 
+    def to_parquet(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+        storage_options: Mapping[str, str] | None = None,
+        progress: bool | None = None,
+    ) -> int:
+        """Write the rows to one Parquet file, in bounded memory.  How many they are.
+
+        The file appears under its name when it is complete; a failure leaves nothing.  A file that is there already is
+        an error unless ``overwrite=True``.  ``path`` may be ``s3://bucket/…``: in the bucket of the lake its own
+        options are used, for any other give ``storage_options``.
+
+        Examples
+        --------
+        >>> t.scan("city = 'Oslo'").to_parquet("oslo.parquet")  # doctest: +SKIP
+        """
+        from indexlake.scan.parquet_file import write_parquet
+
+        return write_parquet(self, os.fspath(path), overwrite, storage_options, progress)
+
     # ------------------------------------------------------------ the Arrow PyCapsule interface
 
     def __arrow_c_schema__(self) -> Any:
@@ -69,6 +126,12 @@ class Result(ABC):
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         reader = pa.RecordBatchReader.from_batches(self.schema, _FirstBatch(self))
         return reader.__arrow_c_stream__(requested_schema)
+
+
+def check_count(n: Any) -> None:
+    """Of rows to be shown."""
+    if not isinstance(n, int) or isinstance(n, bool) or n < 0:
+        raise ExpressionError(f"head takes a whole number of at least 0, not {n!r}.")
 
 
 class _FirstBatch:

@@ -19,11 +19,12 @@ from indexlake.errors import ExpressionError, SchemaError
 from indexlake.scan.execute import hot_pieces, pieces, read_task
 from indexlake.scan.order import check_order, ordered
 from indexlake.scan.plan import BlockTask, ScanPlan, arrow_schema, plan_scan
-from indexlake.scan.result import Result
+from indexlake.scan.result import Result, check_count
 from indexlake.schema import ROW_ID, Field, TableSchema
 
 if TYPE_CHECKING:
     from indexlake.expr import Bound
+    from indexlake.storage import Storage
     from indexlake.table import Table
 
 
@@ -106,14 +107,26 @@ class Scan(Result):
         """The first rows, read through another scan: this one keeps its freedom of snapshot, and locks nothing."""
         return html_text(repr(self)) if self._for_update else shown(self._first_rows)
 
-    def _first_rows(self) -> str:
-        limit = FIRST_ROWS + 1 if self._limit is None else min(self._limit, FIRST_ROWS + 1)
+    def _limited(self, n: int, *, for_update: bool) -> Scan:
+        """Another scan of the first rows of this one, at its snapshot if it has one."""
+        limit = n if self._limit is None else min(self._limit, n)
         first = Scan(
             self._table, self._where, self._params, self._columns, self._order_by, limit, self._offset,
-            self._with_row_id, False,
+            self._with_row_id, for_update,
         )  # fmt: skip
         first._snapshot = self._snapshot
-        rows = first.to_arrow()
+        return first
+
+    def head(self, n: int = 10) -> pa.Table:
+        """The first rows; no more is read than they need.  A scan for update locks them."""
+        check_count(n)
+        return self._limited(n, for_update=self._for_update).to_arrow()
+
+    def _own_storage(self) -> Storage:
+        return self._table._lake.storage
+
+    def _first_rows(self) -> str:
+        rows = self._limited(FIRST_ROWS + 1, for_update=False).to_arrow()
         note = f"The first {FIRST_ROWS} rows." if rows.num_rows > FIRST_ROWS else None
         return html_rows(rows.slice(0, FIRST_ROWS), caption=repr(self)[1:-1], note=note)
 

@@ -6,7 +6,6 @@ A stream that ends without its end mark was cut off, and is refused: what is mis
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -23,14 +22,14 @@ def columns(file: SourceFile, schema: TableSchema) -> tuple[str, ...]:
 
 def inferred(file: SourceFile) -> pa.Schema:
     if _is_file(file):
-        with pa.OSFile(file.path) as opened, pa.ipc.open_file(opened) as reader:
+        with file.open() as opened, pa.ipc.open_file(opened) as reader:
             return reader.schema
-    with pa.OSFile(file.path) as opened, pa.ipc.open_stream(opened) as reader:
+    with file.open() as opened, pa.ipc.open_stream(opened) as reader:
         return reader.schema
 
 
 def batches(file: SourceFile, schema: TableSchema) -> Iterator[tuple[pa.RecordBatch, int]]:
-    with pa.OSFile(file.path) as opened:
+    with file.open() as opened:
         if _is_file(file):
             with pa.ipc.open_file(opened) as reader:
                 for n in range(reader.num_record_batches):
@@ -46,8 +45,8 @@ def batches(file: SourceFile, schema: TableSchema) -> Iterator[tuple[pa.RecordBa
 
 
 def _is_file(file: SourceFile) -> bool:
-    with Path(file.path).open("rb") as opened:
-        head = opened.read(6)
+    with file.open() as opened:
+        head: bytes = opened.read(6)
     if head.startswith(b"FEA1"):
         raise SchemaError(
             f"{file.path!r} is of the first version of Feather, which is no longer written. Read it with pyarrow and "

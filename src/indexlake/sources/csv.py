@@ -2,13 +2,18 @@
 
 RFC 4180 with a delimiter of choice: quotes, doubled quotes inside them, line breaks inside them; UTF-8.  A text that
 means null does so without quotes only, so that an empty string can be told from a null.  Rows are counted as in an
-editor, the header included, as long as no value holds a line break.
+editor, the header included, as long as no value holds a line break.  Empty lines mean nothing, except in a file of one
+column: there each is a row whose value is empty.
+
+The reader makes numbers of some texts that do not say them: 16 of ``0x10``, infinity of ``1e400``.  Blocks in which
+that may have happened are read again as text, and such a value is an error.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +23,7 @@ from indexlake.errors import ConstraintError, SchemaError
 from indexlake.schema import TableSchema
 from indexlake.sources.failures import bad_row, bad_value, one_line
 from indexlake.sources.files import SourceFile
-from indexlake.sources.text import converted, convertible, csv_type, first_refused
+from indexlake.sources.text import converted, convertible, csv_type, first_inexact, first_refused, may_be_inexact
 
 BLOCK_BYTES = 2 << 20
 """Converted at a time; no row is longer.  The reader holds some thirty more that it has read ahead."""
@@ -45,8 +50,7 @@ def _names_in(file: SourceFile) -> list[str]:
     """The first row as the reader sees it."""
     from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, open_csv
 
-    with file.opened() as (stream, _):
-        row = _first_row(stream.read(BLOCK_BYTES))
+    row = _first_row(_head(file))
     if not row.strip():
         raise SchemaError("it holds only empty lines.")
     row += b"\n"  # a header may be all there is, even without a line break
@@ -60,6 +64,12 @@ def _names_in(file: SourceFile) -> list[str]:
             return names
     except pa.ArrowInvalid as error:
         raise SchemaError(f"its first row cannot be read: {one_line(error)}.") from None
+
+
+def _head(file: SourceFile) -> bytes:
+    with file.opened() as (stream, _):
+        head: bytes = stream.read(BLOCK_BYTES)
+    return head
 
 
 def _first_row(text: bytes) -> bytes:
@@ -79,13 +89,13 @@ def inferred(file: SourceFile) -> pa.Schema:
     names = columns(file)
     if len(set(names)) < len(names):
         raise SchemaError(f"its header names a column twice: {', '.join(names)}.")
-    schema = _first_block(file, names, {}).schema
-    numeric = {f.name: pa.string() for f in schema if f.type in (pa.int64(), pa.float64())}
+    block = _first_block(file, names, {})
+    numeric = {f.name: pa.string() for f in block.schema if f.type in (pa.int64(), pa.float64())}
     texts = _first_block(file, names, numeric) if numeric else None
     fields = []
-    for f in schema:
+    for f in block.schema:
         type = _kept(f.type)
-        if texts is not None and f.name in numeric and _loses(texts.column(f.name), f.type):
+        if texts is not None and f.name in numeric and _loses(texts.column(f.name), block.column(f.name)):
             type = pa.string()
         fields.append(pa.field(f.name, type))
     return pa.schema(fields)
@@ -110,10 +120,72 @@ def _kept(type: Any) -> Any:
     return pa.time64("us") if pa.types.is_time(type) else type
 
 
-def _loses(texts: Any, type: Any) -> bool:
+def _loses(texts: Any, numbers: Any) -> bool:
     zeros = pc.any(pc.match_substring_regex(texts, r"^\s*[+-]?0[0-9]")).as_py()
-    whole = pa.types.is_floating(type) and pc.any(pc.match_substring_regex(texts, r"^\s*[+-]?[0-9]{17,}\s*$")).as_py()
-    return bool(zeros or whole)
+    floats = pa.types.is_floating(numbers.type)
+    whole = floats and pc.any(pc.match_substring_regex(texts, r"^\s*[+-]?[0-9]{17,}\s*$")).as_py()
+    return bool(zeros or whole or first_inexact(texts, numbers) is not None)
+
+
+class _Watched:
+    """A stream that notes whether ``0x`` has passed."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._last = b""
+        self.hexadecimal = False
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        block: bytes = self._stream.read(size)
+        if not self.hexadecimal:
+            edge = (self._last + block[:1]).lower()
+            self.hexadecimal = b"0x" in block or b"0X" in block or edge == b"0x"
+            self._last = block[-1:]
+        return block
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class _Texts:
+    """The same blocks as text, read beside the others from the first one on that has to be looked at."""
+
+    def __init__(self, file: SourceFile, names: Sequence[str]) -> None:
+        self._file = file
+        self._names = names
+        self._open = ExitStack()
+        self._reader: Any = None
+        self._next = 0
+
+    def __enter__(self) -> _Texts:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
+
+    def check(self, block: int, batch: pa.RecordBatch, columns: Sequence[int], wanted: Any, first_row: int) -> None:
+        """Refuse the first value of these columns that is not what its text says."""
+        texts = self._block(block)
+        for n in columns:
+            name = self._names[n]
+            place = first_inexact(texts.column(n), batch.column(n))
+            if place is not None:
+                text = texts.column(n)[place].as_py()
+                raise bad_value(name, wanted[name], f"row {first_row + place}", f"it does not hold {text} exactly")
+
+    def _block(self, number: int) -> pa.RecordBatch:
+        if self._reader is None:
+            stream, _ = self._open.enter_context(self._file.opened())
+            types = dict.fromkeys(self._names, pa.string())
+            self._reader = self._open.enter_context(_reader(self._file, stream, self._names, types))
+        while self._next <= number:
+            batch = self._reader.read_next_batch()
+            self._next += 1
+        return batch
 
 
 def batches(file: SourceFile, schema: TableSchema) -> Iterator[tuple[pa.RecordBatch, int]]:
@@ -125,9 +197,12 @@ def batches(file: SourceFile, schema: TableSchema) -> Iterator[tuple[pa.RecordBa
     first_row = 2 if file.csv.header is True else 1
     last: Any = None
     blocks = 0
-    with file.opened() as (stream, raw):
+    integers = [n for n, name in enumerate(names) if _is_whole(types[name])]
+    floats = [n for n, name in enumerate(names) if pa.types.is_floating(types[name])]
+    with file.opened() as (stream, raw), _Texts(file, names) as texts:
+        watched = _Watched(stream) if integers else stream
         try:
-            reader = _reader(file, stream, names, types)
+            reader = _reader(file, watched, names, types)
         except pa.ArrowInvalid as error:
             if not _has_rows(file):
                 return
@@ -140,6 +215,11 @@ def batches(file: SourceFile, schema: TableSchema) -> Iterator[tuple[pa.RecordBa
                     break
                 except pa.ArrowInvalid as error:
                     raise _located(error, names, wanted) from None
+                doubtful = [n for n in floats if may_be_inexact(batch.column(n))]
+                if integers and watched.hexadecimal:
+                    doubtful += integers
+                if doubtful:
+                    texts.check(blocks, batch, doubtful, wanted, first_row)
                 arrays = [_column(batch.column(n), name, wanted[name], first_row) for n, name in enumerate(names)]
                 first_row += batch.num_rows
                 if batch.num_rows:
@@ -148,6 +228,11 @@ def batches(file: SourceFile, schema: TableSchema) -> Iterator[tuple[pa.RecordBa
                 converted_bytes = raw.tell() if file.compression else min(raw.tell(), blocks * BLOCK_BYTES)
                 yield pa.RecordBatch.from_arrays(arrays, list(names)), converted_bytes
     _check_end(file, last, first_row - 1)
+
+
+def _is_whole(type: Any) -> bool:
+    """Whether the reader takes texts of such a column for whole numbers."""
+    return bool(pa.types.is_integer(type) or pa.types.is_duration(type))
 
 
 def _check_end(file: SourceFile, last: Any, row: int) -> None:
@@ -186,8 +271,9 @@ def _reader(file: SourceFile, stream: Any, names: Sequence[str], types: dict[str
             block_size=BLOCK_BYTES,
             use_threads=False,
             column_names=None if file.csv.header is True else list(names),
+            skip_rows=_empty_lines(file) if file.csv.header is True and len(names) == 1 else 0,
         ),
-        ParseOptions(delimiter=file.csv.delimiter, newlines_in_values=True),
+        ParseOptions(delimiter=file.csv.delimiter, newlines_in_values=True, ignore_empty_lines=len(names) > 1),
         ConvertOptions(
             column_types=types,
             null_values=list(file.csv.null),
@@ -197,11 +283,15 @@ def _reader(file: SourceFile, stream: Any, names: Sequence[str], types: dict[str
     )
 
 
+def _empty_lines(file: SourceFile) -> int:
+    """How many there are before the header."""
+    lines = _head(file).split(b"\n")
+    return next((n for n, line in enumerate(lines) if line.strip()), 0)
+
+
 def _has_rows(file: SourceFile) -> bool:
     """Whether anything follows the header; a header without a line break is no CSV block to the reader."""
-    with file.opened() as (stream, _):
-        head = stream.read(BLOCK_BYTES)
-    lines = [line for line in head.splitlines() if line.strip()]
+    lines = [line for line in _head(file).splitlines() if line.strip()]
     return len(lines) > (1 if file.csv.header is True else 0)
 
 

@@ -1,22 +1,25 @@
 """``il.files``: which files to read and how.
 
-A frozen value; nothing is looked at before it is used.  Then paths, folders and patterns become one list of files in
-a fixed order, each with the format that its name or the caller says.
+A frozen value; nothing is looked at before it is used.  Then paths, folders and patterns, local or on an object store,
+become one list of files in a fixed order, each with the format that its name or the caller says.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from glob import glob, has_magic
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
 
 from indexlake.errors import NotFoundError, SchemaError, StorageError
+from indexlake.sources.remote import RemoteFile, found_on_store
+from indexlake.storage import Storage
+from indexlake.storage.address import is_remote
 
 FORMATS = ("parquet", "csv", "json", "arrow")
 SUFFIXES = {
@@ -43,6 +46,13 @@ class Files:
     paths: tuple[str, ...]
     format: str | None = None
     csv: CsvOptions = field(default_factory=CsvOptions)
+    storage_options: Mapping[str, str] | None = field(default=None, hash=False)  # secrets: not in the repr
+    own_storage: Storage | None = None
+
+    @property
+    def are_remote(self) -> bool:
+        """Whether one of them is on an object store."""
+        return any(map(is_remote, self.paths))
 
     def __repr__(self) -> str:
         shown = ", ".join(map(repr, self.paths[:3])) + (", …" if len(self.paths) > 3 else "")
@@ -50,31 +60,16 @@ class Files:
 
     def list(self) -> list[SourceFile]:
         """Every file, found and named; an error says which path is wrong."""
-        return [self._source(path) for path in _found(self.paths)]
+        files = []
+        for path in self.paths:
+            if is_remote(path):
+                found = found_on_store(path, self.storage_options, self.own_storage)
+                files += [self._described(PurePosixPath(f.path).name, f.address, f.size, f.head(), f) for f in found]
+            else:
+                files += [self._local(found) for found in _found([path])]
+        return files
 
-    def _source(self, path: Path) -> SourceFile:
-        name = path.name.lower()
-        compression = next((c for suffix, c in COMPRESSIONS.items() if name.endswith(suffix)), None)
-        suffix = Path(name).suffix if compression is None else Path(Path(name).stem).suffix
-        format = self.format or SUFFIXES.get(suffix)
-        if format is None:
-            raise SchemaError(
-                f"The name of {str(path)!r} does not say what it holds. Known are {', '.join(SUFFIXES)}; "
-                f"otherwise say it: il.files(…, format={' | '.join(map(repr, FORMATS))}).",
-                path=str(path),
-            )
-        if compression is not None and format not in ("csv", "json"):
-            raise SchemaError(
-                f"{str(path)!r}: a {format} file is not read compressed as a whole; decompress it first.",
-                path=str(path),
-            )
-        if self.csv != CsvOptions() and format != "csv":
-            raise SchemaError(
-                f"delimiter, header and null are for CSV; {str(path)!r} is read as {format}.", path=str(path)
-            )
-        options = self.csv
-        if format == "csv" and options.delimiter is None:
-            options = CsvOptions("\t" if suffix == ".tsv" else ",", options.header, options.null)
+    def _local(self, path: Path) -> SourceFile:
         if path.exists() and not path.is_file():
             raise SchemaError(f"{str(path)!r} is not a file that can be read twice.", path=str(path))
         try:
@@ -83,8 +78,31 @@ class Files:
                 head = file.read(6)
         except OSError as error:
             raise StorageError(f"{str(path)!r} cannot be read: {error.strerror}.", path=str(path)) from None
+        return self._described(path.name, str(path), size, head)
+
+    def _described(self, name: str, path: str, size: int, head: bytes, remote: RemoteFile | None = None) -> SourceFile:
+        name = name.lower()
+        compression = next((c for suffix, c in COMPRESSIONS.items() if name.endswith(suffix)), None)
+        suffix = Path(name).suffix if compression is None else Path(Path(name).stem).suffix
+        format = self.format or SUFFIXES.get(suffix)
+        if format is None:
+            raise SchemaError(
+                f"The name of {path!r} does not say what it holds. Known are {', '.join(SUFFIXES)}; "
+                f"otherwise say it: il.files(…, format={' | '.join(map(repr, FORMATS))}).",
+                path=path,
+            )
+        if compression is not None and format not in ("csv", "json"):
+            raise SchemaError(
+                f"{path!r}: a {format} file is not read compressed as a whole; decompress it first.",
+                path=path,
+            )
+        if self.csv != CsvOptions() and format != "csv":
+            raise SchemaError(f"delimiter, header and null are for CSV; {path!r} is read as {format}.", path=path)
+        options = self.csv
+        if format == "csv" and options.delimiter is None:
+            options = CsvOptions("\t" if suffix == ".tsv" else ",", options.header, options.null)
         _check_head(path, format, compression, head)
-        return SourceFile(str(path), format, compression, size, options)
+        return SourceFile(path, format, compression, size, options, remote=remote)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +115,16 @@ class SourceFile:
     size: int
     csv: CsvOptions
     groups: tuple[int, int] | None = None  # of a Parquet file: these row groups only, first and end
+    remote: RemoteFile | None = None  # where it is, when it is on an object store
+
+    def open(self) -> Any:
+        """The file as it is."""
+        return pa.OSFile(self.path) if self.remote is None else pa.PythonFile(self.remote.open(), mode="r")
 
     @contextmanager
     def opened(self) -> Iterator[tuple[Any, Any]]:
         """The content without compression, and the file itself, whose position tells how far the reading is."""
-        with pa.OSFile(self.path) as raw:
+        with self.open() as raw:
             if self.compression is None:
                 yield raw, raw
             else:
@@ -116,13 +139,14 @@ def files(
     delimiter: str | None = None,
     header: bool | Sequence[str] = True,
     null: str | Sequence[str] = "",
+    storage_options: Mapping[str, str] | None = None,
 ) -> Files:
     """Files as rows for ``insert`` and ``create_table``, when their names alone do not say enough.
 
     Parameters
     ----------
     paths
-        A path, a pattern such as ``"data/*.csv"``, a folder, or a list of those.
+        A path, a pattern such as ``"data/*.csv"``, a folder, or a list of those; also ``"s3://bucket/data/*.csv"``.
     format
         ``"parquet"``, ``"csv"``, ``"json"`` (one object on each line) or ``"arrow"`` (file, stream, Feather).  Left
         out, the suffix of each file decides.
@@ -133,6 +157,8 @@ def files(
         or the names of the columns, for files without a header.
     null
         CSV: the texts that mean null when they are not in quotes; by default nothing at all.
+    storage_options
+        How to reach ``s3://…``, as for ``il.connect``.  Not needed for the bucket that the lake itself is in.
 
     Examples
     --------
@@ -145,10 +171,20 @@ def files(
     if not isinstance(header, bool):
         header = _texts("header", header)
     nulls = (null,) if isinstance(null, str) else _texts("null", null)
+    if not isinstance(storage_options, Mapping | None):
+        raise SchemaError("storage_options is a dict of names and values, as for il.connect.")
     found = _as_paths(paths)
     if found is None:
         raise SchemaError(f"il.files takes a path, a pattern, or a list of them, not {paths!r}.")
-    return Files(found, format, CsvOptions(delimiter, header, nulls))
+    return Files(found, format, CsvOptions(delimiter, header, nulls), storage_options)
+
+
+def reaching(source: Any, own: Storage) -> Any:
+    """The source; files in the lake's own bucket are reached with its options."""
+    found = as_files(source)
+    if found is None or not found.are_remote or found.storage_options is not None:
+        return source
+    return replace(found, own_storage=own)
 
 
 def as_files(source: Any) -> Files | None:
@@ -177,8 +213,6 @@ def _found(paths: Sequence[str]) -> Iterator[Path]:
     for text in paths:
         if "\x00" in text or not text:
             raise NotFoundError(f"{text!r} is not a path.", name=text)
-        if "://" in text:
-            raise SchemaError(f"{text!r} is an address; rows are loaded from local files. Download it first.")
         path = Path(text).expanduser()
         if path.is_dir():
             yield from _in_folder(path)
@@ -211,15 +245,15 @@ def _in_folder(folder: Path) -> list[Path]:
     return entries
 
 
-def _check_head(path: Path, format: str, compression: str | None, head: bytes) -> None:
+def _check_head(path: str, format: str, compression: str | None, head: bytes) -> None:
     """Empty files, and text that is not text."""
     if not head:
-        raise SchemaError(f"{str(path)!r} is empty: it has no columns and no rows.", path=str(path))
+        raise SchemaError(f"{path!r} is empty: it has no columns and no rows.", path=path)
     if format in ("csv", "json") and compression is None:
         for signature, name in _SIGNATURES.items():
             if head.startswith(signature):
                 raise SchemaError(
-                    f"{str(path)!r} is to be read as {format}, but it begins as a {name} file. Say what it is by its "
+                    f"{path!r} is to be read as {format}, but it begins as a {name} file. Say what it is by its "
                     "suffix or by il.files(…, format=…).",
-                    path=str(path),
+                    path=path,
                 )

@@ -7,17 +7,19 @@ null, as with rows given as dicts.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from io import BytesIO
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from indexlake.errors import SchemaError
 from indexlake.schema import TableSchema
 from indexlake.sources.failures import bad_row, bad_value
 from indexlake.sources.files import SourceFile
-from indexlake.sources.text import converted, convertible, first_refused, json_type
+from indexlake.sources.text import converted, convertible, first_refused, json_type, may_be_inexact
 
 BLOCK_BYTES = 4 << 20
 
@@ -42,7 +44,7 @@ def inferred(file: SourceFile) -> pa.Schema:
         table = _parsed(lines, {})
         if isinstance(table, pa.ArrowException):
             raise _located(table, lines, {}, first_line)
-        if any(pa.types.is_floating(f.type) for f in table.schema):
+        if any(_has_float(f.type) for f in table.schema):
             _check_whole_numbers(lines, first_line)
         return pa.schema([pa.field(f.name, _kept(f.type)) for f in table.schema])
     raise AssertionError("columns() has found an object")
@@ -57,6 +59,11 @@ def _kept(type: Any) -> Any:
         inner = pa.string() if pa.types.is_null(type.value_type) else _kept(type.value_type)
         return pa.list_(pa.field(type.value_field.name, inner))
     return type
+
+
+def _has_float(type: Any) -> bool:
+    inner = [type.field(n).type for n in range(type.num_fields)]
+    return pa.types.is_floating(type) or any(map(_has_float, inner))
 
 
 def _check_whole_numbers(lines: list[bytes], first_line: int) -> None:
@@ -88,6 +95,8 @@ def batches(file: SourceFile, schema: TableSchema) -> Iterator[tuple[pa.RecordBa
             if name in arrays:
                 raise SchemaError(f"column {name!r} is spelt in several ways.", column=name)
             read = table.column(spelt).combine_chunks()
+            if may_be_inexact(read):
+                _check_floats(lines, spelt, name, read.type, f.type, first_line)
             try:
                 arrays[name] = converted(read, f.type)
             except pa.ArrowException as error:
@@ -97,6 +106,35 @@ def batches(file: SourceFile, schema: TableSchema) -> Iterator[tuple[pa.RecordBa
                 arrays[name] = _with_default(arrays[name], schema, name, spelt, lines)
         if table.num_rows:
             yield pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays)), position
+
+
+def _check_floats(lines: list[bytes], spelt: str, name: str, read: Any, type: Any, first_line: int) -> None:
+    """The reader takes a whole number for the nearest float, and one that is too large for infinity."""
+    for n, line in enumerate(lines):
+        found = _inexact(json.loads(line).get(spelt), read) if line.strip() else None
+        if found is not None:
+            raise bad_value(name, type, f"line {first_line + n}", f"it does not hold {found} exactly")
+
+
+def _inexact(value: Any, type: Any) -> int | float | None:
+    """The first number in a value that a float of the type is not equal to, or is infinite for."""
+    if pa.types.is_floating(type):
+        number: int | float = value if isinstance(value, int | float) else 0
+        try:
+            with np.errstate(over="ignore"):
+                same = float(type.to_pandas_dtype()(float(number)))
+        except OverflowError:
+            return number
+        if isinstance(number, float):
+            return number if math.isinf(same) and not math.isinf(number) else None
+        return None if same == number else number
+    if isinstance(value, dict) and pa.types.is_struct(type):
+        parts = [(part, type.field(key).type) for key, part in value.items() if type.get_field_index(key) >= 0]
+    elif isinstance(value, list):
+        parts = [(part, type.value_type) for part in value]
+    else:
+        return None
+    return next((found for part, own in parts if (found := _inexact(part, own)) is not None), None)
 
 
 def _block(lines: list[bytes], names: dict[str, str], schema: TableSchema, first_line: int) -> pa.Table:

@@ -6,12 +6,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
 from indexlake.errors import IndexLakeError, SchemaError
+from indexlake.types.inference import inferred_column
 
+_PLAIN_OBJECTS = frozenset((str, bytes, bool, float, Decimal, date))
 _MOST_ROWS = 1 << 18
 """Of a batch that is converted at once; a frame may come as a single one."""
 
@@ -23,7 +27,7 @@ def reader_of(rows: Any) -> pa.RecordBatchReader | None:
     except IndexLakeError:
         raise
     except Exception as error:  # whatever the library behind the object raises
-        raise _refused(rows, error) from error
+        raise _refused(rows, error) from None
 
 
 def _reader_of(rows: Any) -> pa.RecordBatchReader | None:
@@ -33,8 +37,6 @@ def _reader_of(rows: Any) -> pa.RecordBatchReader | None:
         return pa.RecordBatchReader.from_batches(rows.schema, [rows])
     if isinstance(rows, pa.Table):
         return rows.to_reader()
-    if _is_a(rows, "indexlake.table", "Table"):
-        rows = rows.scan()
     if _is_a(rows, "indexlake.scan.result", "Result"):
         schema, batches = rows._run()  # without the C interface, which keeps nothing of an error but its text
         return pa.RecordBatchReader.from_batches(schema, batches)
@@ -62,7 +64,7 @@ def checked(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         except StopIteration:
             return
         except (pa.ArrowException, OSError) as error:
-            raise _refused(reader, error) from error
+            raise _refused(reader, error) from None
         for start in range(0, max(1, batch.num_rows), _MOST_ROWS):
             yield batch.slice(start, _MOST_ROWS)
 
@@ -76,7 +78,29 @@ def _from_pandas(frame: Any) -> pa.RecordBatchReader:
     others = [name for name in frame.columns if not isinstance(name, str)]
     if others:
         raise SchemaError(f"The frame has a column named {others[0]!r}. Column names are text; rename it first.")
-    return pa.Table.from_pandas(frame, preserve_index=bool(named)).to_reader()
+    return pa.Table.from_pandas(_exact_objects(frame), preserve_index=bool(named)).to_reader()
+
+
+def _exact_objects(frame: Any) -> Any:
+    """The frame with its columns of Python objects in Arrow types.
+
+    pyarrow takes such objects as it likes when they are of several kinds: a naive moment among zoned ones as UTC, a
+    set as a list.  What pandas means by a missing value is null.
+    """
+    import pandas as pd
+
+    copy = None
+    for n, name in enumerate(frame.columns):
+        column = frame.iloc[:, n]
+        if column.dtype != object:
+            continue
+        values = [None if value is None or value is pd.NA or value is pd.NaT else value for value in column]
+        values = [None if isinstance(value, float) and value != value else value for value in values]
+        kinds = {type(value) for value in values} - {type(None)}
+        if len(kinds) > 1 or not kinds <= _PLAIN_OBJECTS:
+            copy = frame.copy(deep=False) if copy is None else copy
+            copy.isetitem(n, pd.arrays.ArrowExtensionArray(pa.chunked_array([inferred_column(name, values)])))
+    return frame if copy is None else copy
 
 
 def _is_a(rows: Any, module: str, name: str) -> bool:

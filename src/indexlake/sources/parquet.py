@@ -21,27 +21,29 @@ def columns(file: SourceFile, schema: TableSchema) -> tuple[str, ...]:
 def inferred(file: SourceFile) -> pa.Schema:
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(file.path) as opened:
+    with file.open() as raw, pq.ParquetFile(raw) as opened:
         return opened.schema_arrow
 
 
 def batches(file: SourceFile, schema: TableSchema) -> Iterator[tuple[pa.RecordBatch, int]]:
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(file.path, page_checksum_verification=True) as opened:
+    far = file.remote is not None  # then what a row group needs is fetched together, and one group after the other
+    with file.open() as raw, pq.ParquetFile(raw, page_checksum_verification=True, pre_buffer=far) as opened:
         groups = range(*(file.groups or (0, opened.num_row_groups)))
         total = max(1, sum(opened.metadata.row_group(n).num_rows for n in groups))
         seen = 0
-        for batch in opened.iter_batches(_BATCH_ROWS, row_groups=list(groups)):
-            seen += batch.num_rows
-            yield batch, file.size * seen // total
+        for some in [[n] for n in groups] if far else [list(groups)]:
+            for batch in opened.iter_batches(_BATCH_ROWS, row_groups=some):
+                seen += batch.num_rows
+                yield batch, file.size * seen // total
 
 
 def pieces(file: SourceFile, size: int) -> Iterator[SourceFile]:
     """Neighbouring row groups that take about so many bytes of the file."""
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(file.path) as opened:
+    with file.open() as raw, pq.ParquetFile(raw) as opened:
         sizes = [_stored(opened.metadata.row_group(n)) for n in range(opened.num_row_groups)]
     first, held = 0, 0
     for n, own in enumerate(sizes):

@@ -7,6 +7,8 @@ number and converted here; nothing is rounded or cut.
 
 from __future__ import annotations
 
+import math
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from indexlake.errors import SchemaError
+from indexlake.rows import overflows
 
 
 def csv_type(column: str, type: Any) -> Any:
@@ -57,8 +60,18 @@ def json_type(column: str, type: Any) -> Any:
 
 def converted(array: Any, type: Any) -> Any:
     """From the type that was read to the table's; ``pa.ArrowException`` when a value does not fit."""
+    cast = _converted(array, type)
+    is_text = pt.is_string(array.type)
+    if not is_text and overflows(array, cast):
+        raise pa.ArrowInvalid("the number is outside the range of the type")
+    if is_text and pt.is_floating(cast.type) and first_inexact(array, cast) is not None:
+        raise pa.ArrowInvalid("the type does not hold the number")
+    return cast
+
+
+def _converted(array: Any, type: Any) -> Any:
     if pt.is_dictionary(type):
-        return converted(array, type.value_type)  # the rest of the way is the same for all sources
+        return _converted(array, type.value_type)  # the rest of the way is the same for all sources
     if array.type == type:
         return array
     if pt.is_time(type) and pt.is_string(array.type):
@@ -66,6 +79,44 @@ def converted(array: Any, type: Any) -> Any:
         moments = pc.binary_join_element_wise("1970-01-01", array, " ").cast(pa.timestamp(type.unit))
         return moments.cast(type)
     return array.cast(type)
+
+
+_WHOLE = r"^\s*[+-]?[0-9]+\s*$"
+_HEXADECIMAL = r"^\s*[+-]?0[xX]"
+
+
+def may_be_inexact(array: Any) -> bool:
+    """Whether numbers that were read include one that may be another than the text says, at any depth.
+
+    A fraction is the float next to it, as everywhere; a whole number is exact, and a finite one is not infinite.
+    """
+    if pt.is_floating(array.type):
+        return bool(pc.any(_beyond(array)).as_py())
+    if pt.is_struct(array.type):
+        return any(may_be_inexact(part) for part in array.flatten())
+    return pt.is_nested(array.type) and not pt.is_map(array.type) and may_be_inexact(array.flatten())
+
+
+def first_inexact(texts: Any, numbers: Any) -> int | None:
+    """The place of the first text that is not exactly the number that was made of it."""
+    if not pt.is_floating(numbers.type):
+        wrong = pc.match_substring_regex(texts, _HEXADECIMAL)
+        place = pc.index(wrong, True).as_py()
+        return place if place >= 0 else None
+    digits = pc.match_substring_regex(texts, "[0-9]")
+    suspects = pc.indices_nonzero(pc.fill_null(pc.and_(_beyond(numbers), digits), False)).to_pylist()
+    wide = numbers.cast(pa.float64())
+    for n in suspects:
+        text, number = texts[n].as_py().strip(), wide[n].as_py()
+        if math.isinf(number) or (re.match(_WHOLE, text) and int(text) != number):
+            return int(n)
+    return None
+
+
+def _beyond(numbers: Any) -> Any:
+    """Which floats are infinite, or so large that not every whole number is one."""
+    limit = {16: 2.0**11, 32: 2.0**24, 64: 2.0**53}[numbers.type.bit_width]
+    return pc.greater(pc.abs(numbers.cast(pa.float64())), limit - 1)
 
 
 def convertible(column: str, read: Any, type: Any) -> None:

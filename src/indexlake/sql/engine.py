@@ -217,6 +217,9 @@ def translated(
     kind = str(details.get("exception_type", ""))
     if suggestion is not None and details.get("error_subtype") == "COLUMN_NOT_FOUND" and "name" in details:
         message = f"{message.splitlines()[0]}\n{suggestion(str(details['name']))}".strip()
+    if details.get("error_subtype") == "COLUMN_NOT_FOUND" and f'"{details.get("name")}"' in source.text:
+        text = str(details["name"]).replace("'", "''")
+        message = f"{message}\nIf {details['name']!r} is text, write it in single quotes: '{text}'."
     if kind in _TYPES_OF_STORAGE:
         return StorageError(message)
     if "Out of Memory" in kind or isinstance(error, duckdb.OutOfMemoryException):

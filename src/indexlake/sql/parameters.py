@@ -15,7 +15,10 @@ class Parameters:
 
     def __init__(self, params: Params, used: Sequence[str], text: str) -> None:
         from indexlake.expr.constants import plain
+        from indexlake.expr.foreign_parameters import parameter_hint
 
+        if (hint := parameter_hint(text)) is not None:
+            raise ExpressionError(f"{hint[0].upper()}{hint[1:]}.", text=text)
         if params is None:
             given: dict[str, Any] = {}
         elif isinstance(params, Mapping):

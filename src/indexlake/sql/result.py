@@ -8,22 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from indexlake.commit.write_set import WriteResult
 from indexlake.display import FIRST_ROWS, html_rows, shown, text_table
-from indexlake.errors import IndexLakeError, MissingExtraError
+from indexlake.errors import IndexLakeError
+from indexlake.scan.result import Result
+
+if TYPE_CHECKING:
+    from indexlake.storage import Storage
 
 Batches = tuple[pa.Schema, Iterator[pa.RecordBatch]]
 
 
-class SqlResult:
+class SqlResult(Result):
     """Made by ``lake.sql`` and ``tx.sql``.  An Arrow stream: pandas, polars, pyarrow and DuckDB take it as it is."""
 
+    _storage: Storage | None = None  # of the lake that was asked
+
     def __init__(self, run: Callable[[], Batches], snapshot_id: int | None) -> None:
-        self._run = run
+        self._again = run
         self._schema, batches = run()
         self._waiting: Iterator[pa.RecordBatch] | None = batches
         self.snapshot_id = snapshot_id
@@ -44,16 +50,13 @@ class SqlResult:
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """A stream of record batches, in bounded memory."""
         batches, self._waiting = self._waiting, None
-        return self._run()[1] if batches is None else batches
+        return self._again()[1] if batches is None else batches
 
-    def to_arrow(self) -> pa.Table:
-        """The whole result in memory."""
-        return pa.Table.from_batches(list(self.to_batches()), self._schema)
+    def _run(self) -> Batches:
+        return self._schema, self.to_batches()
 
-    def to_pylist(self) -> list[dict[str, Any]]:
-        """The rows as dicts."""
-        rows: list[dict[str, Any]] = self.to_arrow().to_pylist()
-        return rows
+    def _own_storage(self) -> Storage | None:
+        return self._storage
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """The rows as tuples."""
@@ -74,33 +77,6 @@ class SqlResult:
         """The first column of the first row, None when there is none."""
         row = self.fetchone()
         return None if row is None else row[0]
-
-    def count(self) -> int:
-        """How many rows there are; they are not kept."""
-        return sum(batch.num_rows for batch in self.to_batches())
-
-    def to_pandas(self) -> Any:
-        return self.to_arrow().to_pandas()
-
-    def to_polars(self) -> Any:
-        try:
-            import polars
-        except ImportError:
-            raise MissingExtraError("to_polars needs polars: pip install polars", extra="polars") from None
-        return polars.from_arrow(self.to_arrow())
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        for batch in self.to_batches():
-            yield from batch.to_pylist()
-
-    # ------------------------------------------------------------ the Arrow PyCapsule interface
-
-    def __arrow_c_schema__(self) -> Any:
-        return self._schema.__arrow_c_schema__()
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        reader = pa.RecordBatchReader.from_batches(self._schema, self.to_batches())
-        return reader.__arrow_c_stream__(requested_schema)
 
     # ------------------------------------------------------------ showing
 

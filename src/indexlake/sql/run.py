@@ -61,7 +61,9 @@ def run(
     if engine == "spark":
         _check_for_spark(script, transaction)
     session = _Session(lake, script, parameters, namespace, snapshot, transaction, token, on_spark=engine == "spark")
-    return session.run()
+    result = session.run()
+    result._storage = lake.storage
+    return result
 
 
 def _check_for_spark(script: Script, transaction: Transaction | None) -> None:

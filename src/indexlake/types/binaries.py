@@ -53,6 +53,7 @@ class BytesCodec(Codec):
 
 class BinaryCodec(BytesCodec):
     exact = frozenset((bytes, _NONE))
+    wanted = "bytes"
 
     def __init__(self, type: Any) -> None:
         super().__init__(type)
@@ -69,8 +70,19 @@ class BinaryCodec(BytesCodec):
             return value
         if value is None:
             return None
-        found: bytes | None = self.convert(value).as_py()
-        return found
+        return self.encode_other(value)
+
+    def same_as(self, value: Any) -> Any:
+        if type(value) is bytes:
+            self.refuse(value, self._wrong_size(value))
+        if isinstance(value, bytes | bytearray) or (isinstance(value, memoryview) and value.itemsize == 1):
+            return bytes(value)
+        if isinstance(value, str):
+            self.refuse(value, "give bytes: value.encode()")
+        return super().same_as(value)
+
+    def _wrong_size(self, value: bytes) -> str:
+        return f"it has {len(value):,} bytes, more than the {_LIMIT:,} that a value may have"
 
     def decode_one(self, value: SqlValue) -> Any:
         return value
@@ -87,12 +99,15 @@ class FixedBinaryCodec(BinaryCodec):
             return value
         if value is None:
             return None
-        found: bytes | None = self.convert(value).as_py()
-        return found
+        return self.encode_other(value)
+
+    def _wrong_size(self, value: bytes) -> str:
+        return f"it has {len(value):,} bytes, not {self._size:,}"
 
 
 class StringCodec(BytesCodec):
     exact = frozenset((str, _NONE))
+    wanted = "a str"
 
     def __init__(self, type: Any) -> None:
         super().__init__(type)
@@ -111,12 +126,19 @@ class StringCodec(BytesCodec):
                 data = value.encode()
             except UnicodeEncodeError as error:
                 self.refuse(value, f"it is not valid Unicode ({error.reason} at position {error.start})")
-            if len(data) <= _LIMIT:
-                return data
+            if len(data) > _LIMIT:
+                self.refuse(value, f"it has {len(data):,} bytes, more than the {_LIMIT:,} that a value may have")
+            return data
         if value is None:
             return None
-        found: str | None = self.convert(value).as_py()
-        return None if found is None else found.encode()
+        return self.encode_other(value)
+
+    def same_as(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return str.__str__(value)  # of an enumeration: its value, not its name
+        if isinstance(value, bytes | bytearray):
+            self.refuse(value, "give text: value.decode()")
+        return super().same_as(value)
 
     def decode_one(self, value: SqlValue) -> Any:
         return None if value is None else value.decode()  # type: ignore[union-attr]

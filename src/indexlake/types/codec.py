@@ -4,9 +4,9 @@ Every column of an inline row is a 64-bit integer or a byte string, in SQLite an
 ``Codec`` turns Arrow arrays and Python values into that form and back: of the same type, equal to the bit,
 and where ``ordered`` says so in the same order (floats: NaN is the greatest once ``canonical``).
 
-Python values are taken as ``pyarrow.scalar(value, type)`` takes them, except that a conversion which would
-lose something (1.5 for an integer column, microseconds for ``timestamp[s]``, an unknown key for a struct) is
-refused.
+A Python value is stored exactly or refused with what to give instead.  Each codec has a direct path for the Python
+type that its values have, and takes the few others that mean the same (subclasses, numpy and Arrow scalars); nothing
+is guessed: a text is not a list of letters, a number is not a moment, ``True`` is not 1.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Codec(ABC):
     kind: Literal["int", "bytes"]
     ordered: bool = True
     storage: Any  # the Arrow type of the encoded values
-    exact: frozenset[type] = frozenset()  # Python types that pyarrow converts without loss
+    exact: frozenset[type] = frozenset()  # Python types that pyarrow converts as we do
+    wanted: str  # what to give, for errors
 
     def __init__(self, type: Any) -> None:
         self.type = type
@@ -78,6 +79,10 @@ class Codec(ABC):
     @abstractmethod
     def encode_one(self, value: Any) -> SqlValue:
         """The encoded form of one Python value; ``ConstraintError`` if the column cannot hold it."""
+
+    def encode_constant(self, value: Any) -> SqlValue:
+        """A constant of a predicate in the form that expressions keep it, which for moments is Arrow's integer."""
+        return self.encode_one(value)
 
     @abstractmethod
     def decode_one(self, value: SqlValue) -> Any:
@@ -139,14 +144,41 @@ class Codec(ABC):
         because = f": {reason}" if reason else ""
         raise ConstraintError(f"{shown} ({type(value).__name__}) is not a value of type {self.type}{because}") from None
 
-    def convert(self, value: Any) -> Any:
-        """The value as a pyarrow scalar of this type, or ``ConstraintError``."""
+    def encode_other(self, value: Any) -> SqlValue:
+        """The encoded form of a value of a Python type that has no direct path."""
+        if isinstance(value, pa.Scalar):
+            return self.encode_scalar(value)
+        if is_missing(value):
+            self.refuse(value, "give None for a missing value")
+        return self.encode_one(self.same_as(value))
+
+    def encode_scalar(self, value: Any) -> SqlValue:
+        """An Arrow scalar: of this type as it is, of another one as the Python value that it shows."""
+        if not value.is_valid:
+            return None
+        if value.type == self.type:
+            return self.encode(pa.repeat(value, 1))[0]
         try:
-            return pa.scalar(value, self.type)
-        except CONVERSION_ERRORS as error:
-            self.refuse(value, error)
+            shown = value.as_py()
+            whole = not pa.types.is_temporal(value.type) or pa.scalar(shown, value.type).equals(value)
+        except CONVERSION_ERRORS:
+            whole = False
+        if not whole:  # beyond Python's calendar, or finer
+            self.refuse(value, f"give a scalar of type {self.type}")
+        return self.encode_one(shown)
+
+    def same_as(self, value: Any) -> Any:
+        """The same value in the Python type that has the direct path, or ``ConstraintError``."""
+        self.refuse(value, f"give {self.wanted}")
 
     def _checked(self, array: Any) -> Any:
         if array.type is not self.type and array.type != self.type:
             raise ConstraintError(f"Expected values of type {self.type}, got an array of type {array.type}.")
         return array
+
+
+def is_missing(value: Any) -> bool:
+    """Whether it is one of pandas' or numpy's marks for a value that is not there."""
+    return type(value).__name__ in ("NAType", "NaTType") or (
+        isinstance(value, np.datetime64 | np.timedelta64) and bool(np.isnat(value))
+    )

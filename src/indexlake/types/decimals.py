@@ -6,6 +6,7 @@ Both sort as the values do, since all values of a column have the same scale.
 from __future__ import annotations
 
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from indexlake.errors import ConstraintError
 from indexlake.types.binaries import BytesCodec
 from indexlake.types.buffers import fixed_array, fixed_values, null_mask
 from indexlake.types.codec import Codec, SqlValue
-from indexlake.types.integers import Int64Codec
+from indexlake.types.integers import Int64Codec, is_integer
 
 SMALL_PRECISION = 18
 """Decimals of up to this many digits fit a 64-bit integer."""
@@ -28,6 +29,7 @@ _NONE = type(None)
 
 class SmallDecimalCodec(Int64Codec):
     exact = frozenset((Decimal, int, _NONE))
+    wanted = "a Decimal or an int"
 
     def to_storage(self, array: Any) -> Any:
         words = self.type.bit_width // 64
@@ -53,7 +55,13 @@ class SmallDecimalCodec(Int64Codec):
         return fixed_array(values, self.type, null_mask(array), len(array))
 
     def encode_one(self, value: Any) -> SqlValue:
+        if type(value) is not Decimal and type(value) is not int:
+            return None if value is None else self.encode_other(value)
         return unscaled(self, value)
+
+    def same_as(self, value: Any) -> Any:
+        same = _decimal(self, value)
+        return super().same_as(value) if same is None else same
 
     def decode_one(self, value: SqlValue) -> Any:
         if value is None:
@@ -63,6 +71,7 @@ class SmallDecimalCodec(Int64Codec):
 
 class LargeDecimalCodec(BytesCodec):
     exact = frozenset((Decimal, int, _NONE))
+    wanted = "a Decimal or an int"
 
     def __init__(self, type: Any) -> None:
         super().__init__(type)
@@ -77,8 +86,14 @@ class LargeDecimalCodec(BytesCodec):
         return fixed_array(self._reverse(array, -1), self.type, null_mask(array), len(array))
 
     def encode_one(self, value: Any) -> SqlValue:
-        number = unscaled(self, value)
-        return None if number is None else (number + self._shift).to_bytes(self._size, "big")
+        if type(value) is not Decimal and type(value) is not int:
+            return None if value is None else self.encode_other(value)
+        found: bytes = (unscaled(self, value) + self._shift).to_bytes(self._size, "big")
+        return found
+
+    def same_as(self, value: Any) -> Any:
+        same = _decimal(self, value)
+        return super().same_as(value) if same is None else same
 
     def decode_one(self, value: SqlValue) -> Any:
         if value is None:
@@ -94,18 +109,23 @@ class LargeDecimalCodec(BytesCodec):
         return reversed_rows
 
 
-def unscaled(codec: Codec, value: Any) -> int | None:
+def _decimal(codec: Codec, value: Any) -> Decimal | int | None:
+    """Another kind of exact number as one of the two that are taken; None if it is none."""
+    if is_integer(value):
+        return index(value)
+    if isinstance(value, Decimal):
+        return Decimal(value)
+    if isinstance(value, float | np.floating):
+        codec.refuse(value, "a float has no exact decimal digits; give Decimal(str(value))")
+    return None
+
+
+def unscaled(codec: Codec, value: Decimal | int) -> int:
     """The integer that Arrow keeps for a decimal value; refused when digits would be lost."""
-    if type(value) is not Decimal and type(value) is not int:
-        if value is None:
-            return None
-        value = codec.convert(value).as_py()
-        if value is None:
-            return None
     scale = codec.type.scale
     limit: int = 10**codec.type.precision
     number: int
-    if type(value) is int:
+    if isinstance(value, int):
         number, rest = (value * 10**scale, 0) if scale >= 0 else divmod(value, 10**-scale)
         if rest:
             codec.refuse(value, f"it has more digits than the scale {scale} keeps")

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from decimal import Decimal
+from operator import index
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexlake.errors import ConstraintError
 from indexlake.types.buffers import fixed_array, fixed_values, null_mask
 from indexlake.types.codec import Codec, SqlValue
-from indexlake.types.integers import Int64Codec
+from indexlake.types.integers import Int64Codec, is_integer
 
 _LOW_BITS = 2**63 - 1
 INFINITY = 0x7FF0_0000_0000_0000
@@ -48,13 +51,15 @@ _WIDTHS = {
 
 
 class FloatCodec(Int64Codec):
-    exact = frozenset((float, type(None)))
+    wanted = "a float"
 
     def __init__(self, type: Any) -> None:
         super().__init__(type)
         self._width = _WIDTHS[type.bit_width]
         self._integers = self._width.integers
         self._narrow = self._width.format if type.bit_width < 64 else None
+        if self._narrow is None:
+            self.exact = frozenset((float, None.__class__))
 
     def to_storage(self, array: Any) -> Any:
         ordered = _flip(_widen(fixed_values(array, self._width.bits), self._width))
@@ -70,7 +75,7 @@ class FloatCodec(Int64Codec):
                 try:
                     value = self._narrow.unpack(self._narrow.pack(value))[0]
                 except OverflowError:
-                    return self._other(value)
+                    self.refuse(value, "it is outside the range of the type")
             bits: int = _BITS.unpack(_DOUBLE.pack(value))[0]
             return bits if bits >= 0 else bits ^ _LOW_BITS
         if value is None:
@@ -78,7 +83,13 @@ class FloatCodec(Int64Codec):
         if type(value) is int and -self._integers <= value <= self._integers:
             bits = _BITS.unpack(_DOUBLE.pack(value))[0]
             return bits if bits >= 0 else bits ^ _LOW_BITS
-        return self._other(value)
+        return self.encode_other(value)
+
+    def encode_constant(self, value: Any) -> SqlValue:
+        try:
+            return self.encode_one(value)
+        except ConstraintError:  # too large for the type: beyond all of its numbers
+            return INFINITY if value > 0 else NEGATIVE_INFINITY
 
     def decode_one(self, value: SqlValue) -> Any:
         if value is None:
@@ -98,11 +109,25 @@ class FloatCodec(Int64Codec):
         values[(values > INFINITY) | (values < NEGATIVE_INFINITY)] = NAN
         return values
 
-    def _other(self, value: Any) -> SqlValue:
+    def encode_other(self, value: Any) -> SqlValue:
+        if type(value) is float:  # NaN, with the bits that it has
+            found: SqlValue = self.storage_values(self.to_storage(pa.array([value], self.type)))[0]
+            return found
+        return super().encode_other(value)
+
+    def same_as(self, value: Any) -> Any:
         if type(value) is int:
             self.refuse(value, f"only integers up to {self._integers} are exact in it")
-        found: SqlValue = self.storage_values(self.to_storage(pa.array([self.convert(value)], self.type)))[0]
-        return found
+        if is_integer(value):
+            return index(value)
+        if isinstance(value, float | np.floating):
+            same = float(value)
+            if same != value and value == value:
+                self.refuse(value, "it has more digits than a float keeps; give float(value)")
+            return same
+        if isinstance(value, Decimal):
+            self.refuse(value, "a float does not keep decimal digits; give float(value)")
+        return super().same_as(value)
 
 
 def _flip(bits: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from operator import index
 from typing import Any, Literal
 
 import numpy as np
@@ -46,6 +47,7 @@ class Int64Codec(Codec):
 
 class BooleanCodec(Int64Codec):
     exact = frozenset((bool, _NONE))
+    wanted = "True or False"
 
     def to_storage(self, array: Any) -> Any:
         return array.cast(pa.uint8()).cast(_INT64)
@@ -60,8 +62,10 @@ class BooleanCodec(Int64Codec):
             return 0
         if value is None:
             return None
-        found = self.convert(value).as_py()
-        return None if found is None else int(found)
+        return self.encode_other(value)
+
+    def same_as(self, value: Any) -> Any:
+        return bool(value) if isinstance(value, np.bool_) else super().same_as(value)
 
     def decode_one(self, value: SqlValue) -> Any:
         return None if value is None else bool(value)
@@ -71,6 +75,7 @@ class IntegerCodec(Int64Codec):
     """int8 to int64 and uint8 to uint32."""
 
     exact = frozenset((int, _NONE))
+    wanted = "an int"
 
     def __init__(self, type: Any) -> None:
         super().__init__(type)
@@ -90,18 +95,21 @@ class IntegerCodec(Int64Codec):
             return value
         if value is None:
             return None
-        return self._other(value)
+        return self.encode_other(value)
 
     def decode_one(self, value: SqlValue) -> Any:
         return value
 
-    def _other(self, value: Any) -> SqlValue:
+    def same_as(self, value: Any) -> Any:
         if type(value) is int:
             self.refuse(value, f"it is outside {self._low} to {self._high}")
-        if isinstance(value, float | Decimal | np.floating) and not _is_whole(value):
-            self.refuse(value, "it is not a whole number")
-        found: int | None = self.convert(value).as_py()
-        return found
+        if is_integer(value):
+            return index(value)
+        if isinstance(value, float | Decimal | np.floating):
+            if not _is_whole(value):
+                self.refuse(value, "it is not a whole number")
+            return int(value)
+        return super().same_as(value)
 
 
 class UnsignedCodec(IntegerCodec):
@@ -118,11 +126,17 @@ class UnsignedCodec(IntegerCodec):
             return value + _SIGN
         if value is None:
             return None
-        found = self._other(value)
-        return None if found is None else found + _SIGN  # type: ignore[operator]
+        return self.encode_other(value)
 
     def decode_one(self, value: SqlValue) -> Any:
         return None if value is None else value - _SIGN  # type: ignore[operator]
+
+
+def is_integer(value: Any) -> bool:
+    """Whether it is a whole number by its type: subclasses and numpy's too, but not bools and spans of time."""
+    if isinstance(value, int):
+        return not isinstance(value, bool)
+    return isinstance(value, np.integer) and not isinstance(value, np.timedelta64)
 
 
 def _is_whole(value: Any) -> bool:

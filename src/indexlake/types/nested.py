@@ -8,7 +8,7 @@ Arrays are converted a level at a time, whole columns of leaves at once.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from itertools import chain
 from json.encoder import encode_basestring
 from typing import Any, Literal
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from indexlake.errors import ConstraintError
 from indexlake.types.buffers import nested_array, null_mask, python_bytes
-from indexlake.types.codec import CONVERSION_ERRORS, NULL, Codec, SqlValue
+from indexlake.types.codec import NULL, Codec, SqlValue, is_missing
 
 _LARGE = pa.large_binary()
 _LISTS = (list, tuple)
@@ -61,20 +61,14 @@ class NestedCodec(Codec):
         return pa.array(self.encode(array), pa.binary())
 
     def _foreign(self, value: Any) -> str:
-        """A Python value of another kind than as_py gives: numpy arrays, mappings, what pyarrow knows."""
-        if isinstance(value, np.ndarray):
-            return self.to_json_one(list(value))
-        if isinstance(value, Mapping):
-            return self.to_json_one(dict(value))
+        """A value of another kind than as_py gives: an Arrow scalar, or what ``same_as`` knows."""
         if isinstance(value, pa.Scalar):
             if value.type != self.type:
                 self.refuse(value, f"it is a scalar of type {value.type}")
             return self.to_json(pa.repeat(value, 1))[0]
-        try:
-            array = pa.array([value], self.type)
-        except CONVERSION_ERRORS as error:
-            self.refuse(value, error)
-        return self.to_json(array)[0]
+        if is_missing(value):
+            self.refuse(value, "give None for a missing value")
+        return self.to_json_one(self.same_as(value))
 
     def _child(self, codec: Codec, nullable: bool, value: Any, place: str) -> str:
         text = NULL if value is None else codec.to_json_one(value)
@@ -85,6 +79,8 @@ class NestedCodec(Codec):
 
 class ListCodec(NestedCodec):
     """list, large_list and fixed_size_list."""
+
+    wanted = "a list"
 
     def __init__(self, type: Any, item: Codec) -> None:
         super().__init__(type)
@@ -119,11 +115,26 @@ class ListCodec(NestedCodec):
     def from_json_one(self, value: Any) -> Any:
         return None if value is None else [self.item.from_json_one(item) for item in value]
 
+    def same_as(self, value: Any) -> Any:
+        """What holds items in an order: sequences, arrays of numpy and Arrow, series.  Text and bytes are one value."""
+        if isinstance(value, str | bytes | bytearray | memoryview):
+            self.refuse(value, "give a list; one item alone is [value]")
+        if isinstance(value, Set):
+            self.refuse(value, "a set has no order; give list(value) or sorted(value)")
+        if isinstance(value, Mapping):
+            self.refuse(value, "give a list, for example list(value.items()) or list(value)")
+        ranks = value.ndim if isinstance(value, np.ndarray) else len(getattr(value, "shape", ())) == 1
+        if ranks or isinstance(value, Sequence | pa.Array | pa.ChunkedArray):
+            return list(value)
+        return super().same_as(value)
+
     def _items(self, flat: list[Any]) -> Any:
         return self.item.from_json(flat)
 
 
 class StructCodec(NestedCodec):
+    wanted = "a dict"
+
     def __init__(self, type: Any, fields: Sequence[Codec]) -> None:
         super().__init__(type)
         declared = [type.field(index) for index in range(type.num_fields)]
@@ -160,11 +171,24 @@ class StructCodec(NestedCodec):
     def from_json_one(self, value: Any) -> Any:
         return None if value is None else {name: codec.from_json_one(value[name]) for name, _, codec in self.fields}
 
+    def same_as(self, value: Any) -> Any:
+        """Mappings, named tuples, and tuples with a value for each field in order."""
+        if isinstance(value, Mapping):
+            return dict(value)
+        if isinstance(value, tuple):
+            names = getattr(value, "_fields", self._field_names())
+            if len(names) != len(value):
+                self.refuse(value, f"it has {len(value)} values for {len(names)} fields; give a dict")
+            return dict(zip(names, value, strict=True))
+        return super().same_as(value)
+
     def _field_names(self) -> list[str]:
         return [name for name, _, _ in self.fields]
 
 
 class MapCodec(NestedCodec):
+    wanted = "a dict or a list of pairs"
+
     def __init__(self, type: Any, key: Codec, item: Codec) -> None:
         super().__init__(type)
         self.key = key
@@ -199,6 +223,9 @@ class MapCodec(NestedCodec):
             for key, item in pairs
         ]
         return f"[{','.join(texts)}]"
+
+    def same_as(self, value: Any) -> Any:
+        return dict(value) if isinstance(value, Mapping) else super().same_as(value)
 
     def from_json_one(self, value: Any) -> Any:
         if value is None:

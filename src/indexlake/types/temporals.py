@@ -1,6 +1,6 @@
 """Dates, times, timestamps and durations: the integer that Arrow keeps, in the order of the values.
 
-Python values in the calendar's range take a direct path; everything else goes through pyarrow.  Both agree.
+A moment with a time zone and one without are different things: neither is taken for the other.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import datetime as dt
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from indexlake.types.codec import SqlValue
@@ -22,6 +23,7 @@ _DAY_MILLISECONDS = 86_400_000
 _MICROSECOND = dt.timedelta(microseconds=1)
 _INT64 = pa.int64()
 _HIGH = 2**63 - 1
+_WITH_ZONE = "value.replace(tzinfo=datetime.UTC) if it is in UTC, or the zone that it is in"
 # Microseconds in one tick, or ticks in one microsecond.
 _TICKS = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 
@@ -32,7 +34,8 @@ class TemporalCodec(Int64Codec):
         self._bits = _INT64 if type.bit_width == 64 else pa.int32()
         self._tick, self._ticks = _TICKS[getattr(type, "unit", "us")]
         self._python, self._read, self._show = _paths(self)
-        if self._tick == 1 and not pa.types.is_time(type):
+        self.wanted = f"a datetime.{self._python.__name__}"
+        if self._tick == 1 and self._python in (dt.date, dt.timedelta):
             self.exact = frozenset((self._python, None.__class__))
 
     def to_storage(self, array: Any) -> Any:
@@ -46,9 +49,56 @@ class TemporalCodec(Int64Codec):
             return self._read(value)
         if value is None:
             return None
-        self._check_lossless(value)
-        found: int | None = self.convert(value).value
-        return found
+        return self.encode_other(value)
+
+    def encode_constant(self, value: Any) -> SqlValue:
+        return value if type(value) is int else self.encode_one(value)
+
+    def encode_other(self, value: Any) -> SqlValue:
+        """numpy's moments and spans, and pandas', which are numpy's with a zone: in any unit that loses nothing."""
+        if type(value).__name__ in ("Timestamp", "Timedelta") and (raw := getattr(value, "asm8", None)) is not None:
+            if isinstance(value, dt.datetime):
+                if pa.types.is_date(self.type):
+                    self._check_day(value)
+                elif pa.types.is_timestamp(self.type):
+                    self.check_zone(value)
+            return self._numpy_ticks(value, raw)
+        if isinstance(value, np.datetime64 | np.timedelta64) and not np.isnat(value):
+            if isinstance(value, np.datetime64) and getattr(self.type, "tz", None) is not None:
+                self.refuse(value, f"the column has a time zone; give a datetime with one: {_WITH_ZONE}")
+            return self._numpy_ticks(value, value)
+        return super().encode_other(value)
+
+    def same_as(self, value: Any) -> Any:
+        """Subclasses of the Python types, as the Python type itself; a date is also a moment at midnight."""
+        if isinstance(value, str):
+            how = {
+                dt.timedelta: "datetime.timedelta(…)",
+                dt.time: "datetime.time.fromisoformat(value)",
+                dt.date: "datetime.date.fromisoformat(value)",
+                dt.datetime: "datetime.datetime.fromisoformat(value)",
+            }
+            self.refuse(value, f"give {how[self._python]}")
+        if isinstance(value, dt.datetime):
+            if self._python is dt.datetime:
+                day = (value.year, value.month, value.day)
+                time = (value.hour, value.minute, value.second, value.microsecond)
+                return dt.datetime(*day, *time, tzinfo=value.tzinfo, fold=value.fold)
+            if self._python is dt.date:
+                self._check_day(value)
+                return dt.date(value.year, value.month, value.day)
+            if self._python is dt.time:
+                self.refuse(value, "it has a date; give value.time()")
+        elif isinstance(value, dt.date):
+            if self._python is dt.date:
+                return dt.date(value.year, value.month, value.day)
+            if self._python is dt.datetime:
+                self.refuse(value, "it has no time of day; give datetime.datetime.combine(value, datetime.time(), …)")
+        elif self._python is dt.time and isinstance(value, dt.time):
+            return dt.time(value.hour, value.minute, value.second, value.microsecond, value.tzinfo)
+        elif self._python is dt.timedelta and isinstance(value, dt.timedelta):
+            return dt.timedelta(microseconds=dt.timedelta.__floordiv__(value, _MICROSECOND))
+        return super().same_as(value)
 
     def decode_one(self, value: SqlValue) -> Any:
         if value is None:
@@ -77,18 +127,37 @@ class TemporalCodec(Int64Codec):
             raise ValueError("nanoseconds are pyarrow's")
         return dt.timedelta(microseconds=ticks * self._tick)
 
-    def _check_lossless(self, value: Any) -> None:
-        """For subclasses of the Python types, as pandas has them; pyarrow cuts them without a word."""
-        if isinstance(value, dt.datetime | dt.timedelta) and value != value:
-            self.refuse(value, "NaT is no moment; give None for a missing value")
-        if pa.types.is_date(self.type):
-            if isinstance(value, dt.datetime) and (value.time() != dt.time() or value.tzinfo is not None):
-                self.refuse(value, "it has a time of day; give value.date()")
-        elif isinstance(value, dt.datetime | dt.timedelta):
-            microsecond = value.microsecond if isinstance(value, dt.datetime) else value.microseconds
-            nanosecond = getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)
-            if microsecond % self._tick or (nanosecond and self._ticks == 1):
-                self.refuse(value, f"it is finer than the column's unit, {self.type.unit}")
+    def check_zone(self, value: dt.datetime) -> None:
+        """A moment in time needs a zone, a reading of a clock has none."""
+        if self.type.tz is None:
+            if value.tzinfo is not None:
+                self.refuse(
+                    value,
+                    "it has a time zone and the column has none; give value.replace(tzinfo=None), or first "
+                    "value.astimezone(…) for the clock of another zone",
+                )
+        elif value.utcoffset() is None:
+            self.refuse(value, f"it has no time zone and the column has one; give {_WITH_ZONE}")
+
+    def _check_day(self, value: dt.datetime) -> None:
+        if value.tzinfo is not None or value.time() != dt.time() or bool(getattr(value, "nanosecond", 0)):
+            self.refuse(value, "it has a time of day; give value.date()")
+
+    def _numpy_ticks(self, value: Any, raw: Any) -> int:
+        """The ticks of a numpy moment or span, if this type is of that kind and nothing is lost."""
+        t, type = pa.types, self.type
+        if isinstance(raw, np.timedelta64) != t.is_duration(type) or t.is_time(type):
+            self.refuse(value, f"give {self.wanted}")
+        unit = "D" if t.is_date(type) else type.unit
+        try:
+            same = raw.astype(f"{raw.dtype.kind}8[{unit}]")
+            exact = np.datetime_data(raw.dtype)[0] != "generic" and same.astype(raw.dtype) == raw
+        except (TypeError, OverflowError, ValueError):  # months have no fixed length
+            exact = False
+        if not exact:
+            self.refuse(value, f"it is finer than the column's unit, {unit}, or outside the range of the type")
+        ticks = int(same.astype(np.int64))
+        return ticks * _DAY_MILLISECONDS if t.is_date64(type) else ticks
 
 
 def _paths(codec: TemporalCodec) -> tuple[type, Callable[[Any], int], Callable[[int], Any]]:
@@ -102,7 +171,7 @@ def _paths(codec: TemporalCodec) -> tuple[type, Callable[[Any], int], Callable[[
         return dt.timedelta, lambda value: codec.ticks(value // _MICROSECOND, value), codec.span
     if t.is_time(type):
         return dt.time, lambda value: _ticks_of_time(codec, value), lambda ticks: _time(codec.span(ticks))
-    return dt.datetime, lambda value: _ticks_of_moment(codec, value), _moment(codec)
+    return dt.datetime, _moment_reader(codec), _moment(codec)
 
 
 def _day(value: dt.date) -> int:
@@ -133,10 +202,22 @@ def _time(since_midnight: dt.timedelta) -> dt.time:
     return (_NAIVE + since_midnight).time()
 
 
-def _ticks_of_moment(codec: TemporalCodec, value: dt.datetime) -> int:
-    since = value - (_NAIVE if value.tzinfo is None else _UTC)
-    microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
-    return codec.ticks(microseconds, value)
+def _moment_reader(codec: TemporalCodec) -> Callable[[dt.datetime], int]:
+    zoned = codec.type.tz is not None
+    epoch = _UTC if zoned else _NAIVE
+
+    def ticks(value: dt.datetime) -> int:
+        if (value.tzinfo is not None) is not zoned:
+            codec.check_zone(value)
+        try:
+            since = value - epoch
+        except TypeError:  # a zone that does not say how far it is from UTC
+            codec.check_zone(value)
+            raise
+        microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+        return codec.ticks(microseconds, value)
+
+    return ticks
 
 
 def _moment(codec: TemporalCodec) -> Callable[[int], Any]:

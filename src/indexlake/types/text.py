@@ -84,12 +84,13 @@ def _to_form(type: Any) -> str | dict[str, Any]:
 
 def _from_form(form: str | dict[str, Any]) -> Any:
     if isinstance(form, str):
-        return _plain(form)
+        return plain_type(form)
     kind = next(iter(form))
     return _NESTED[kind](form)
 
 
-def _plain(text: str) -> Any:
+def plain_type(text: str) -> Any:
+    """A type without parts, by the name that the catalog has for it."""
     if text in _PLAIN:
         return _PLAIN[text]
     if found := _ZONED.fullmatch(text):

@@ -1,0 +1,37 @@
+"""Files of the user's own on an object store, by their whole address: ``s3://bucket/folder/file.parquet``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from indexlake.errors import StorageError
+from indexlake.storage.storage import Storage
+
+
+def is_remote(address: str) -> bool:
+    return "://" in address
+
+
+def storage_of(address: str, options: Mapping[str, str] | None, own: Storage | None, how: str) -> tuple[Storage, str]:
+    """The bucket that an address is in, and the path inside it.
+
+    Without options those of the lake's own storage are taken, if its files are in the same bucket; ``how`` says in
+    errors where they are given otherwise.
+    """
+    scheme, _, rest = address.partition("://")
+    bucket, _, path = rest.partition("/")
+    if scheme != "s3" or not bucket:
+        raise StorageError(
+            f"{address!r} is not an address of a file that can be reached. Give s3://bucket/file, or a local path.",
+            path=address,
+        )
+    root = f"s3://{bucket}"
+    if options is None:
+        if own is None or (own.root != root and not own.root.startswith(f"{root}/")):
+            raise StorageError(
+                f"{address!r} is not in the bucket of the lake. Say how to reach it: {how}; {{}} takes what the "
+                "environment says.",
+                path=address,
+            )
+        options = own.secrets
+    return Storage.open(root, options), path
