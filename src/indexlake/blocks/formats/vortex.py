@@ -30,6 +30,7 @@ from indexlake.errors import CorruptionError, IndexLakeError
 from indexlake.storage import InputFile, OutputFile
 from indexlake.storage.failure import failure, first_line
 from indexlake.types import codec_for
+from indexlake.types.buffers import children_of
 from indexlake.types.convert import mapped_leaves, without_view
 from indexlake.types.dictionaries import TEXT, is_text
 from indexlake.types.vortex import vortex_type
@@ -46,7 +47,8 @@ def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch],
     """Write all batches and return how many rows they hold."""
     import vortex
 
-    rows = _Rows(encoded(batches, stored := stored_schema(schema, _written_type)))
+    stored = stored_schema(schema, _written_type)
+    rows = _Rows(_whole(batch) for batch in encoded(batches, stored))
     with out.as_local_path() as path:
         try:
             vortex.io.write(pa.RecordBatchReader.from_batches(stored, rows), path)
@@ -308,6 +310,16 @@ class _Rows:
             raise
         self.count += batch.num_rows
         return batch
+
+
+def _whole(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch without slices of nested arrays: Vortex looks for the fields of a struct inside them elsewhere."""
+    columns = [pa.concat_arrays([column]) if _is_nested_slice(column) else column for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _is_nested_slice(array: Any) -> bool:
+    return pa.types.is_nested(array.type) and (array.offset > 0 or any(map(_is_nested_slice, children_of(array))))
 
 
 def _counted(row_count: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
