@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
@@ -233,8 +233,8 @@ def unknown_column(name: object, names: Sequence[str]) -> SchemaError:
     return SchemaError(f"There is no column {name!r}.{hint}", column=str(name))
 
 
-def check_columns(schema: pa.Schema) -> None:
-    """Refuse schemas that no table can have, naming the column that is wrong."""
+def check_columns(schema: pa.Schema, old: Collection[str] = ()) -> None:
+    """Refuse schemas that no table can have, naming the column that is wrong.  ``old`` ones stay as they are."""
     if len(schema) == 0:
         raise SchemaError("A table needs at least one column.")
     seen: dict[str, str] = {}
@@ -252,7 +252,7 @@ def check_columns(schema: pa.Schema) -> None:
                 column=f.name,
             )
         seen[f.name.lower()] = f.name
-        check_supported(f.type, f.name)
+        check_supported(f.type, f.name, old=f.name in old)
 
 
 def check_primary_key(schema: pa.Schema, primary_key: Sequence[str]) -> list[str]:

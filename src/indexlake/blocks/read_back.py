@@ -89,7 +89,7 @@ def _removing(storage: Storage, path: str, what: str) -> Iterator[None]:
         if isinstance(error, StorageError) or not isinstance(error, Exception):
             raise
         raise CorruptionError(
-            f"{what} was written but cannot be read back: {first_line(error)}. The file {path!r} was given up and "
+            f"{what} was written but cannot be read back: {first_line(error).rstrip('.')}. The file was given up and "
             "nothing has changed. Please report this; until it is mended, another dump_format may do.",
             path=path,
         ) from None
