@@ -233,6 +233,10 @@ def unknown_column(name: object, names: Sequence[str]) -> SchemaError:
     return SchemaError(f"There is no column {name!r}.{hint}", column=str(name))
 
 
+DEFAULT_BYTES = 16 << 10
+"""What a default may take: a whole batch of rows may have it."""
+
+
 def check_columns(schema: pa.Schema, old: Collection[str] = ()) -> None:
     """Refuse schemas that no table can have, naming the column that is wrong.  ``old`` ones stay as they are."""
     if len(schema) == 0:
@@ -277,9 +281,16 @@ def check_primary_key(schema: pa.Schema, primary_key: Sequence[str]) -> list[str
 
 def encode_default(field_name: str, codec: Codec, value: Any) -> SqlValue:
     try:
-        return codec.encode_one(value)
+        encoded = codec.encode_one(value)
     except ConstraintError as error:
         raise SchemaError(f"The default of column {field_name!r} does not fit: {error}", column=field_name) from error
+    if isinstance(encoded, bytes) and len(encoded) > DEFAULT_BYTES:
+        raise SchemaError(
+            f"The default of column {field_name!r} takes {len(encoded):,} bytes, and {DEFAULT_BYTES:,} is the most. "
+            "Give such values with the rows.",
+            column=field_name,
+        )
+    return encoded
 
 
 def default_to_text(value: SqlValue) -> str | None:

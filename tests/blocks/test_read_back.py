@@ -101,9 +101,7 @@ def test_history_blocks_are_read_back_too(lake: il.Lake) -> None:
     assert {row["v"] for row in t.at(snapshot=then).scan().to_pylist()} != {-1}
 
 
-def test_a_column_that_a_format_writes_and_cannot_read_is_named(
-    lake: il.Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_column_that_a_format_writes_and_cannot_read_is_named(lake: il.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     type: pa.DataType = pa.int64()
     for _ in range(31):
         type = pa.struct([("a", type)])

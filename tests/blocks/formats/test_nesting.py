@@ -100,10 +100,9 @@ def test_every_way_to_make_a_column_checks_how_deep_it_is(tmp_path: Path) -> Non
             "alter table": lambda: lake.sql("alter table t add column new bigint" + "[]" * 9),
             "merge": lambda: t.merge(wide, on="id").when_matched_delete().execute(),
         }
-        for name, attempt in attempts.items():
+        for attempt in attempts.values():
             with pytest.raises(il.SchemaError, match=r"Column '\w+' (nests 21 levels deep|has 9 lists or maps)"):
                 attempt()
-                pytest.fail(name)
         assert lake.tables() == ["main.t"]
         assert t.schema.names == ["id", "doc"]
         t.add_column("doc.x.a.more", chain(17))

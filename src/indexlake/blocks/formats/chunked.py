@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from indexlake.batch_size import cut
 from indexlake.blocks.formats.batches import decoded, decoded_batches, distinct, matching, record_batch, with_columns_of
+from indexlake.types.selection import gather
 
 if TYPE_CHECKING:
     from indexlake.blocks.formats import Positions
@@ -75,7 +77,8 @@ class ChunkedReader:
             if predicate is not None:
                 batch = matching(batch, predicate, self.schema)
             for start in range(0, batch.num_rows, batch_rows):
-                yield from decoded_batches(batch.slice(start, batch_rows), logical)
+                for part in cut(batch.slice(start, batch_rows)):
+                    yield from decoded_batches(part, logical)
 
     def dictionary_columns(self, columns: Sequence[str]) -> list[str]:
         return []
@@ -90,7 +93,7 @@ class ChunkedReader:
         for index, inside in self._selected(wanted):
             rows.append(self._rows_of(index, list(dict.fromkeys(columns)), inside))
         if places is not None and rows:
-            rows = pa.Table.from_batches(rows).take(pa.array(places)).to_batches()
+            rows = gather(rows, pa.array(places), rows[0].schema)
         return pa.Table.from_batches([part for batch in rows for part in decoded_batches(batch, logical)], logical)
 
     def row(self, position: int, columns: Sequence[str]) -> dict[str, Any]:

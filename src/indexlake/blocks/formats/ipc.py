@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from indexlake.batch_size import BATCH_BYTES
 from indexlake.blocks.formats.batches import (
-    BATCH_BYTES,
     BATCH_ROWS,
     ahead,
     encoded,
@@ -55,7 +55,7 @@ def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch],
     options = pa.ipc.IpcWriteOptions(compression=None if small else "lz4", use_threads=False)
     row_count = 0
     with pa.ipc.new_file(pa.PythonFile(out, mode="w"), stored, options=options) as writer:
-        for batch in rechunked(chain(few, rows or ()), batch_rows, limit=None):
+        for batch in rechunked(chain(few, rows or ()), batch_rows, equal=True):
             writer.write_batch(batch)
             row_count += batch.num_rows
     return row_count
