@@ -44,9 +44,7 @@ def python_bytes(rows: Iterable[Any]) -> int:
     return total
 
 
-def row_chunks(
-    rows: Iterable[Row], most: int, bytes_of: Callable[[Any], int] = encoded_bytes
-) -> Iterator[list[Row]]:
+def row_chunks(rows: Iterable[Row], most: int, bytes_of: Callable[[Any], int] = encoded_bytes) -> Iterator[list[Row]]:
     """Rows in lists of at most ``most`` rows and ``BATCH_BYTES``."""
     source = iter(rows)
     chunk: list[Row] = []

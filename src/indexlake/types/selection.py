@@ -49,7 +49,7 @@ def gather(batches: Sequence[pa.RecordBatch], indices: Any, schema: pa.Schema) -
 
 def _gather_much(batches: Sequence[pa.RecordBatch], indices: Any, schema: pa.Schema) -> list[pa.RecordBatch]:
     """The same where all rows together are more than one batch should hold, or can."""
-    wanted = np.asarray(indices)
+    wanted = np.asarray(indices).astype(np.int64)
     ends = np.cumsum([batch.num_rows for batch in batches])
     at = np.searchsorted(ends, wanted, "right")
     parts, places = [], []
