@@ -84,7 +84,7 @@ def take_rows(
     given = arrow_batches(rows, schema)
     if bar is not None:
         given = bar.watch(given, getattr(rows, "num_rows", None))
-    batches = (conform(batch, schema) for joined in gathered(given) for batch in cut(joined))
+    batches = (conform(batch, schema) for batch in gathered(given))
     held: list[pa.RecordBatch] = []
     count = size = 0
     for batch in batches:
@@ -115,10 +115,10 @@ def arrow_batches(rows: Any, schema: TableSchema | None) -> Iterator[pa.RecordBa
 
 
 def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches that are worth their fixed cost: small neighbours of one schema are joined."""
+    """The same rows in batches that are worth their fixed cost, small neighbours of one schema joined; none too large."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
-    for batch in batches:
+    for batch in (part for given in batches for part in cut(given)):
         if held and (not batch.schema.equals(held[0].schema) or size + batch.nbytes > _GATHERED_BYTES):
             yield from _joined(held)
             held, rows, size = [], 0, 0
