@@ -115,7 +115,7 @@ def arrow_batches(rows: Any, schema: TableSchema | None) -> Iterator[pa.RecordBa
 
 
 def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches that are worth their fixed cost, small neighbours of one schema joined; none too large."""
+    """The same rows in batches that are worth their fixed cost (small neighbours are joined) and none too large."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in (part for given in batches for part in cut(given)):
