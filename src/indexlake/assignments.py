@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from indexlake.batch_size import encoded_bytes
 from indexlake.errors import ConstraintError, SchemaError
 from indexlake.expression import Expression
 from indexlake.rows import Values, fit, null_error
@@ -58,6 +59,11 @@ class Assignments:
             if encoded is None and not f.nullable:
                 raise null_error(f.name, given=True)
             self._values[f.name] = encoded
+
+    @property
+    def constant_bytes(self) -> int:
+        """What the values that are the same for all rows take in each."""
+        return encoded_bytes([self._values.values()])
 
     @property
     def columns(self) -> set[str]:

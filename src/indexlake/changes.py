@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from indexlake import point_change
+from indexlake import batch_size, point_change
 from indexlake.assignments import Assignments
+from indexlake.batch_size import batch_bytes, rows_of
 from indexlake.blocks.new_block import NewBlock
-from indexlake.blocks.stream import Target, write_blocks
+from indexlake.blocks.stream import BLOCK_BYTES, Target, write_blocks
 from indexlake.blocks.writer import file_batch, sorted_by_row_id
 from indexlake.commit.write_set import TableWrites, row_id_set
 from indexlake.errors import ConflictError, ConstraintError, SchemaError
@@ -150,12 +151,14 @@ def update(tx: Transaction, table_id: int, assignments: Mapping[str, Any], predi
             setter = Assignments(assignments, state.current)
             same_key = not setter.changes(state.current.key_fields)
             known, unknown = NewVersions(tx, state, keys_known=True), NewVersions(tx, state, keys_known=False)
-        new = setter.apply(piece.batch)
         closes.append(replace(piece, batch=piece.batch.select([ROW_ID])))
         count += piece.batch.num_rows
         # The key of a row that this transaction itself has added must be looked for all the same.
         versions = known if same_key and not piece.kind.startswith("own") else unknown
-        versions.add(new, piece.batch.column(ROW_ID))
+        step = rows_of(setter.constant_bytes)
+        for start in range(0, piece.batch.num_rows, step):
+            part = piece.batch.slice(start, step)
+            versions.add(setter.apply(part), part.column(ROW_ID))
     if state_used is None:
         with tx.reading(table_id) as (_, state, _s):
             Assignments(assignments, state.current)  # wrong columns are errors also when no row matches
@@ -183,7 +186,7 @@ class NewVersions:
         self._state = state
         self._keys_known = keys_known
         self._batches: list[pa.RecordBatch] = []
-        self._count = 0
+        self._count = self._bytes = 0
         self._blocks: list[NewBlock] = []
         self._rows: list[tuple[int, Values]] = []
 
@@ -193,13 +196,15 @@ class NewVersions:
             return
         self._batches.append(file_batch(batch, self._state.current, row_ids, None))
         self._count += batch.num_rows
+        self._bytes += batch_bytes(batch)
         config = self._state.table.config
-        if self._count >= max(config.block_row_count, config.direct_write_row_count):
+        if self._count >= max(config.block_row_count, config.direct_write_row_count) or self._bytes > BLOCK_BYTES:
             self._write()
 
     def finish(self) -> None:
         """All rows are there."""
-        if self._blocks or self._count >= self._state.table.config.direct_write_row_count:
+        many = self._count >= self._state.table.config.direct_write_row_count
+        if self._blocks or many or self._bytes > batch_size.BATCH_BYTES:
             self._write()
             return
         schema = self._state.current
@@ -212,7 +217,7 @@ class NewVersions:
             return
         config = self._state.table.config
         table = sorted_by_row_id(pa.Table.from_batches(self._batches, self._state.current.file))
-        self._batches, self._count = [], 0
+        self._batches, self._count, self._bytes = [], 0, 0
         for start in range(0, table.num_rows, config.block_row_count):
             batches = table.slice(start, config.block_row_count).to_batches(_SLICE)
             lake = self._tx._lake

@@ -29,6 +29,9 @@ log = logging.getLogger("indexlake")
 PIN_AFTER = 30.0
 ALIVE = 6 * BEAT_SECONDS * 1_000_000
 RETRY_SECONDS = 5.0
+RETRY_MOST_SECONDS = 300.0
+"""A dump that fails again and again is tried less and less often, up to this pace."""
+
 EXPIRE_SECONDS = 600.0
 
 
@@ -41,6 +44,7 @@ class Maintenance:
         self._queued: set[int] = set()
         self._due: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._retry: dict[int, float] = {}
+        self._failures: dict[int, int] = {}  # of a table's dumps in a row
         self._expire_at = time.monotonic() + EXPIRE_SECONDS
         self._jobs: set[Job] = set()
         self._stop = threading.Event()
@@ -202,8 +206,8 @@ class Maintenance:
             for due in {*ready, *([table_id] if table_id else [])}:
                 with self._lock:
                     self._queued.discard(due)
-                if self._retry.pop(due, 0.0) > time_now:
-                    self._retry[due] = time_now + RETRY_SECONDS  # it failed while it was asked for again
+                if (at := self._retry.pop(due, 0.0)) > time_now:
+                    self._retry[due] = at  # it failed while it was asked for again
                     continue
                 self._maintain(due)
                 if self._stop.is_set():
@@ -224,14 +228,19 @@ class Maintenance:
                 dump(self._lake, table_id, live=hot.live_due, history=hot.history_due, stop=self._stop)
                 hot = HotRows(self._lake, table_id)
             self._estimates[table_id] = hot.count
+            self._failures.pop(table_id, None)
             self._expire_all()
         except JobBusy:
             self._estimates.pop(table_id, None)
             self._retry[table_id] = time.monotonic() + RETRY_SECONDS
         except Exception as error:
             if not self._quit.is_set():
-                log.warning("the automatic dump of table %s failed and will be tried again: %s", table_id, error)
-                self._retry[table_id] = time.monotonic() + RETRY_SECONDS
+                failures = self._failures[table_id] = self._failures.get(table_id, 0) + 1
+                wait = min(RETRY_SECONDS * 2 ** min(failures - 1, 10), RETRY_MOST_SECONDS)
+                log.warning(
+                    "the automatic dump of table %s failed and will be tried again in %g s: %s", table_id, wait, error
+                )
+                self._retry[table_id] = time.monotonic() + wait
 
     def _expire_all(self) -> None:
         """Now and then every table, the dropped ones too: idle tables must not hold the history of busy ones."""

@@ -7,14 +7,16 @@ Nothing is written here; an error names the column that is wrong.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.types as pt
 
+from indexlake import batch_size
 from indexlake import kernels as pc
+from indexlake.batch_size import batch_bytes, cut, encoded_bytes, row_chunks
 from indexlake.errors import ConstraintError, SchemaError
 from indexlake.evolution import field_steps
 from indexlake.schema import Field, TableSchema
@@ -73,21 +75,26 @@ class RowEncoder:
 def take_rows(
     rows: Any, schema: TableSchema, encoder: RowEncoder, limit: int, bar: ProgressBar | None = None
 ) -> list[Values] | Iterator[pa.RecordBatch]:
-    """Fewer than ``limit`` rows as encoded tuples; otherwise all of them as a stream of exact batches."""
+    """Fewer than ``limit`` rows, and not many bytes, as encoded tuples; otherwise a stream of exact batches."""
+    found: list[Values] | None = None
     if isinstance(rows, Mapping):
-        return [encoder.encode(rows)]
-    if isinstance(rows, list | tuple) and len(rows) < limit and all(isinstance(row, Mapping) for row in rows):
-        return [encoder.encode(row) for row in rows]
+        found = [encoder.encode(rows)]
+    elif isinstance(rows, list | tuple) and len(rows) < limit and all(isinstance(row, Mapping) for row in rows):
+        found = [encoder.encode(row) for row in rows]
+    if found is not None:
+        few = encoded_bytes(found) <= batch_size.BATCH_BYTES
+        return found if few else (decode_batch(some, schema) for some in row_chunks(found, _DICTS_PER_BATCH))
     given = arrow_batches(rows, schema)
     if bar is not None:
         given = bar.watch(given, getattr(rows, "num_rows", None))
     batches = (conform(batch, schema) for batch in gathered(given))
     held: list[pa.RecordBatch] = []
-    count = 0
+    count = size = 0
     for batch in batches:
         held.append(batch)
         count += batch.num_rows
-        if count >= limit:
+        size += batch_bytes(batch)
+        if count >= limit or size > batch_size.BATCH_BYTES:
             return chain(held, batches)
     return [values for batch in held for values in encode_batch(batch, schema)]
 
@@ -111,11 +118,11 @@ def arrow_batches(rows: Any, schema: TableSchema | None) -> Iterator[pa.RecordBa
 
 
 def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches that are worth their fixed cost: small neighbours of one schema are joined."""
+    """The same rows in batches that are worth their fixed cost (small neighbours are joined) and none too large."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
-    for batch in batches:
-        if held and not batch.schema.equals(held[0].schema):
+    for batch in (part for given in batches for part in cut(given)):
+        if held and (not batch.schema.equals(held[0].schema) or size + batch.nbytes > _GATHERED_BYTES):
             yield from _joined(held)
             held, rows, size = [], 0, 0
         held.append(batch)
@@ -154,20 +161,23 @@ def schema_and_rows(source: Any) -> tuple[pa.Schema, Any]:
 
 def _from_items(items: Iterator[Any], schema: TableSchema | None) -> Iterator[pa.RecordBatch]:
     encoder = RowEncoder(schema) if schema is not None else None
-    size = _DICTS_PER_BATCH if encoder is not None else None  # types are inferred from all rows together
     for first in items:
         if isinstance(first, pa.RecordBatch | pa.Table):
             yield from arrow_batches(first, schema)
             continue
-        chunk = [first, *islice(items, size - 1 if size is not None else None)]
-        for row in chunk:
-            if not isinstance(row, Mapping):
-                hint = " Give paths of files as a list." if isinstance(row, str | PathLike) else ""
-                raise SchemaError(f"A row is a dict of column names and values, not {type(row).__name__}.{hint}")
+        rows = map(_dict, chain([first], items))
         if encoder is not None and schema is not None:
-            yield decode_batch([encoder.encode(row) for row in chunk], schema)
+            for chunk in row_chunks(map(encoder.encode, rows), _DICTS_PER_BATCH):
+                yield decode_batch(chunk, schema)
         else:
-            yield from _inferred(chunk).to_batches()
+            yield from _inferred(list(rows)).to_batches()  # types are inferred from all rows together
+
+
+def _dict(row: Any) -> Mapping[str, Any]:
+    if not isinstance(row, Mapping):
+        hint = " Give paths of files as a list." if isinstance(row, str | PathLike) else ""
+        raise SchemaError(f"A row is a dict of column names and values, not {type(row).__name__}.{hint}")
+    return row
 
 
 def _inferred(rows: list[Mapping[str, Any]]) -> pa.Table:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
@@ -234,6 +234,10 @@ def unknown_column(name: object, names: Sequence[str]) -> SchemaError:
     return SchemaError(f"There is no column {name!r}.{hint}", column=str(name))
 
 
+DEFAULT_BYTES = 16 << 10
+"""What a default may take: a whole batch of rows may have it."""
+
+
 def as_schema(given: Any) -> pa.Schema | None:
     """A schema, if that is what is given: an Arrow schema, or a dict of column names and types or their names."""
     if isinstance(given, pa.Schema):
@@ -258,8 +262,8 @@ def as_schema(given: Any) -> pa.Schema | None:
     return pa.schema([(name, as_type(value)) for name, value in given.items()])
 
 
-def check_columns(schema: pa.Schema) -> None:
-    """Refuse schemas that no table can have, naming the column that is wrong."""
+def check_columns(schema: pa.Schema, old: Collection[str] = ()) -> None:
+    """Refuse schemas that no table can have, naming the column that is wrong.  ``old`` ones stay as they are."""
     if len(schema) == 0:
         raise SchemaError("A table needs at least one column.")
     seen: dict[str, str] = {}
@@ -277,7 +281,7 @@ def check_columns(schema: pa.Schema) -> None:
                 column=f.name,
             )
         seen[f.name.lower()] = f.name
-        check_supported(f.type, f.name)
+        check_supported(f.type, f.name, old=f.name in old)
 
 
 def check_primary_key(schema: pa.Schema, primary_key: Sequence[str]) -> list[str]:
@@ -302,9 +306,16 @@ def check_primary_key(schema: pa.Schema, primary_key: Sequence[str]) -> list[str
 
 def encode_default(field_name: str, codec: Codec, value: Any) -> SqlValue:
     try:
-        return codec.encode_one(value)
+        encoded = codec.encode_one(value)
     except ConstraintError as error:
         raise SchemaError(f"The default of column {field_name!r} does not fit: {error}", column=field_name) from None
+    if isinstance(encoded, bytes) and len(encoded) > DEFAULT_BYTES:
+        raise SchemaError(
+            f"The default of column {field_name!r} takes {len(encoded):,} bytes, and {DEFAULT_BYTES:,} is the most. "
+            "Give such values with the rows.",
+            column=field_name,
+        )
+    return encoded
 
 
 def default_to_text(value: SqlValue) -> str | None:

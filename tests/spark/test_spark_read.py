@@ -278,17 +278,6 @@ def frame_snapshot(lake: il.Lake, t: il.Table) -> int:
     return max(s.snapshot_id for s in t.history() if s.operation == "insert")
 
 
-def test_rows_larger_than_a_batch_should_be_are_sent_in_several(
-    monkeypatch: pytest.MonkeyPatch, lake: il.Lake, spark: Any
-) -> None:
-    rows = pa.record_batch({"text": ["x" * 1_000] * 10})
-    monkeypatch.setattr(portion, "BATCH_BYTES", 3_000)
-    parts = list(portion._bounded(rows))
-    assert [p.num_rows for p in parts] == [2, 2, 2, 2, 2]
-    monkeypatch.setattr(portion, "BATCH_BYTES", 10)
-    assert [p.num_rows for p in portion._bounded(rows)] == [1] * 10
-
-
 # ---------------------------------------------------------------- altered tables
 
 

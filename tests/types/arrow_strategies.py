@@ -87,6 +87,28 @@ def nested_types() -> Any:
     )
 
 
+@st.composite
+def deep_types(draw: Any, levels: int, lists: int) -> Any:
+    """Types with so many levels, of which so many are lists or maps; some levels have other fields beside."""
+    kinds = ["list", "large_list", "map", "map key"]
+    flat = ["struct", "wide struct", "fixed"]
+    below = [draw(st.sampled_from(kinds if level < lists else flat)) for level in range(levels)]
+    type = draw(plain_types() | dictionary_types())
+    for kind in draw(st.permutations(below)):
+        if kind == "struct":
+            type = pa.struct([draw(_fields(st.just(type), "a"))])
+        elif kind == "wide struct":
+            type = pa.struct([("a", pa.int8()), draw(_fields(st.just(type), "b")), ("c", pa.string())])
+        elif kind == "map":
+            type = pa.map_(pa.string(), draw(_fields(st.just(type), "v")))
+        elif kind == "map key":
+            type = pa.map_(pa.field("k", type, False), pa.int8())
+        else:
+            wrap = {"list": pa.list_, "large_list": pa.large_list, "fixed": lambda field: pa.list_(field, 1)}[kind]
+            type = wrap(draw(_fields(st.just(type))))
+    return type
+
+
 def types() -> Any:
     return st.one_of(plain_types(), dictionary_types(), nested_types())
 

@@ -66,12 +66,47 @@ def test_an_unsupported_type_inside_a_nested_one_is_refused_with_its_place(wrap,
         check_supported(wrap(inner), "price")
 
 
-def test_a_type_nested_too_deep_is_refused():
-    type = pa.int8()
-    for _ in range(100):
-        type = pa.list_(type)
-    with pytest.raises(SchemaError, match="nests more than 64 levels deep"):
+def nested(levels, wrap, inner=None):
+    type = inner or pa.int8()
+    for _ in range(levels):
+        type = wrap(type)
+    return type
+
+
+def in_struct(inner):
+    return pa.struct([("x", pa.string()), ("a", inner)])
+
+
+@pytest.mark.parametrize(
+    ("type", "what"),
+    [
+        (nested(21, in_struct), "nests 21 levels deep"),
+        (nested(31, lambda inner: pa.list_(inner, 1)), "nests 31 levels deep"),
+        (nested(500, in_struct), "nests more than 64 levels deep"),
+        (nested(9, pa.list_), "has 9 lists or maps inside each other"),
+        (nested(9, pa.large_list), "has 9 lists or maps inside each other"),
+        (nested(9, lambda inner: pa.map_(pa.string(), inner)), "has 9 lists or maps inside each other"),
+        (nested(9, lambda inner: pa.map_(inner, pa.string())), "has 9 lists or maps inside each other"),
+        (nested(5, pa.list_, nested(4, in_struct, nested(4, pa.list_))), "has 9 lists or maps inside each other"),
+    ],
+    ids=lambda value: value[:12] if isinstance(value, str) else "",
+)
+def test_a_type_nested_too_deep_is_refused(type, what):
+    with pytest.raises(SchemaError) as caught:
         check_supported(type, "price")
+    assert str(caught.value) == (
+        f"Column 'price' {what}. Blocks (Vortex, Parquet and Arrow IPC) hold columns of up to 20 levels, of which up "
+        "to 8 are lists or maps. Flatten it, or store the inner part as JSON text."
+    )
+
+
+def test_a_type_at_the_limits_is_supported():
+    check_supported(nested(12, in_struct, nested(8, pa.list_)), "price")
+    check_supported(nested(12, lambda i: pa.list_(i, 2), nested(8, lambda i: pa.map_(pa.string(), i))), "price")
+
+
+def test_the_columns_of_older_tables_may_be_deeper():
+    assert codec_for(nested(31, in_struct)).encode_one(None) is None
 
 
 def test_something_that_is_no_type_is_refused():

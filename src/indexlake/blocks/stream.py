@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from indexlake.batch_size import batch_bytes, cut
 from indexlake.blocks.formats.batches import ahead
 from indexlake.blocks.new_block import NewBlock
 from indexlake.blocks.writer import file_batch, write_block
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from indexlake.state import TableState
 
 _SLICE = 65_536
+
+BLOCK_BYTES = 512 << 20
+"""A new block holds no more than that, however few rows it is: whoever writes it has much of it in memory."""
 
 SMALL_PART = 32
 """A block with fewer rows than this part of a full one is small,"""
@@ -70,7 +74,7 @@ def write_blocks(
     """Blocks of the batches, which have all columns of the schema; ``take_ids(n)`` is the first of n new row ids."""
     rows = Rows(batches)
     while rows.more():
-        yield target.write(storage, _numbered(rows.take(target.block_row_count), target.schema, take_ids))
+        yield target.write(storage, _numbered(rows.take(target.block_row_count, BLOCK_BYTES), target.schema, take_ids))
 
 
 class Rows:
@@ -87,12 +91,14 @@ class Rows:
                 return False
         return True
 
-    def take(self, rows: int) -> Iterator[pa.RecordBatch]:
-        while rows and self.more():
+    def take(self, rows: int, size: int | None = None) -> Iterator[pa.RecordBatch]:
+        """So many rows, or fewer when they have come to so many bytes."""
+        while rows and self.more() and (size is None or size > 0):
             assert self._rest is not None
-            part = self._rest.slice(0, min(rows, _SLICE))
+            part = next(cut(self._rest.slice(0, min(rows, _SLICE))))
             self._rest = self._rest.slice(part.num_rows)
             rows -= part.num_rows
+            size = None if size is None else size - batch_bytes(part)
             yield part
 
 

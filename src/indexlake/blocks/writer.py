@@ -1,6 +1,7 @@
 """Writes a block: the data file, its statistics, and the key segment of a table with a primary key.
 
-The result is not part of the lake until a commit adds it.  File names are never used twice.
+What is written is read back (``read_back``): a block that cannot be read is an error here, and never committed.  The
+result is not part of the lake until a commit adds it.  File names are never used twice.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pyarrow as pa
 from indexlake import faults
 from indexlake.blocks.formats import write_file
 from indexlake.blocks.new_block import NewBlock, NewFile, NewSegment
+from indexlake.blocks.read_back import Ends, check_block, check_segment
 from indexlake.blocks.row_ids import RowIds
 from indexlake.blocks.statistics import StatisticsBuilder, stats_to_bytes
 from indexlake.keys.encoding import KeyColumn
@@ -47,9 +49,11 @@ def write_block(
     keyed = bool(schema.primary_key) and not history
     keys: list[KeyColumn] = []
     row_ids: list[npt.NDArray[np.int64]] = []
+    ends = Ends()
 
     def watched() -> Iterator[pa.RecordBatch]:
         for batch in batches:
+            ends.add(batch)
             statistics.add(batch)
             row_ids.append(batch.column(ROW_ID).to_numpy())
             if keyed:
@@ -63,12 +67,14 @@ def write_block(
     names = {f.column: f.name for f in schema.fields}
     faults.step("block.begin")
     written = write_file(storage, path, format, file_schema, watched(), names)
+    check_block(storage, written, format, file_schema, ends, names)
     faults.step("block.written")
     ids = np.concatenate(row_ids) if row_ids else np.zeros(0, np.int64)
     segment = all_keys = None
     if keyed:
         all_keys = KeyColumn.concat(keys)
         made = write_segment(storage, f"{folder}/index/{name}.keys", all_keys, np.arange(len(all_keys)))
+        check_segment(storage, made, all_keys)
         segment = NewSegment(NewFile(made.path, made.size, made.checksums.to_bytes()), made.min_key, made.max_key)
         faults.step("block.segment")
     return NewBlock(

@@ -19,6 +19,8 @@ _RETRY = {
     "53300",  # too many connections
 }
 _ADVICE = {
+    "54000": "holds no value and no row of more than 1 GB. Nothing was changed. Store such values in pieces, or "
+    "outside the table",
     "55P03": "is being written to by another process for longer than the lock time-out. Try again; look for a "
     "session that holds an advisory lock in pg_locks",
     "53100": "cannot grow: the server's disk is full. Nothing was changed. Free space there and try again",

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from indexlake import faults
+from indexlake.batch_size import encoded_bytes, rows_of
 from indexlake.catalog.dialect import insert_sql, quote
 from indexlake.catalog.driver import CommitUnknown, DatabaseError, Params, Row
 from indexlake.catalog.fork import Gone
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from indexlake.catalog.postgres import PostgresCatalog
 
 CHUNK = 1024
+FIRST_ROWS = 64
+"""What is fetched of a stream at a time: at most, and before it is known how large its rows are."""
+
 _COPY_FROM = 4  # rows; fewer are cheaper as INSERTs
 _READ = "begin isolation level repeatable read read only"
 _WRITE = (
@@ -79,7 +83,9 @@ class _Statements:
         try:
             faults.step("sql.query")
             session.cursor.execute(numbered(f"declare {name} no scroll cursor for {sql}"), params, prepare=False)
-            while chunk := session.cursor.execute(f"fetch {CHUNK} from {name}", prepare=False).fetchall():
+            rows = FIRST_ROWS
+            while chunk := session.cursor.execute(f"fetch {rows} from {name}", prepare=False).fetchall():
+                rows = min(CHUNK, 4 * rows, rows_of(encoded_bytes(chunk) // len(chunk)))
                 yield from chunk
                 if self._session is not session:
                     raise _ENDED.error()

@@ -95,7 +95,8 @@ class Definition:
             if name in seen:
                 raise SchemaError(f"There is a column {name!r} already. Give the other one another name.", column=name)
             seen.add(name)
-        check_columns(pa.schema([c.field.arrow() for c in self.columns]))
+        old = [c.field.name for c in self.columns if c.before is not None and not c.steps]
+        check_columns(pa.schema([c.field.arrow() for c in self.columns]), old)
 
 
 @dataclass(frozen=True, slots=True)

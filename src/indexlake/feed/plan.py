@@ -13,12 +13,12 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from indexlake.batch_size import row_chunks
 from indexlake.blocks.block import BlockRecord
 from indexlake.catalog import commits, inline
 from indexlake.catalog.driver import ReadTransaction
@@ -185,7 +185,7 @@ def _hot(
     ):
         spool, starts = Spool(spill=spill), [0]
         snapshots, row_ids = array("q"), array("q")
-        while chunk := list(islice(rows, BATCH_ROWS)):
+        for chunk in row_chunks(rows, BATCH_ROWS):
             snapshots.extend(row[0 if begins else 2] for row in chunk)
             row_ids.extend(row[1] for row in chunk)
             hot = HotRows(fields, spill)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexlake import changes
+from indexlake.batch_size import rows_of
 from indexlake.commit.write_set import AbsentValues
 from indexlake.errors import DuplicateKeyError
 from indexlake.merge.clauses import BoundClause, Clause, Scope, bind_clause, keeps_key, scope_of, takes_key
@@ -155,12 +156,16 @@ class MergeRun:
             if clause.setter is None:
                 self.deleted += len(these)
                 continue
-            batch = self._joined(clause.scope, clause.names, piece, these, partners)
-            new = clause.setter.apply(batch, _old_values(batch))
             # The key of a row that this transaction itself has added must be looked for all the same.
             known = keeps_key(clause.setter, self._schema, self._on.equal) and not piece.kind.startswith("own")
             versions = self._kept if known else self._new
-            versions.add(new, piece.batch.column(ROW_ID).take(pa.array(these)))
+            step = rows_of(self._source.row_bytes + clause.setter.constant_bytes)
+            for start in range(0, len(these), step):
+                some = these[start : start + step]
+                pairs = None if partners is None else partners[start : start + step]
+                batch = self._joined(clause.scope, clause.names, piece, some, pairs)
+                new = clause.setter.apply(batch, _old_values(batch))
+                versions.add(new, piece.batch.column(ROW_ID).take(pa.array(some)))
             self.updated += len(these)
 
     def _take_once(self, taken: npt.NDArray[np.bool_], indices: Indices, rows: Indices | None) -> None:

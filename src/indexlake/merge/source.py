@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexlake import batch_size
+from indexlake.batch_size import batch_bytes, cut, python_bytes, row_chunks
 from indexlake.errors import ConstraintError, SchemaError
 from indexlake.rows import arrow_batches
 from indexlake.scan.spool import Spool
@@ -35,7 +37,10 @@ _SMALL = 1_024
 class Source:
     """Rows by number, from 0 on.  Safe to read from several threads."""
 
-    def __init__(self, schema: pa.Schema, count: int, starts: Sequence[int], batch: Callable[[int], Any]) -> None:
+    def __init__(
+        self, schema: pa.Schema, count: int, starts: Sequence[int], batch: Callable[[int], Any], row_bytes: int
+    ) -> None:
+        self.row_bytes = row_bytes  # of a row, on average
         self.schema = schema
         self.count = count
         self._starts = np.array(starts, np.int64)
@@ -89,7 +94,7 @@ class SourceBuilder:
         self._starts: list[int] = []
         self._count = 0
         self._small: list[pa.RecordBatch] = []  # many small batches become fewer larger ones
-        self._small_rows = 0
+        self._small_rows = self._small_bytes = 0
 
     def add(self, given: pa.RecordBatch) -> None:
         batch = _plain(given, self._shape)
@@ -97,15 +102,19 @@ class SourceBuilder:
             self._flush()
             self._keep(batch)
             return
+        size = batch_bytes(batch)
+        if self._small_bytes + size > batch_size.BATCH_BYTES:
+            self._flush()
         self._small.append(batch)
         self._small_rows += batch.num_rows
+        self._small_bytes += size
         if self._small_rows >= BATCH_ROWS // 4:
             self._flush()
 
     def _flush(self) -> None:
         if self._small_rows:
             self._keep(one_batch(pa.Table.from_batches(self._small, self._shape)))
-        self._small, self._small_rows = [], 0
+        self._small, self._small_rows, self._small_bytes = [], 0, 0
 
     def _keep(self, batch: pa.RecordBatch) -> None:
         for start in range(0, batch.num_rows, BATCH_ROWS):
@@ -116,7 +125,8 @@ class SourceBuilder:
 
     def finish(self) -> Source:
         self._flush()
-        return Source(self._shape, self._count, self._starts, self._spool.mapped)
+        row_bytes = self._spool.size // max(1, self._count)
+        return Source(self._shape, self._count, self._starts, self._spool.mapped, row_bytes)
 
 
 def take_source(rows: Any, schema: TableSchema, spill: Spill, conform: Conform = lambda batch: batch) -> Source:
@@ -124,7 +134,8 @@ def take_source(rows: Any, schema: TableSchema, spill: Spill, conform: Conform =
     found, stream = _stream(rows, schema)
     builder = SourceBuilder(conform(_empty(found)).schema, spill, found if isinstance(rows, pa.Table) else None)
     for batch in stream:
-        builder.add(conform(batch))
+        for part in cut(batch):
+            builder.add(conform(part))
     return builder.finish()
 
 
@@ -169,7 +180,7 @@ def _in_types_of(schema: TableSchema, found: pa.Schema) -> TableSchema:
 def dict_batches(rows: Iterator[Any], schema: TableSchema, size: int = _DICTS) -> Iterator[pa.RecordBatch]:
     """Dicts as batches of up to ``size`` rows.  What those of the first batch name are the columns."""
     shape: pa.Schema | None = None
-    while chunk := [as_row(row) for row in islice(rows, size)]:
+    for chunk in row_chunks(map(as_row, rows), size, python_bytes):
         if shape is None:
             shape = _inferred(chunk, schema)
         known = set(shape.names)

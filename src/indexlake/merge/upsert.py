@@ -8,12 +8,13 @@ memory; where all columns are given, old rows are not read at all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from itertools import chain, islice
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from indexlake import point_change
+from indexlake.batch_size import python_bytes, row_chunks
 from indexlake.commit.key_check import decode_key
 from indexlake.errors import ConstraintError, DuplicateKeyError, SchemaError
 from indexlake.keys.encoding import Key, KeyColumn, encode_key
@@ -98,8 +99,7 @@ def _sources(rows: Any, schema: TableSchema, spill: Spill) -> list[Source]:
 
 def _from_dicts(rows: Iterable[Any], schema: TableSchema, spill: Spill) -> list[Source]:
     builders: dict[frozenset[str], tuple[pa.Schema, SourceBuilder]] = {}
-    items = iter(rows)
-    while chunk := [as_row(row) for row in islice(items, _DICTS)]:
+    for chunk in row_chunks(map(as_row, rows), _DICTS, python_bytes):
         alike: dict[frozenset[str], list[Mapping[str, Any]]] = {}
         for row in chunk:
             alike.setdefault(frozenset(row), []).append(row)

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from indexlake.blocks.stream import BLOCK_BYTES
 from indexlake.pipeline.rewrite import Choice, RewriteResult, rewrite
 from indexlake.pipeline.runner import Runner
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from indexlake.state import TableState
 
 SMALL = 0.5
-"""A block with fewer live rows than this part of a full one is small."""
+"""A block with fewer live rows, and fewer bytes, than this part of a full one is small."""
 
 DELETE_HEAVY = 0.2
 """A block with at least this part of its rows deleted is worth writing anew."""
@@ -47,7 +48,8 @@ def choices(state: TableState, snapshot: int) -> list[Choice]:
     full = state.table.config.block_row_count
     for block in live_blocks(state, snapshot):
         dead = deleted_rows(state, block, snapshot)
-        if block.record_count - dead < SMALL * full or dead >= DELETE_HEAVY * block.record_count:
+        small = block.record_count - dead < SMALL * full and block.size < SMALL * BLOCK_BYTES
+        if small or dead >= DELETE_HEAVY * block.record_count:
             by_format.setdefault(lasting_format(state, block), []).append((block, dead))
     return [
         ([block for block, _ in group], format)
@@ -78,15 +80,16 @@ def deleted_rows(state: TableState, block: BlockRecord, snapshot: int) -> int:
 
 
 def _groups(blocks: Sequence[tuple[BlockRecord, int]], full: int) -> Iterator[list[tuple[BlockRecord, int]]]:
-    """Neighbours in row-id order, as many as fill a block."""
+    """Neighbours in row-id order, as many as fill a block, by rows or by bytes."""
     group: list[tuple[BlockRecord, int]] = []
-    rows = 0
+    rows = size = 0
     for block, dead in sorted(blocks, key=lambda pair: pair[0].min_row_id):
         live = block.record_count - dead
-        if group and (rows + live > full or len(group) == MOST_INPUTS):
+        if group and (rows + live > full or size + block.size > BLOCK_BYTES or len(group) == MOST_INPUTS):
             yield group
-            group, rows = [], 0
+            group, rows, size = [], 0, 0
         group.append((block, dead))
         rows += live
+        size += block.size
     if group:
         yield group

@@ -15,7 +15,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +22,7 @@ import pyarrow as pa
 from pyroaring import BitMap, BitMap64
 
 from indexlake import faults
+from indexlake.batch_size import row_chunks
 from indexlake.blocks.new_block import NewBlock
 from indexlake.blocks.writer import sorted_by_row_id, write_block
 from indexlake.catalog import activity, commits, definitions, inline, layout
@@ -180,7 +180,7 @@ def plan_chunk(
         collected = _Collected(state, history=history)
         count = 0
         final: tuple[Any, ...] | None = None
-        for chunk in _chunks(select(r, table_id, floor, collected.columns, size)):
+        for chunk in row_chunks(select(r, table_id, floor, collected.columns, size), FETCH_ROWS):
             if job is not None:
                 job.check()
             collected.add(chunk)
@@ -204,11 +204,6 @@ def plan_chunk(
         parts=collected.parts(),
         everything=count < size,
     )
-
-
-def _chunks(rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
-    while chunk := list(islice(rows, FETCH_ROWS)):
-        yield chunk
 
 
 class _Collected:

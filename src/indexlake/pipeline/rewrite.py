@@ -221,9 +221,9 @@ class _Cut(Rows):
         self._check = check
         self.versions = (0, 0)
 
-    def take(self, rows: int) -> Iterator[pa.RecordBatch]:
+    def take(self, rows: int, size: int | None = None) -> Iterator[pa.RecordBatch]:
         low, high = np.iinfo(np.int64).max, 0
-        for part in super().take(rows):
+        for part in super().take(rows, size):
             self._check()
             versions = part.column(VERSION).to_numpy()
             low, high = min(low, int(versions.min())), max(high, int(versions.max()))

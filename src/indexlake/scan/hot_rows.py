@@ -5,13 +5,13 @@ from __future__ import annotations
 import mmap
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexlake.batch_size import row_chunks
 from indexlake.errors import ConstraintError
 from indexlake.evolution.lineage import InlineColumns
 from indexlake.schema import ROW_ID, VERSION, Field, TableSchema
@@ -37,7 +37,7 @@ class HotRows:
         self._inline = InlineColumns(self.fields)
         self.count = 0
         self._batches: list[pa.RecordBatch] = []
-        self._bytes = 0
+        self.size = 0
         self._spill: Any = None
         self._writer: Any = None
 
@@ -53,17 +53,18 @@ class HotRows:
 
     def read(self, rows: Iterator[tuple[Any, ...]]) -> None:
         """Take rows as the catalog gives them: (begin, row id, end, value …)."""
-        while chunk := list(islice(rows, BATCH_ROWS)):
+        for chunk in row_chunks(rows, BATCH_ROWS):
             columns = list(zip(*chunk, strict=True))
             self._add(self._inline.values(columns[0], columns[3:]), columns[1], columns[0])
 
     def read_own(self, rows: Mapping[int, Sequence[Any]], schema: TableSchema) -> None:
         """Take the buffered rows of a transaction."""
-        if not rows:
-            return
         place = {f.field_id: n for n, f in enumerate(schema.fields)}
-        columns = [[values[place[f.field_id]] for values in rows.values()] for f in self.fields]
-        self._add(columns, list(rows), [None] * len(rows))
+        wanted = [place[f.field_id] for f in self.fields]
+        own = ((row_id, *[values[n] for n in wanted]) for row_id, values in rows.items())
+        for chunk in row_chunks(own, BATCH_ROWS):
+            row_ids, *columns = zip(*chunk, strict=True)
+            self._add(columns, row_ids, [None] * len(row_ids))
 
     def _add(self, columns: Sequence[Sequence[Any]], row_ids: Sequence[int], begins: Sequence[int | None]) -> None:
         try:
@@ -81,8 +82,8 @@ class HotRows:
 
     def _keep(self, batch: pa.RecordBatch) -> None:
         self.count += batch.num_rows
-        self._bytes += batch.nbytes
-        if self._writer is None and self._bytes > MEMORY_BYTES:
+        self.size += batch.nbytes
+        if self._writer is None and self.size > MEMORY_BYTES:
             self._spill = self._place.file()
             self._writer = pa.ipc.new_stream(self._spill, self.schema)
             for held in self._batches:

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from indexlake import kernels as pc
+from indexlake.batch_size import batch_bytes
 from indexlake.errors import SchemaError
-from indexlake.scan.sorted_runs import BATCH_ROWS, SortedRuns
+from indexlake.scan.sorted_runs import BATCH_ROWS, RUN_BYTES, SortedRuns
 from indexlake.schema import ROW_ID, TableSchema, unknown_column
 from indexlake.storage.spill import TEMPORARY, Spill
 from indexlake.types import codec_for
+from indexlake.types.buffers import chunks
 from indexlake.types.selection import gather
 
 OrderBy = Sequence[tuple[str, str]]
@@ -79,14 +82,15 @@ def sort_indices(table: pa.Table, order: OrderBy, places: Any = None) -> pa.Arra
     for n, (name, direction) in enumerate(order):
         column = table.column(name)
         codec = codec_for(column.type)
-        encoded = codec.canonical_array(column)
         if codec.kind == "int":
+            encoded = codec.canonical_array(column)
             null = np.asarray(column.is_null())
             columns[f"null{n}"] = pa.array(null)
             columns[f"key{n}"] = pa.array(encoded, mask=null)
         else:
             columns[f"null{n}"] = column.is_null()
-            columns[f"key{n}"] = encoded
+            parts = [codec.canonical_array(chunk) for chunk in chunks(column)]  # together they may be too large
+            columns[f"key{n}"] = pa.chunked_array(parts, pa.binary())
         keys += [(f"null{n}", "ascending"), (f"key{n}", f"{direction}ending")]
     columns["place"] = pa.array(np.arange(table.num_rows)) if places is None else places
     return pc.sort_indices(pa.table(columns), [*keys, ("place", "ascending")])
@@ -96,11 +100,17 @@ def ordered(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, order: OrderBy, most: int | None, spill: Spill = TEMPORARY
 ) -> Iterator[pa.RecordBatch]:
     """The batches as one sorted stream, at most ``most`` rows of it."""
+    rest = iter(batches)
     if most is not None and most <= _ENOUGH:
-        yield from _first(batches, schema, order, most)
-        return
+        held, ended = _first(rest, schema, order, most)
+        if ended:
+            for batch in held:
+                for start in range(0, batch.num_rows, BATCH_ROWS):
+                    yield batch.slice(start, BATCH_ROWS)
+            return
+        rest = chain(held, rest)
     runs = SortedRuns(schema, [name for name, _ in order], partial(_by, order), spill)
-    for batch in batches:
+    for batch in rest:
         runs.add(batch)
     for batch in runs.batches():
         yield batch if most is None else batch.slice(0, most)
@@ -114,18 +124,23 @@ def _by(order: OrderBy, table: pa.Table, places: Any) -> pa.Array:
     return sort_indices(table, order, places)
 
 
-def _first(batches: Iterable[pa.RecordBatch], schema: pa.Schema, order: OrderBy, most: int) -> Iterator[pa.RecordBatch]:
+def _first(
+    batches: Iterator[pa.RecordBatch], schema: pa.Schema, order: OrderBy, most: int
+) -> tuple[list[pa.RecordBatch], bool]:
+    """The first rows in order, and whether they are the first of all: not if so many are too large to be held."""
     held: list[pa.RecordBatch] = []
-    count = 0
+    count = size = kept = 0
     for batch in batches:
         held.append(batch)
         count += batch.num_rows
-        if count > most + _ENOUGH:
+        size += batch_bytes(batch)
+        if count > most + _ENOUGH or size > kept + RUN_BYTES:
             held = _best(held, schema, order, most)
-            count = sum(kept.num_rows for kept in held)
-    for batch in _best(held, schema, order, most):
-        for start in range(0, batch.num_rows, BATCH_ROWS):
-            yield batch.slice(start, BATCH_ROWS)
+            count = sum(some.num_rows for some in held)
+            size = kept = sum(map(batch_bytes, held))
+            if kept > RUN_BYTES:
+                return held, False
+    return _best(held, schema, order, most), True
 
 
 def _best(batches: list[pa.RecordBatch], schema: pa.Schema, order: OrderBy, most: int) -> list[pa.RecordBatch]:

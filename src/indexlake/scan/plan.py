@@ -71,6 +71,12 @@ class ScanPlan:
     hidden_rows: npt.NDArray[np.int64] | None = None  # rows that the reading transaction itself has closed
     notes: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def row_bytes(self) -> int:
+        """About what the widest rows take, by the sizes of the files that they are in."""
+        blocks = max((task.size // max(1, task.record_count) for task in self.tasks), default=0)
+        return max(blocks, self.hot.size // max(1, self.hot.count))
+
 
 def plan_scan(
     r: ReadTransaction,

@@ -23,7 +23,7 @@ class Spool:
         self._spill = spill
         self._budget = MEMORY_BYTES if memory_bytes is None else memory_bytes
         self._held: list[pa.RecordBatch] = []
-        self._bytes = 0
+        self.size = 0  # of all batches
         self._file: IO[bytes] | None = None
         self._map: pa.Buffer | None = None
         self._places: list[tuple[int, int]] = []  # where in the file a batch begins, and its length
@@ -36,8 +36,8 @@ class Spool:
         return self._file is not None
 
     def add(self, batch: pa.RecordBatch) -> None:
-        self._bytes += batch.nbytes
-        if self._file is None and self._bytes <= self._budget:
+        self.size += batch.nbytes
+        if self._file is None and self.size <= self._budget:
             self._held.append(batch)
             return
         if self._file is None:

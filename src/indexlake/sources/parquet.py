@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from indexlake.batch_size import rows_of
 from indexlake.schema import TableSchema
 from indexlake.sources.files import SourceFile
 
@@ -31,10 +32,13 @@ def batches(file: SourceFile, schema: TableSchema) -> Iterator[tuple[pa.RecordBa
     far = file.remote is not None  # then what a row group needs is fetched together, and one group after the other
     with file.open() as raw, pq.ParquetFile(raw, page_checksum_verification=True, pre_buffer=far) as opened:
         groups = range(*(file.groups or (0, opened.num_row_groups)))
-        total = max(1, sum(opened.metadata.row_group(n).num_rows for n in groups))
+        found = [opened.metadata.row_group(n) for n in groups]
+        total = max(1, sum(group.num_rows for group in found))
+        widest = max((group.total_byte_size // max(1, group.num_rows) for group in found), default=0)
         seen = 0
+        most = min(_BATCH_ROWS, rows_of(widest))
         for some in [[n] for n in groups] if far else [list(groups)]:
-            for batch in opened.iter_batches(_BATCH_ROWS, row_groups=some):
+            for batch in opened.iter_batches(most, row_groups=some):
                 seen += batch.num_rows
                 yield batch, file.size * seen // total
 

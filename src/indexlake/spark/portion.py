@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING
 
 import pyarrow as pa
 
+from indexlake.batch_size import cut
 from indexlake.blocks.formats import write_file
 from indexlake.blocks.open_files import OpenFiles
 from indexlake.scan.execute import hot_pieces, read_task
@@ -40,8 +41,6 @@ OPEN_BYTES = 1 << 20
 """What opening a file costs, in bytes that could be read in that time."""
 HOT_BYTES = 8 << 20
 """Hot rows travel with the plan up to so many bytes, beyond in files."""
-BATCH_BYTES = 64 << 20
-"""Rows go to Spark in batches of at most about so many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +123,7 @@ class Reading:
             yield from reader.read(self.schema.names)
         else:
             for batch in read_task(part, files, self.fields, self.predicate, row_id=self.row_id):
-                for some in _bounded(batch):
+                for some in cut(batch):
                     rows = to_spark(some, self.schema)
                     check_filled(rows, self.filled, part.path)
                     yield rows
@@ -200,12 +199,6 @@ def _hot_parts(plan: ScanPlan, reading: Reading, stage: Stage | None) -> Iterato
             for batch in held:
                 writer.write_batch(batch)
         yield size, Rows(sink.getvalue().to_pybytes())
-
-
-def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    rows = batch.num_rows if batch.nbytes <= BATCH_BYTES else max(1, batch.num_rows * BATCH_BYTES // batch.nbytes)
-    for start in range(0, batch.num_rows, rows):
-        yield batch.slice(start, rows)
 
 
 _settled = False

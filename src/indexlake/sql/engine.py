@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from indexlake.batch_size import rows_of
 from indexlake.errors import ExpressionError, IndexLakeError, MissingExtraError, OwnershipError, StorageError
 from indexlake.sql.fragment import Spliced
 from indexlake.sql.table_stream import Openings
@@ -84,13 +85,17 @@ class Engine:
         with suppress(Exception):
             cursor.close()
 
-    def begin(self, views: Mapping[str, Any], sql: str, parameters: Mapping[str, Any]) -> Running:
-        """Begin a query over these Arrow streams and tables; its rows are read as they are computed."""
+    def begin(self, views: Mapping[str, Any], sql: str, parameters: Mapping[str, Any], row_bytes: int) -> Running:
+        """Begin a query over these Arrow streams and tables; its rows are read as they are computed.
+
+        ``row_bytes`` is about what a row takes: of larger ones fewer are read at a time.
+        """
+        rows = min(BATCH_ROWS, rows_of(row_bytes))
         cursor = self.take()
         try:
             for name, view in views.items():
                 cursor.register(name, view)
-            reader = cursor.execute(sql, dict(parameters) or None).to_arrow_reader(BATCH_ROWS)
+            reader = cursor.execute(sql, dict(parameters) or None).to_arrow_reader(rows)
         except BaseException:
             cursor.close()
             raise

@@ -169,7 +169,8 @@ class PlannedQuery:
             view_name(n): stream.__arrow_c_stream__() if once[n] else stream for n, stream in enumerate(streams)
         }
         try:
-            running = self._engine.begin(views | dict(self.constants), text.text, self.parameters)
+            row_bytes = sum(t.scan.row_bytes for t in self.tables)
+            running = self._engine.begin(views | dict(self.constants), text.text, self.parameters, row_bytes)
         except BaseException as error:
             self._raise_translated(error, text, streams)
             raise

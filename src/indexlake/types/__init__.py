@@ -46,7 +46,7 @@ def codec_for(type: Any) -> Codec:
     codec = _plain.get(type) if not pa.types.is_nested(type) else None
     if codec is None:
         # Types compare equal when only metadata or names inside them differ, so nested ones go by their text.
-        check_supported(type, "values")
+        check_supported(type, "values", old=True)
         text = type_to_text(type)
         codec = _nested.get(text)
         if codec is None:

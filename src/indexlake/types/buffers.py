@@ -21,6 +21,16 @@ def chunks(array: Any) -> Iterator[Any]:
         yield array
 
 
+def children_of(array: Any) -> list[Any]:
+    """The arrays inside a nested array, none inside another."""
+    t = pa.types
+    if t.is_struct(array.type):
+        return [array.field(index) for index in range(array.type.num_fields)]
+    if t.is_map(array.type):
+        return [array.keys, array.items]
+    return [array.values] if t.is_nested(array.type) else []
+
+
 def fixed_values(array: Any, dtype: npt.DTypeLike, per_row: int = 1) -> npt.NDArray[Any]:
     """The values of a fixed-width array, without copying; ``per_row`` elements of ``dtype`` for each row."""
     buffer = array.buffers()[1]

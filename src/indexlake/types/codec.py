@@ -138,7 +138,7 @@ class Codec(ABC):
 
     def refuse(self, value: Any, reason: object = None) -> NoReturn:
         """Raise the error for a value that this type cannot hold."""
-        shown = repr(value)
+        shown = repr(value[:80] if isinstance(value, str | bytes) else value)
         if len(shown) > 80:
             shown = f"{shown[:77]}..."
         because = f": {reason}" if reason else ""

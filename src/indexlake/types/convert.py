@@ -17,7 +17,7 @@ import pyarrow as pa
 from indexlake import kernels as pc
 from indexlake.errors import ConstraintError
 from indexlake.types import codec_for
-from indexlake.types.buffers import chunks, fixed_array, fixed_values, nested_array, null_mask
+from indexlake.types.buffers import children_of, chunks, fixed_array, fixed_values, nested_array, null_mask
 from indexlake.types.dictionaries import DictionaryCodec
 from indexlake.types.nested import list_parts, offsets_of
 
@@ -72,16 +72,7 @@ def _has_required(type: Any) -> bool:
 
 def _has_empty_slice(array: Any) -> bool:
     """Whether a child is an empty slice of something: others who read Arrow's memory look for its values in vain."""
-    t = pa.types
-    if t.is_struct(array.type):
-        children = [array.field(index) for index in range(array.type.num_fields)]
-    elif t.is_map(array.type):
-        children = [array.keys, array.items]
-    elif t.is_nested(array.type):
-        children = [array.values]
-    else:
-        return False
-    return any((not len(child) and child.offset) or _has_empty_slice(child) for child in children)
+    return any((not len(child) and child.offset) or _has_empty_slice(child) for child in children_of(array))
 
 
 def _convert(array: Any, type: Any, hidden: _Mask = None) -> Any:

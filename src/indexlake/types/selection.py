@@ -10,8 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from indexlake import batch_size
+from indexlake.batch_size import batch_bytes
 from indexlake.errors import ConstraintError
 from indexlake.types.convert import convert, mapped_leaves, without_view
 
@@ -31,6 +34,8 @@ def gather(batches: Sequence[pa.RecordBatch], indices: Any, schema: pa.Schema) -
 
     Dictionaries are made anew, in more than one batch where one could not number all values.
     """
+    if sum(map(batch_bytes, batches)) > batch_size.JOINED_BYTES:
+        return _gather_much(batches, indices, schema)
     if not any(has_dictionaries(f.type) for f in schema):
         return take(pa.Table.from_batches(batches, schema), indices).to_batches()  # type: ignore[no-any-return]
     plain = pa.schema([pa.field(str(n), _plain(f.type)) for n, f in enumerate(schema)])
@@ -40,6 +45,26 @@ def gather(batches: Sequence[pa.RecordBatch], indices: Any, schema: pa.Schema) -
     ]
     rows = pa.Table.from_batches(parts, plain).take(indices).combine_chunks()
     return [part for batch in rows.to_batches() for part in with_dictionaries(batch, schema)]
+
+
+def _gather_much(batches: Sequence[pa.RecordBatch], indices: Any, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """The same where all rows together are more than one batch should hold, or can."""
+    wanted = np.asarray(indices).astype(np.int64)
+    ends = np.cumsum([batch.num_rows for batch in batches])
+    at = np.searchsorted(ends, wanted, "right")
+    parts, places = [], []
+    for number in np.unique(at).tolist():
+        here = np.flatnonzero(at == number)
+        parts.append(take(batches[number], pa.array(wanted[here] - (ends[number] - batches[number].num_rows))))
+        places.append(here)
+    if sum(map(batch_bytes, parts)) > batch_size.BATCH_BYTES and len(wanted) > 1:
+        half = len(wanted) // 2
+        return [row for some in (wanted[:half], wanted[half:]) for row in _gather_much(batches, pa.array(some), schema)]
+    if len(parts) < 2:
+        return parts
+    back = np.empty(len(wanted), np.int64)
+    back[np.concatenate(places)] = np.arange(len(wanted))
+    return gather(parts, pa.array(back), schema)
 
 
 def with_dictionaries(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

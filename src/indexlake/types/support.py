@@ -12,15 +12,50 @@ import pyarrow as pa
 
 from indexlake.errors import SchemaError
 
-MAX_DEPTH = 64
+MAX_LEVELS = 20
+MAX_LISTS = 8
+"""How deep a column may nest, and how many of its levels may be lists or maps.
+
+A table's rows may lie in blocks of any format, so the limits hold for all of them.  Vortex reads 30 levels, a map
+counting as two, and reserves twice the memory for every list inside a list: with 16 of them the process is aborted.
+Arrow IPC and Parquet read more: lists that are 40 levels deep, maps that are 31.
+"""
+
+_MOST_LEVELS = 64  # of columns that tables made before there were limits may have
 
 
-def check_supported(type: Any, column: str) -> None:
-    """Raise ``SchemaError`` unless a column may have this type.
+def check_supported(type: Any, column: str, *, old: bool = False) -> None:
+    """Raise ``SchemaError`` unless a column may have this type.  ``old``: the column is there already.
 
     >>> check_supported(pa.list_(pa.int64()), "scores")
     """
     _check(type, column, column, 0)
+    if old or not pa.types.is_nested(type):
+        return
+    levels, lists = _nesting(type)
+    if levels > MAX_LEVELS:
+        raise _too_deep(f"nests {levels} levels deep", column)
+    if lists > MAX_LISTS:
+        raise _too_deep(f"has {lists} lists or maps inside each other", column)
+
+
+def _nesting(type: Any) -> tuple[int, int]:
+    """How many levels of nested types lie below each other, and how many of them are lists or maps."""
+    t = pa.types
+    if not t.is_nested(type):
+        return 0, 0
+    inner = [type.key_type, type.item_type] if t.is_map(type) else [type.field(n).type for n in range(type.num_fields)]
+    found = [_nesting(one) for one in inner]
+    is_list = not t.is_struct(type) and not t.is_fixed_size_list(type)
+    return 1 + max(levels for levels, _ in found), is_list + max(lists for _, lists in found)
+
+
+def _too_deep(what: str, column: str) -> SchemaError:
+    return SchemaError(
+        f"Column {column!r} {what}. Blocks (Vortex, Parquet and Arrow IPC) hold columns of up to {MAX_LEVELS} levels, "
+        f"of which up to {MAX_LISTS} are lists or maps. Flatten it, or store the inner part as JSON text.",
+        column=column,
+    )
 
 
 def _check(type: Any, column: str, place: str, depth: int) -> None:
@@ -36,8 +71,8 @@ def _check(type: Any, column: str, place: str, depth: int) -> None:
             column=column,
         )
     t = pa.types
-    if depth > MAX_DEPTH:
-        raise refuse(f"it nests more than {MAX_DEPTH} levels deep", "Flatten it, or store it as JSON text")
+    if depth > _MOST_LEVELS:
+        raise _too_deep(f"nests more than {_MOST_LEVELS} levels deep", column)
     if isinstance(type, pa.BaseExtensionType):
         raise refuse(
             f"extension types are not supported ({type.extension_name})",

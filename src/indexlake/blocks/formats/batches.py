@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from indexlake.errors import ConstraintError, SchemaError
+from indexlake import batch_size
+from indexlake.batch_size import batch_bytes, cut
+from indexlake.errors import ConstraintError, SchemaError, StorageError
 from indexlake.types.convert import convert
 
 if TYPE_CHECKING:
     from indexlake.expr import Bound
 
 BATCH_ROWS = 65536
-BATCH_BYTES = 64 * 1024 * 1024
 
 
 def stored_schema(schema: pa.Schema, stored_type: Callable[[Any], Any]) -> pa.Schema:
@@ -24,8 +25,8 @@ def stored_schema(schema: pa.Schema, stored_type: Callable[[Any], Any]) -> pa.Sc
 
 
 def encoded(batches: Iterable[pa.RecordBatch], stored: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Batches with the stored types; their columns are found by name."""
-    for batch in batches:
+    """Batches with the stored types, none of them too large; their columns are found by name."""
+    for batch in (part for given in batches for part in cut(given)):
         if batch.schema.names != stored.names:
             raise SchemaError(f"a batch to write has the columns {batch.schema.names}, not {stored.names}")
         columns = [convert(column, field.type) for column, field in zip(batch.columns, stored, strict=True)]
@@ -100,21 +101,25 @@ def ahead(
     return taken, None
 
 
-def rechunked(
-    batches: Iterable[pa.RecordBatch], rows: int, limit: int | None = BATCH_BYTES
-) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of `rows` rows, the last shorter, and shorter ones where they pass `limit`."""
+def rechunked(batches: Iterable[pa.RecordBatch], rows: int, *, equal: bool = False) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of `rows` rows, the last shorter; unless they are to be `equal`, also where they would
+    get too large."""
     pending: list[pa.RecordBatch] = []
     pending_rows = pending_bytes = 0
-    for batch in batches:
+    for batch in (part for given in batches for part in cut(given)):
         at = 0
         while at < batch.num_rows:
             piece = batch.slice(at, rows - pending_rows)
+            size = batch_bytes(piece)
+            if pending and not equal and pending_bytes + size > batch_size.BATCH_BYTES:
+                yield _joined(pending)
+                pending, pending_rows, pending_bytes = [], 0, 0
+                piece, size = batch.slice(at, rows), batch_bytes(batch.slice(at, rows))
             at += piece.num_rows
             pending.append(piece)
             pending_rows += piece.num_rows
-            pending_bytes += piece.nbytes
-            if pending_rows >= rows or (limit is not None and pending_bytes >= limit):
+            pending_bytes += size
+            if pending_rows >= rows:
                 yield _joined(pending)
                 pending, pending_rows, pending_bytes = [], 0, 0
     if pending:
@@ -122,4 +127,12 @@ def rechunked(
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    if len(batches) == 1:
+        return batches[0]
+    try:
+        return pa.concat_batches(batches)
+    except pa.ArrowInvalid as error:
+        raise StorageError(
+            f"An Arrow IPC block has batches of equal length, chosen by its first rows; later rows are so large that "
+            f"{sum(b.num_rows for b in batches):,} of them are no batch ({error}). Use another dump_format."
+        ) from error

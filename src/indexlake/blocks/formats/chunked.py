@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from indexlake.batch_size import cut
 from indexlake.blocks.formats.batches import decoded, decoded_batches, distinct, matching, record_batch, with_columns_of
+from indexlake.types.selection import gather
 
 if TYPE_CHECKING:
     from indexlake.blocks.formats import Positions
@@ -71,13 +73,12 @@ class ChunkedReader:
                 count = int(self._starts[index + 1] - self._starts[index]) if rows is None else len(rows)
                 batch = record_batch([], pa.schema([]), count)
             else:
-                batch = self._chunks.load(index, fetched)
-                if rows is not None:
-                    batch = batch.take(pa.array(rows))
+                batch = self._rows_of(index, fetched, rows)
             if predicate is not None:
                 batch = matching(batch, predicate, self.schema)
             for start in range(0, batch.num_rows, batch_rows):
-                yield from decoded_batches(batch.slice(start, batch_rows), logical)
+                for part in cut(batch.slice(start, batch_rows)):
+                    yield from decoded_batches(part, logical)
 
     def dictionary_columns(self, columns: Sequence[str]) -> list[str]:
         return []
@@ -90,10 +91,9 @@ class ChunkedReader:
             return pa.Table.from_batches([record_batch([], logical, len(positions))])
         rows = []
         for index, inside in self._selected(wanted):
-            batch = self._chunks.load(index, list(dict.fromkeys(columns)))
-            rows.append(batch if inside is None else batch.take(pa.array(inside)))
+            rows.append(self._rows_of(index, list(dict.fromkeys(columns)), inside))
         if places is not None and rows:
-            rows = pa.Table.from_batches(rows).take(pa.array(places)).to_batches()
+            rows = gather(rows, pa.array(places), rows[0].schema)
         return pa.Table.from_batches([part for batch in rows for part in decoded_batches(batch, logical)], logical)
 
     def row(self, position: int, columns: Sequence[str]) -> dict[str, Any]:
@@ -107,6 +107,12 @@ class ChunkedReader:
     def location(self, position: int) -> str:
         index = self._chunk_of(position)
         return f"{index}:{position - int(self._starts[index])}"
+
+    def _rows_of(self, index: int, columns: list[str], inside: Any) -> pa.RecordBatch:
+        """Rows of a chunk at these places (None: all of them), as memory of their own."""
+        if inside is None:
+            return self._chunks.load(index, columns)
+        return self._chunks.glance(index, columns).take(pa.array(inside))
 
     def _chunk_of(self, position: int) -> int:
         return int(np.searchsorted(self._starts, position, side="right")) - 1

@@ -10,6 +10,7 @@ with a file.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from indexlake.batch_size import BATCH_BYTES
 from indexlake.blocks.formats.batches import (
-    BATCH_BYTES,
     BATCH_ROWS,
     ahead,
     encoded,
@@ -54,7 +55,7 @@ def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch],
     options = pa.ipc.IpcWriteOptions(compression=None if small else "lz4", use_threads=False)
     row_count = 0
     with pa.ipc.new_file(pa.PythonFile(out, mode="w"), stored, options=options) as writer:
-        for batch in rechunked(chain(few, rows or ()), batch_rows, limit=None):
+        for batch in rechunked(chain(few, rows or ()), batch_rows, equal=True):
             writer.write_batch(batch)
             row_count += batch.num_rows
     return row_count
@@ -83,24 +84,31 @@ class _Batches:
         self._names = schema.names
         self._count = 0
         self._mapped: dict[int, pa.RecordBatch] | None = None  # of a small file, as they lie in the memory map
+        self._reader: Any = None  # of a small file
+        self._lock = threading.Lock()
 
     @property
     def bytes_read(self) -> int:
         return self._file.bytes_read
 
     def starts(self) -> Any:
-        reader = self._open(self._names[:1])
+        reader = self._open(self._names, self._file.duplicate()) if self._file.is_mapped else None
+        if reader is not None and _SMALL.encode() in (reader.schema.metadata or {}):
+            self._mapped, self._reader = {}, reader
+        else:
+            reader = self._open(self._names[:1])
         self._count = reader.num_record_batches
         metadata = reader.schema.metadata or {}
-        if self._file.is_mapped and _SMALL.encode() in metadata:
-            self._mapped = {}
         try:
             batch_rows = int(metadata[_BATCH_ROWS.encode()])
         except (KeyError, ValueError) as error:
             raise self._unreadable(error) from None
         starts = np.arange(self._count + 1, dtype=np.uint64) * np.uint64(batch_rows)
         if self._count:
-            starts[-1] = starts[-2] + np.uint64(self._batch(reader, self._count - 1).num_rows)
+            last = self._batch(reader, self._count - 1)
+            starts[-1] = starts[-2] + np.uint64(last.num_rows)
+            if self._mapped is not None:
+                self._mapped[self._count - 1] = last
         return starts
 
     def load(self, index: int, columns: list[str]) -> pa.RecordBatch:
@@ -115,14 +123,15 @@ class _Batches:
             return self.load(index, columns)
         batch = self._mapped.get(index)
         if batch is None:
-            batch = self._mapped[index] = self._batch(self._open(self._names, self._file.duplicate()), index)
+            with self._lock:
+                batch = self._mapped[index] = self._batch(self._reader, index)
         return batch.select(columns)
 
     def surviving(self, predicate: Bound) -> Any:
         return None
 
     def _open(self, columns: list[str], file: InputFile | None = None) -> Any:
-        """A reader of some columns; it keeps state of its own, so every read gets one."""
+        """A reader of some columns; it keeps state of its own, so threads do not share one."""
         # All columns of a batch come in one read; a selection is read buffer by buffer.
         some = [] if len(columns) == len(self._names) else sorted(map(self._names.index, columns))
         options = pa.ipc.IpcReadOptions(included_fields=some, use_threads=False)

@@ -110,7 +110,10 @@ class _RowGroups:
             table = self._open().read_row_group(index, columns=columns, use_threads=False)
         except (pa.ArrowException, OSError) as error:
             raise self._unreadable(error) from None
-        return table.select(columns).combine_chunks().to_batches()[0]
+        batches = table.select(columns).combine_chunks().to_batches()
+        if len(batches) != 1:
+            raise self._unreadable(ValueError(f"row group {index} is {len(batches)} batches of rows"))
+        return batches[0]
 
     def glance(self, index: int, columns: list[str]) -> pa.RecordBatch:
         return self.load(index, columns)

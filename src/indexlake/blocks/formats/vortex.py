@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from indexlake import batch_size
+from indexlake.batch_size import cut
 from indexlake.blocks.formats.batches import (
     BATCH_ROWS,
     decoded,
@@ -30,8 +32,10 @@ from indexlake.errors import CorruptionError, IndexLakeError
 from indexlake.storage import InputFile, OutputFile
 from indexlake.storage.failure import failure, first_line
 from indexlake.types import codec_for
+from indexlake.types.buffers import children_of
 from indexlake.types.convert import mapped_leaves, without_view
 from indexlake.types.dictionaries import TEXT, is_text
+from indexlake.types.selection import gather
 from indexlake.types.vortex import vortex_type
 
 if TYPE_CHECKING:
@@ -40,13 +44,16 @@ if TYPE_CHECKING:
 
 _PREPARED_SCANS = 16
 _DICTIONARY = "vortex.dict"
+_TOO_LARGE = "does not fit in i32"
+"""What Vortex says of text that takes more than 2 GiB in one batch."""
 
 
 def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch], metadata: Mapping[str, str]) -> int:
     """Write all batches and return how many rows they hold."""
     import vortex
 
-    rows = _Rows(encoded(batches, stored := stored_schema(schema, _written_type)))
+    stored = stored_schema(schema, _written_type)
+    rows = _Rows(_whole(batch) for batch in encoded(batches, stored))
     with out.as_local_path() as path:
         try:
             vortex.io.write(pa.RecordBatchReader.from_batches(stored, rows), path)
@@ -128,11 +135,10 @@ class VortexReader:
             return pa.Table.from_batches(_counted(len(positions), BATCH_ROWS), logical)
         if len(wanted) == 1 and places is None:
             return pa.Table.from_batches([self._scan(columns).batch(int(wanted[0]))])
-        rows = pa.Table.from_batches(self._batches(list(dict.fromkeys(columns)), wanted, None, BATCH_ROWS))
+        rows = list(self._batches(list(dict.fromkeys(columns)), wanted, None, BATCH_ROWS))
         if places is not None:
-            rows = rows.take(pa.array(places))
-        parts = [part for batch in rows.to_batches() for part in decoded_batches(batch, logical)]
-        return pa.Table.from_batches(parts, logical)
+            rows = gather(rows, pa.array(places), rows[0].schema)
+        return pa.Table.from_batches([part for batch in rows for part in decoded_batches(batch, logical)], logical)
 
     def row(self, position: int, columns: Sequence[str]) -> dict[str, Any]:
         if not 0 <= position < self.row_count:
@@ -149,6 +155,32 @@ class VortexReader:
         expression: Any,
         batch_rows: int,
         dictionaries: Collection[str] = (),
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of stored types, with fewer rows where rows are large, and more so where they turn out larger."""
+        given = 0
+        rows = max(1, min(batch_rows, batch_size.BATCH_BYTES * self.row_count // max(1, self._input.size())))
+        while True:
+            again = given
+            try:
+                for batch in self._scanned(columns, positions, expression, rows, dictionaries):
+                    seen = min(again, batch.num_rows)  # of the rows that were given before the scan had to begin anew
+                    again -= seen
+                    for part in cut(batch.slice(seen)) if seen < batch.num_rows else ():
+                        given += part.num_rows
+                        yield part
+                return
+            except CorruptionError as error:
+                if rows == 1 or _TOO_LARGE not in str(error):
+                    raise
+                rows = max(1, rows // 32)
+
+    def _scanned(
+        self,
+        columns: list[str],
+        positions: Positions | None,
+        expression: Any,
+        batch_rows: int,
+        dictionaries: Collection[str],
     ) -> Iterator[pa.RecordBatch]:
         import vortex
 
@@ -308,6 +340,16 @@ class _Rows:
             raise
         self.count += batch.num_rows
         return batch
+
+
+def _whole(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch without slices of nested arrays: Vortex looks for the fields of a struct inside them elsewhere."""
+    columns = [pa.concat_arrays([column]) if _is_nested_slice(column) else column for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _is_nested_slice(array: Any) -> bool:
+    return pa.types.is_nested(array.type) and (array.offset > 0 or any(map(_is_nested_slice, children_of(array))))
 
 
 def _counted(row_count: int, batch_rows: int) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,119 @@
+"""Reading back what was just written: nothing is committed that cannot be read again.
+
+A new block is opened as every later reader opens it, checksums included, and its first and its last row are compared
+with those that were written; in its key segment the first and the last key are looked up.  A file that fails is
+removed, and the error says which column is concerned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from indexlake.blocks.formats import BlockReader, WrittenFile, open_reader
+from indexlake.errors import CorruptionError, StorageError
+from indexlake.storage.failure import first_line
+from indexlake.types import codec_for
+
+if TYPE_CHECKING:
+    from indexlake.keys.encoding import KeyColumn
+    from indexlake.keys.writer import WrittenSegment
+    from indexlake.storage import Storage
+
+
+class Ends:
+    """The first and the last of the rows that pass."""
+
+    def __init__(self) -> None:
+        self._first: pa.RecordBatch | None = None
+        self._last: pa.RecordBatch | None = None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows:
+            self._first = batch.slice(0, 1) if self._first is None else self._first
+            self._last = batch.slice(batch.num_rows - 1)
+
+    def column(self, name: str) -> list[pa.Array]:
+        """The value of both rows."""
+        return [row.column(name) for row in (self._first, self._last) if row is not None]
+
+
+def check_block(
+    storage: Storage, written: WrittenFile, format: str, schema: pa.Schema, ends: Ends, names: Mapping[str, str]
+) -> None:
+    """Raise ``CorruptionError`` unless the block can be read.  ``names`` are those that users know columns by."""
+    with _removing(storage, written.path, f"A new {format} block"):
+        reader = open_reader(storage, written.path, format, written.size, written.checksums, schema)
+        if reader.row_count != written.row_count:
+            raise _Wrong(f"it has {reader.row_count} rows instead of {written.row_count}")
+        if not written.row_count:
+            return
+        try:
+            rows = _ends_of(reader, schema.names)
+        except StorageError:
+            raise
+        except Exception as error:
+            raise _Wrong(_unreadable_column(reader, names) or first_line(error)) from error
+        for name in schema.names:
+            if not _same(rows.column(name), ends.column(name)):
+                raise _Wrong(f"column {names.get(name, name)!r} holds other values than were written")
+
+
+def check_segment(storage: Storage, written: WrittenSegment, keys: KeyColumn) -> None:
+    """Raise ``CorruptionError`` unless the keys of a new block's first and last row are found at their places."""
+    from indexlake.keys.segment import open_segment
+
+    with _removing(storage, written.path, "A new key segment"):
+        segment = open_segment(storage, written.path, written.size, written.checksums)
+        for position in {0, len(keys) - 1} if len(keys) else ():
+            if position not in segment.find(keys[position]):
+                raise _Wrong(f"the key of row {position} is not found in it")
+
+
+class _Wrong(Exception):
+    """What is wrong with a file."""
+
+
+@contextmanager
+def _removing(storage: Storage, path: str, what: str) -> Iterator[None]:
+    """Remove the file if it turns out wrong.  A store that fails to answer says nothing about the file."""
+    try:
+        yield
+    except BaseException as error:
+        with suppress(Exception):  # vacuum removes what stayed
+            storage.delete(path)
+        if isinstance(error, StorageError) or not isinstance(error, Exception):
+            raise
+        raise CorruptionError(
+            f"{what} was written but cannot be read back: {first_line(error).rstrip('.')}. The file was given up and "
+            "nothing has changed. Please report this; until it is mended, another dump_format may do.",
+            path=path,
+        ) from None
+
+
+def _ends_of(reader: BlockReader, columns: list[str]) -> pa.Table:
+    positions = np.unique(np.array([0, reader.row_count - 1], np.uint64))
+    batches = list(reader.read(columns, positions))
+    if sum(batch.num_rows for batch in batches) != len(positions):
+        raise _Wrong("its first and last rows are not there")
+    return pa.Table.from_batches(batches)
+
+
+def _unreadable_column(reader: BlockReader, names: Mapping[str, str]) -> str | None:
+    for name in reader.schema.names:
+        try:
+            _ends_of(reader, [name])
+        except Exception as error:
+            return f"column {names.get(name, name)!r}: {first_line(error)}"
+    return None
+
+
+def _same(found: pa.ChunkedArray, written: list[pa.Array]) -> bool:
+    """Whether two rows are equal to the bit.  What Arrow calls unequal may be NaN, or another dictionary."""
+    rows: list[Any] = [row for chunk in found.chunks for row in (chunk.slice(n, 1) for n in range(len(chunk)))]
+    pairs = zip([rows[0], rows[-1]], written, strict=True)
+    return all(a.equals(b) or codec_for(a.type).encode(a) == codec_for(b.type).encode(b) for a, b in pairs)
