@@ -9,6 +9,7 @@ from typing import Any
 
 from pyroaring import BitMap64
 
+from indexlake.catalog.definitions import inline_table
 from indexlake.catalog.driver import ReadTransaction, Transaction
 
 JOB_OPERATIONS = frozenset({"dump", "expire", "compact", "freeze", "thaw"})
@@ -147,6 +148,19 @@ def conflicting_since(tx: Transaction, table_id: int, since: int, row_ids: BitMa
         if data is None or not row_ids.isdisjoint(BitMap64.deserialize(data)):
             return int(snapshot)
     return None
+
+
+def changed_since(tx: Transaction, table_id: int, since: int) -> bool:
+    """Whether a commit after ``since`` inserted, updated, deleted or locked rows.  Jobs only move versions."""
+    return bool(
+        tx.rows(
+            f"""select 1 from indexlake_touched where table_id = ? and snapshot_id > ?
+            union all select 1 from indexlake_locked where table_id = ? and snapshot_id > ?
+            union all select 1 from {inline_table(table_id)} where _begin > ?
+            union all select 1 from indexlake_data_file where table_id = ? and max_snapshot > ? limit 1""",
+            (table_id, since, table_id, since, since, table_id, since),
+        )
+    )
 
 
 def drop_touched_up_to(tx: Transaction, table_id: int, horizon: int) -> None:

@@ -136,7 +136,7 @@ class Section:
         if self.newest is None:
             self.newest = head.last, head.committed_at
         rows = writes.closed | writes.locked if writes.locked else writes.closed
-        if ws.base < head.horizon and (rows or not writes.truncate):
+        if ws.base < head.horizon and (rows or not writes.blind):
             raise SnapshotExpiredError(
                 f"The transaction on {name!r} began at snapshot {ws.base}, which is older than the history that is "
                 f"kept (from {head.horizon} on). Run it again.",
@@ -151,6 +151,12 @@ class Section:
                 f"at {ws.base}. Run it again; lake.run does so by itself.",
                 table=name,
                 snapshot_id=writer,
+            )
+        if writes.truncate and not writes.blind and commits.changed_since(tx, table_id, ws.base):
+            raise ConflictError(
+                f"This transaction truncates {name!r}, whose rows were changed by another commit after it began at "
+                f"{ws.base}. Run it again; lake.run does so by itself.",
+                table=name,
             )
         if look.loaded is not None:
             look.loaded.check(tx, head, writes)
@@ -196,7 +202,7 @@ class Section:
         return removed
 
     def _truncate(self, table_id: int, head: Head, s: int) -> int:
-        """Blind: removes what is live now, conflicts with nothing."""
+        """Removes what is live now."""
         removed = inline.close_all(self.tx, table_id, head.hot_floor, s)
         removed += layout.live_row_count(self.tx, table_id)
         layout.end_live_blocks(self.tx, table_id, s)
