@@ -10,6 +10,7 @@ from typing import Any
 from indexlake.catalog import tables
 from indexlake.catalog.driver import Catalog
 from indexlake.commit.section import now
+from indexlake.commit.turns import RETRY_TIMEOUT, checked_timeout
 from indexlake.errors import AlreadyExistsError, CatalogError, NotFoundError, SchemaError
 from indexlake.lake import Lake
 from indexlake.owner import MARK, write_mark
@@ -31,6 +32,7 @@ def connect(
     automatic: bool = True,
     cache_dir: str | os.PathLike[str] | None = None,
     cache_bytes: int = CACHE_BYTES,
+    retry_timeout: float = RETRY_TIMEOUT,
 ) -> Lake:
     """Open a lake, or make one.
 
@@ -55,16 +57,19 @@ def connect(
         are local or in memory are not kept twice: for them it means nothing.
     cache_bytes
         How much the cache may take; what was used longest ago goes first.
+    retry_timeout
+        So many seconds a single statement or ``lake.run`` goes on against other writers before ``ConflictError``.
     """
     address = os.fspath(catalog)
     if not isinstance(address, str) or not address:
         raise CatalogError("il.connect takes a folder, a postgresql:// address or ':memory:'.")
     create = create and not read_only
+    checked_timeout(retry_timeout)
     cache = CacheSpec.of(cache_dir, cache_bytes)
     if address == ":memory:":
         return _open(
             _sqlite(":memory:", read_only=False), "memory://", None, None, storage_options, cache, True, False,
-            automatic,
+            automatic, retry_timeout,
         )  # fmt: skip
     if address.startswith(("postgresql://", "postgres://")):
         from indexlake.catalog.postgres import PostgresCatalog
@@ -73,7 +78,7 @@ def connect(
             raise SchemaError("A persistent catalog cannot keep its files in memory. Give a directory or s3://….")
         return _open(
             PostgresCatalog(address, catalog_schema=catalog_schema), storage, None, None, storage_options, cache,
-            create, read_only, automatic,
+            create, read_only, automatic, retry_timeout,
         )  # fmt: skip
     if "://" in address:
         raise CatalogError(
@@ -87,7 +92,7 @@ def connect(
         raise NotFoundError(f"There is no lake in {address!r}. Pass create=True to make one.", name=address)
     return _open(
         _sqlite(path, read_only=read_only), storage, FILES_FOLDER, folder, storage_options, cache, create, read_only,
-        automatic,
+        automatic, retry_timeout,
     )  # fmt: skip
 
 
@@ -107,6 +112,7 @@ def _open(
     create: bool,
     read_only: bool,
     automatic: bool,
+    retry_timeout: float,
 ) -> Lake:
     try:
         record = tables.read_lake(catalog)
@@ -127,7 +133,7 @@ def _open(
         files = _files(persisted, folder, options, cache)
         if not read_only:
             _mark(files, record)
-        return Lake(catalog, files, read_only=read_only, automatic=automatic)
+        return Lake(catalog, files, read_only=read_only, automatic=automatic, retry_timeout=retry_timeout)
     except BaseException:
         catalog.close()
         raise

@@ -15,6 +15,9 @@ from indexlake.catalog.driver import ReadTransaction, Transaction
 JOB_OPERATIONS = frozenset({"dump", "expire", "compact", "freeze", "thaw"})
 """Commits of these operations move rows and change none: change feeds pass over them.  Writes have other names."""
 
+RESERVED = 2**62
+"""Stands for the snapshot of rows that are locked by a writer whose turn it is: later than any transaction."""
+
 _IN_LIMIT = 500
 _ADD = """insert into indexlake_snapshot (snapshot_id, committed_at, operation, summary, commit_token)
     values (?, ?, ?, ?, ?)"""
@@ -129,6 +132,16 @@ def add_locked(tx: Transaction, table_id: int, snapshot: int, row_ids: BitMap64)
     tx.send("insert into indexlake_locked values (?, ?, ?)", (table_id, snapshot, row_ids.serialize()))
 
 
+def reserve(tx: Transaction, table_id: int, row_ids: BitMap64) -> None:
+    """Nobody changes the rows but the writer whose turn it is on this table."""
+    clear_reservation(tx, table_id)
+    add_locked(tx, table_id, RESERVED, row_ids)
+
+
+def clear_reservation(tx: Transaction, table_id: int) -> None:
+    tx.send("delete from indexlake_locked where table_id = ? and snapshot_id = ?", (table_id, RESERVED))
+
+
 def touched_since(tx: Transaction, table_id: int, since: int) -> list[tuple[int, BitMap64 | None]]:
     """(snapshot, row ids touched; None = all) of the commits after ``since``."""
     rows = tx.rows(
@@ -138,7 +151,7 @@ def touched_since(tx: Transaction, table_id: int, since: int) -> list[tuple[int,
 
 
 def conflicting_since(tx: Transaction, table_id: int, since: int, row_ids: BitMap64) -> int | None:
-    """The first commit after ``since`` that touched or locked one of the rows."""
+    """The first commit after ``since`` that touched or locked one of the rows; ``RESERVED``: somebody will."""
     rows = tx.rows(
         """select snapshot_id, row_ids from indexlake_touched where table_id = ? and snapshot_id > ?
         union all select snapshot_id, row_ids from indexlake_locked where table_id = ? and snapshot_id > ?""",
@@ -155,7 +168,7 @@ def changed_since(tx: Transaction, table_id: int, since: int) -> bool:
     return bool(
         tx.rows(
             f"""select 1 from indexlake_touched where table_id = ? and snapshot_id > ?
-            union all select 1 from indexlake_locked where table_id = ? and snapshot_id > ?
+            union all select 1 from indexlake_locked where table_id = ? and snapshot_id > ? and snapshot_id < {RESERVED}
             union all select 1 from {inline_table(table_id)} where _begin > ?
             union all select 1 from indexlake_data_file where table_id = ? and max_snapshot > ? limit 1""",
             (table_id, since, table_id, since, since, table_id, since),

@@ -91,6 +91,13 @@ class Transaction(Protocol):
     ) -> None: ...
 
 
+class TurnLock(Protocol):
+    """A lock that threads and processes get in the order in which they came; it goes with the process."""
+
+    def acquire(self, timeout: float) -> bool: ...
+    def release(self) -> None: ...
+
+
 class Catalog(Protocol):
     """A database that holds a lake's catalog.  Safe to share between threads; belongs to one process."""
 
@@ -108,6 +115,10 @@ class Catalog(Protocol):
 
     def transaction(self) -> Transaction: ...
     def read(self) -> ReadTransaction: ...
+    def turn(self, slot: int) -> TurnLock:
+        """One of the locks by which writers of the lake take turns."""
+        ...
+
     def checkpoint(self) -> None:
         """Let the database tidy its log now.  Never waits for readers, never fails a commit."""
         ...

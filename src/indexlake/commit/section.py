@@ -25,6 +25,7 @@ from indexlake.catalog.layout import Head
 from indexlake.commit.absent import AbsentLook, check_absent
 from indexlake.commit.key_check import KeyLook, check_keys
 from indexlake.commit.loaded import LoadedKeys
+from indexlake.commit.turns import turn_needed
 from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet
 from indexlake.errors import (
     ConflictError,
@@ -110,7 +111,7 @@ class Section:
         inserted = updated = deleted = 0
         for table_id, head in heads.items():
             writes = ws.tables[table_id]
-            gone = writes.deleted + self._apply(writes, head, snapshot, ws.base)
+            gone = writes.deleted + self._apply(ws, writes, head, snapshot)
             summary.append(f'"{table_id}":[{writes.inserted},{writes.updated},{gone}]')  # JSON
             inserted, updated, deleted = inserted + writes.inserted, updated + writes.updated, deleted + gone
             if writes.blocks or writes.truncate:
@@ -145,7 +146,11 @@ class Section:
             )
         if head.schema_version != state.table.schema_version:
             self._adopt(ws, writes)
-        if rows and (writer := commits.conflicting_since(tx, table_id, ws.base, rows)) is not None:
+        writer = commits.conflicting_since(tx, table_id, ws.base, rows) if rows else None
+        if writer == commits.RESERVED:
+            if ws.turn is None or not ws.turn.has(table_id):
+                raise turn_needed(ws, [table_id])
+        elif writer is not None:
             raise ConflictError(
                 f"Rows of {name!r} that this transaction changes were changed by commit {writer} after it began "
                 f"at {ws.base}. Run it again; lake.run does so by itself.",
@@ -179,15 +184,17 @@ class Section:
 
     # ------------------------------------------------------------ application
 
-    def _apply(self, writes: TableWrites, head: Head, s: int, base: int) -> int:
+    def _apply(self, ws: WriteSet, writes: TableWrites, head: Head, s: int) -> int:
         """Closes before inserts.  Returns how many rows a truncate removed."""
         tx, table_id = self.tx, writes.state.table.table_id
         removed = self._truncate(table_id, head, s) if writes.truncate else 0
-        self._close(writes, head, s, base)
+        self._close(writes, head, s, ws.base)
         if writes.truncate:
             commits.add_touched(tx, table_id, s, None)
         elif writes.closed:
             commits.add_touched(tx, table_id, s, writes.closed)
+        if ws.turn is not None and ws.turn.owns(table_id):
+            commits.clear_reservation(tx, table_id)
         if writes.locked:
             commits.add_locked(tx, table_id, s, writes.locked)
         if writes.rows:

@@ -29,6 +29,7 @@ from indexlake.types import SqlValue
 
 if TYPE_CHECKING:
     from indexlake.commit.loaded import LoadedKeys
+    from indexlake.commit.turns import Turn
 
 Values = tuple[SqlValue, ...]
 
@@ -182,6 +183,8 @@ class WriteSet:
         self.tables: dict[int, TableWrites] = {}
         self.definitions: list[DefinitionChange] = []
         self.operation: str | None = None
+        self.repeats = single  # whoever made it makes it anew when it loses
+        self.turn: Turn | None = None  # theirs
 
     @property
     def empty(self) -> bool:
