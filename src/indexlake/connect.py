@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 from indexlake.catalog import tables
+from indexlake.catalog.clock import now
 from indexlake.catalog.driver import Catalog
-from indexlake.commit.section import now
 from indexlake.commit.turns import RETRY_TIMEOUT, checked_timeout
 from indexlake.errors import AlreadyExistsError, CatalogError, NotFoundError, SchemaError
 from indexlake.lake import Lake

@@ -28,7 +28,7 @@ from indexlake.catalog.definitions import (
 )
 from indexlake.catalog.driver import Catalog, ReadTransaction
 from indexlake.commit.group import Committer
-from indexlake.commit.section import Looks, now
+from indexlake.commit.section import Looks
 from indexlake.commit.turns import RETRY_TIMEOUT, Turn, Turns, checked_timeout
 from indexlake.commit.write_set import WriteResult, WriteSet
 from indexlake.config import TableConfig
@@ -85,7 +85,7 @@ class Lake:
         self.read_only = read_only
         self._pid = os.getpid()
         self._closed = False
-        self._clock: Callable[[], int] = now
+        self._clock: Callable[[], int] = self._now  # what ages are told by; tests let time pass
         self._files = OpenFiles(storage)
         self._states = StateCache()
         self._row_ids = RowIdAllocator(catalog)
@@ -437,6 +437,10 @@ class Lake:
     def _with_state(self, table_id: int, function: Callable[..., Looks]) -> Looks:
         with self._reading(table_id) as (r, state, _):
             return function(r, state)
+
+    def _now(self) -> int:
+        """The lake's time."""
+        return commits.lake_time(self.catalog)
 
     def _encoder(self, state: TableState) -> RowEncoder:
         table = state.table

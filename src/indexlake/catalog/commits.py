@@ -9,8 +9,9 @@ from typing import Any
 
 from pyroaring import BitMap64
 
+from indexlake.catalog.clock import SERVER_CLOCK
 from indexlake.catalog.definitions import inline_table
-from indexlake.catalog.driver import ReadTransaction, Transaction
+from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
 
 JOB_OPERATIONS = frozenset({"dump", "expire", "compact", "freeze", "thaw"})
 """Commits of these operations move rows and change none: change feeds pass over them.  Writes have other names."""
@@ -22,6 +23,8 @@ _IN_LIMIT = 500
 _ADD = """insert into indexlake_snapshot (snapshot_id, committed_at, operation, summary, commit_token)
     values (?, ?, ?, ?, ?)"""
 _ENDS = "select (select min(snapshot_id) from indexlake_snapshot), (select max(snapshot_id) from indexlake_snapshot)"
+_NEWEST = f"""select snapshot_id, committed_at, {SERVER_CLOCK} from indexlake_snapshot
+    order by snapshot_id desc limit 1"""
 _AT_LEAST = """select snapshot_id, committed_at from indexlake_snapshot where snapshot_id >= ?
     order by snapshot_id limit 1"""
 
@@ -30,6 +33,19 @@ def last_snapshot(r: ReadTransaction | Transaction) -> tuple[int, int]:
     """(snapshot id, commit time) of the newest commit."""
     rows = r.rows("select snapshot_id, committed_at from indexlake_snapshot order by snapshot_id desc limit 1")
     return rows[0][0], rows[0][1]
+
+
+def newest(r: ReadTransaction | Transaction) -> tuple[int, int, int | None]:
+    """The same, and what the server's clock says."""
+    rows = r.rows(_NEWEST)
+    return rows[0][0], rows[0][1], rows[0][2]
+
+
+def lake_time(catalog: Catalog) -> int:
+    """The present, by the lake's clock."""
+    with catalog.read() as r:
+        _, committed_at, server = newest(r)
+    return catalog.time(server, committed_at)
 
 
 def add_snapshot(

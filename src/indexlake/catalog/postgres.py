@@ -147,6 +147,10 @@ class PostgresCatalog:
     def transaction(self) -> PostgresTransaction:
         return PostgresTransaction(self)
 
+    def time(self, server: int | None, last: int) -> int:
+        assert server is not None
+        return server
+
     def turn(self, slot: int) -> PostgresTurn:
         if slot not in self._turns:
             self._turns.setdefault(slot, PostgresTurn(self, _lock_key(f"{self._schema}:turn {slot}")))

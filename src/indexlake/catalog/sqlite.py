@@ -19,6 +19,7 @@ from typing import Any, Literal
 import apsw
 
 from indexlake.catalog import fork
+from indexlake.catalog.clock import FileClock
 from indexlake.catalog.dialect import SQLITE, Dialect
 from indexlake.catalog.driver import Params, Row
 from indexlake.catalog.sessions import Sessions, closed
@@ -70,6 +71,7 @@ class SqliteCatalog:
                 _make_directory(os.path.dirname(path))
         durable = self._folder is None
         self.lock = WriterLock(path + ".lock" if durable else None, lock_timeout)
+        self.clock = FileClock(None if read_only else self.lock.path)
         self._turns: dict[int, SqliteTurn] = {}
         self.sessions: Sessions[SqliteSession] = Sessions(
             lambda: SqliteSession(path, read_only=read_only, durable=durable, timeout=lock_timeout),
@@ -133,6 +135,9 @@ class SqliteCatalog:
 
     def transaction(self) -> SqliteTransaction:
         return SqliteTransaction(self)
+
+    def time(self, server: int | None, last: int) -> int:
+        return self.clock.time(last)
 
     def turn(self, slot: int) -> SqliteTurn:
         if slot not in self._turns:

@@ -7,7 +7,6 @@ absent values, keys; then closes before inserts.
 
 from __future__ import annotations
 
-import time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from indexlake.blocks.delete_vector import is_among
 from indexlake.blocks.new_block import NewBlock
 from indexlake.blocks.row_ids import RowIds
 from indexlake.catalog import activity, commits, definitions, fields, inline, layout
+from indexlake.catalog.clock import DOUBTFUL, correct_future
 from indexlake.catalog.driver import Catalog, Transaction
 from indexlake.catalog.layout import Head
 from indexlake.commit.absent import AbsentLook, check_absent
@@ -50,6 +50,7 @@ class Section:
         self.catalog = catalog
         self.tx = tx
         self.newest: tuple[int, int] | None = None  # its number and commit time, once they are known
+        self._server_clock: int | None = None  # what it said then
         self.writing = False  # whether the write-set in progress has passed its validation
         self._heads: dict[int, Head] = {}  # as far as the members of a group leave them as they are
 
@@ -65,14 +66,20 @@ class Section:
 
     def _newest(self) -> tuple[int, int]:
         if self.newest is None:
-            self.newest = commits.last_snapshot(self.tx)
+            number, committed_at, self._server_clock = commits.newest(self.tx)
+            self.newest = number, committed_at
         return self.newest
 
     def next_snapshot(self, operation: str, summary: str | None, token: str | None) -> int:
         """Record the snapshot that the caller's changes carry.  Jobs have no summary: they change no row."""
         assert (summary is None) == (operation in commits.JOB_OPERATIONS), f"is {operation!r} a job?"
         last, committed_at = self._newest()
-        self.newest = snapshot, at = last + 1, max(now(), committed_at)
+        time = self.catalog.time(self._server_clock, committed_at)
+        if committed_at > time + DOUBTFUL:
+            before = commits.snapshot_at_time(self.tx, time)
+            if correct_future(self.tx, time, before, (last, committed_at)):
+                committed_at = time
+        self.newest = snapshot, at = last + 1, max(time, committed_at)
         commits.add_snapshot(self.tx, snapshot, at, operation, summary, token)
         return snapshot
 
@@ -135,7 +142,7 @@ class Section:
             raise NotFoundError(f"Table {name!r} was dropped by another commit.", name=name)
         self._heads[table_id] = head
         if self.newest is None:
-            self.newest = head.last, head.committed_at
+            self.newest, self._server_clock = (head.last, head.committed_at), head.server_clock
         rows = writes.closed | writes.locked if writes.locked else writes.closed
         if ws.base < head.horizon and (rows or not writes.blind):
             raise SnapshotExpiredError(
@@ -305,8 +312,3 @@ def add_block(
     if block.dead:
         layout.add_delete(tx, table_id, file_id, 0, block.dead, s)
     return file_id
-
-
-def now() -> int:
-    """Microseconds since 1970, UTC."""
-    return time.time_ns() // 1000
