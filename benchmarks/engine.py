@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import commits, points, postgres, scans
+from benchmarks import commits, contention, points, postgres, scans
 from benchmarks.outcome import Outcome, report
 
 Benchmark = Callable[[Path, int], Iterator[Outcome]]
@@ -19,6 +19,8 @@ BENCHMARKS: dict[str, Benchmark] = {
     "insert": commits.one_row_insert,
     "threads": commits.many_threads,
     "postgres": postgres.many_processes,
+    "hot-row": contention.hot_row,
+    "hot-row-postgres": contention.hot_row_on_postgres,
     "get-hot": points.hot_get,
     "get-vortex": points.warm_get,
     "get-parquet": points.parquet_get,

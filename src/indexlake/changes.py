@@ -119,7 +119,7 @@ def insert(tx: Transaction, state: TableState, prepared: Prepared) -> int:
 
 
 def truncate(tx: Transaction, state: TableState) -> None:
-    tx.writes(state).truncate_all()
+    tx.writes(state).truncate_all(blind=tx.is_statement)
 
 
 # ---------------------------------------------------------------- update and delete

@@ -15,8 +15,9 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from indexlake.catalog import commits, tables
+from indexlake.catalog.clock import now
 from indexlake.catalog.driver import Catalog
-from indexlake.commit.section import now
+from indexlake.commit.turns import RETRY_TIMEOUT, checked_timeout
 from indexlake.errors import (
     AlreadyExistsError,
     CatalogError,
@@ -54,6 +55,7 @@ def connect(
     cache_dir: str | os.PathLike[str] | None = None,
     cache_bytes: int = CACHE_BYTES,
     spill_dir: str | os.PathLike[str] | None = None,
+    retry_timeout: float = RETRY_TIMEOUT,
 ) -> Lake:
     """Open a lake, or make one.  A ``~`` at the start of a path is the home directory.
 
@@ -81,12 +83,15 @@ def connect(
     spill_dir
         A local directory for what does not fit into memory.  By default a folder inside the lake's own one, or the
         system's temporary directory where that cannot be written to or there is none.
+    retry_timeout
+        So many seconds a single statement or ``lake.run`` goes on against other writers before ``ConflictError``.
     """
     address = os.fspath(catalog)
     if not isinstance(address, str) or not address:
         raise CatalogError("il.connect takes a folder, a postgresql:// address or ':memory:'.")
     root = _storage_address(storage)
     options = checked_options(storage_options)
+    checked_timeout(retry_timeout)
     cache = CacheSpec.of(cache_dir, cache_bytes)
     spill = None if spill_dir is None else Spill.given(spill_dir)
     create = create and not read_only
@@ -94,7 +99,7 @@ def connect(
         from indexlake.catalog.sqlite import SqliteCatalog
 
         opening = _Opening(lambda create: SqliteCatalog(":memory:"), "memory://", None, options, cache, spill)
-        return opening.lake(None, create=True, read_only=False, automatic=automatic)
+        return opening.lake(None, create=True, read_only=False, automatic=automatic, retry_timeout=retry_timeout)
     if root is not None and root.startswith("memory:"):
         raise SchemaError("A persistent catalog cannot keep its files in memory. Give a directory or s3://….")
     if address.startswith(("postgresql://", "postgres://")):
@@ -104,7 +109,7 @@ def connect(
             lambda create: PostgresCatalog(address, catalog_schema=catalog_schema, create=create, read_only=read_only),
             None, None, options, cache, spill,
         )  # fmt: skip
-        return opening.lake(root, create=create, read_only=read_only, automatic=automatic)
+        return opening.lake(root, create=create, read_only=read_only, automatic=automatic, retry_timeout=retry_timeout)
     if "://" in address:
         raise CatalogError(
             f"{address.split('://')[0]}:// is not a catalog. Use a folder, postgresql://… or ':memory:'."
@@ -121,7 +126,7 @@ def connect(
         lambda create: SqliteCatalog(path, create=create, read_only=read_only),
         FILES_FOLDER, folder, options, cache, spill,
     )  # fmt: skip
-    return opening.lake(root, create=create, read_only=read_only, automatic=automatic)
+    return opening.lake(root, create=create, read_only=read_only, automatic=automatic, retry_timeout=retry_timeout)
 
 
 def _storage_address(storage: str | os.PathLike[str] | None) -> str | None:
@@ -152,7 +157,9 @@ class _Opening:
         self._cache = cache
         self._given_spill = spill
 
-    def lake(self, storage: str | None, *, create: bool, read_only: bool, automatic: bool) -> Lake:
+    def lake(
+        self, storage: str | None, *, create: bool, read_only: bool, automatic: bool, retry_timeout: float
+    ) -> Lake:
         catalog = self._there(create)
         made = False
         try:
@@ -172,7 +179,8 @@ class _Opening:
             persistent = self._default_storage != "memory://"
             if made and persistent:
                 log.info("made a new lake: %s, files in %s", catalog.location, files.root)
-            return Lake(catalog, files, read_only=read_only, automatic=automatic, new=made and persistent)
+            new = made and persistent
+            return Lake(catalog, files, read_only=read_only, automatic=automatic, new=new, retry_timeout=retry_timeout)
         except BaseException:
             if catalog is not None:
                 catalog.close()

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
-import random
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -28,7 +26,8 @@ from indexlake.catalog.definitions import (
 )
 from indexlake.catalog.driver import Catalog, ReadTransaction
 from indexlake.commit.group import Committer
-from indexlake.commit.section import Looks, now
+from indexlake.commit.section import Looks
+from indexlake.commit.turns import RETRY_TIMEOUT, Turn, Turns, checked_timeout
 from indexlake.commit.write_set import WriteResult, WriteSet
 from indexlake.config import TableConfig
 from indexlake.display import Listing, html_table, html_text, shown
@@ -63,7 +62,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-RETRIES = 10
 EXIT_SECONDS = 4.0
 _open_lakes: weakref.WeakSet[Lake] = weakref.WeakSet()
 
@@ -72,7 +70,14 @@ class Lake:
     """Made by ``il.connect``.  A context manager: leaving it closes the lake."""
 
     def __init__(
-        self, catalog: Catalog, storage: Storage, *, read_only: bool, automatic: bool = True, new: bool = False
+        self,
+        catalog: Catalog,
+        storage: Storage,
+        *,
+        read_only: bool,
+        automatic: bool = True,
+        new: bool = False,
+        retry_timeout: float = RETRY_TIMEOUT,
     ) -> None:
         self.catalog = catalog
         self.storage = storage
@@ -80,12 +85,13 @@ class Lake:
         self._new = new
         self._pid = os.getpid()
         self._closed = False
-        self._clock: Callable[[], int] = now
+        self._clock: Callable[[], int] = self._now  # what ages are told by; tests let time pass
         self._files = OpenFiles(storage)
         self._states = StateCache()
         self._row_ids = RowIdAllocator(catalog)
         self._encoders: dict[int, tuple[int, RowEncoder]] = {}
-        self._committer = Committer(catalog, self._files, self._with_state)
+        self._turns = Turns(catalog, retry_timeout)
+        self._committer = Committer(catalog, self._files, self._with_state, self._turns)
         self._readers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._scan_threads = max(2, min(8, os.cpu_count() or 2))
         self._maintenance = Maintenance(self, automatic=automatic and not read_only)
@@ -277,24 +283,34 @@ class Lake:
         self._maintenance.reader_began()
         return tx
 
-    def run(self, function: Callable[[Transaction], T], retries: int = RETRIES, token: str | None = None) -> T:
-        """Run ``function(tx)`` and commit; on a conflict run it again at the new snapshot."""
-        for attempt in range(retries + 1):
-            tx = self.transaction(token)
-            try:
-                result = function(tx)
-                if tx.state == "open":
-                    tx.commit()
-                return result
-            except (ConflictError, SnapshotExpiredError):
-                tx.rollback()
-                if attempt == retries:
+    def run(
+        self,
+        function: Callable[[Transaction], T],
+        retries: int | None = None,
+        token: str | None = None,
+        *,
+        retry_timeout: float | None = None,
+    ) -> T:
+        """Run ``function(tx)`` and commit; on a conflict run it again at the new snapshot.
+
+        After a few conflicts it waits its turn, so that it gets through.  ``ConflictError`` comes only after
+        ``retry_timeout`` seconds (by default those of ``il.connect``) or, if given, so many ``retries``.
+        """
+        with Turn(self._turns, checked_timeout(retry_timeout), retries) as turn:
+            while True:
+                tx = self.transaction(token)
+                tx.write_set.turn = turn
+                try:
+                    result = function(tx)
+                    if tx.state == "open":
+                        tx.commit()
+                    return result
+                except (ConflictError, SnapshotExpiredError) as error:
+                    tx.rollback()
+                    turn.lost(error, tx.write_set)
+                except BaseException:
+                    tx.rollback()
                     raise
-                _pause(attempt)
-            except BaseException:
-                tx.rollback()
-                raise
-        raise AssertionError("unreachable")
 
     def _autocommit(self, operation: str, apply: Callable[[Transaction], int], token: str | None) -> WriteResult:
         """One statement, one commit; a statement that loses is run again at the new snapshot."""
@@ -303,27 +319,31 @@ class Lake:
                 done = commits.token_result(r, token)
             if done is not None:
                 return WriteResult(**done)
-        for attempt in range(RETRIES + 1):
-            tx = Transaction(self, token)
-            tx.write_set.operation = operation
-            try:
-                if attempt:
-                    with self.catalog.read() as r:
-                        tx._set_base(commits.last_snapshot(r)[0])
-                rows = apply(tx)
-                if tx.write_set.empty and token is None:
-                    return WriteResult(rows, tx.snapshot_id)
-                return self._commit(tx.write_set)
-            except (ConflictError, SnapshotExpiredError):
-                if attempt == RETRIES:
-                    raise
-                for table_id in tx.write_set.tables:
-                    with self._reading(table_id):
-                        pass  # a state that is up to date
-                _pause(attempt)
-            finally:
-                self._readers.discard(tx)
-        raise AssertionError("unreachable")
+        turn = None
+        try:
+            while True:
+                tx = Transaction(self, token)
+                tx.write_set.operation = operation
+                try:
+                    if turn is not None:
+                        tx.write_set.turn = turn
+                        with self.catalog.read() as r:
+                            tx._set_base(commits.last_snapshot(r)[0])
+                    rows = apply(tx)
+                    if tx.write_set.empty and token is None:
+                        return WriteResult(rows, tx.snapshot_id)
+                    return self._commit(tx.write_set)
+                except (ConflictError, SnapshotExpiredError) as error:
+                    turn = turn or Turn(self._turns)
+                    turn.lost(error, tx.write_set)
+                    for table_id in tx.write_set.tables:
+                        with self._reading(table_id):
+                            pass  # a state that is up to date
+                finally:
+                    self._readers.discard(tx)
+        finally:
+            if turn is not None:
+                turn.release()
 
     def _commit(self, ws: WriteSet) -> WriteResult:
         if ws.empty and ws.token is None:
@@ -426,6 +446,10 @@ class Lake:
         with self._reading(table_id) as (r, state, _):
             return function(r, state)
 
+    def _now(self) -> int:
+        """The lake's time."""
+        return commits.lake_time(self.catalog)
+
     def _encoder(self, state: TableState) -> RowEncoder:
         table = state.table
         known = self._encoders.get(table.table_id)
@@ -435,11 +459,6 @@ class Lake:
 
     def _writer_id(self) -> str:
         return self._maintenance.writer_id or self._maintenance.register_writer()
-
-
-def _pause(attempt: int) -> None:
-    """Jittered back-off: up to 1 ms at first, 100 ms later."""
-    time.sleep(random.random() * min(0.1, 0.001 * 2**attempt))
 
 
 def _check_name(name: str, what: str) -> None:

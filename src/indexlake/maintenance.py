@@ -18,7 +18,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from indexlake.catalog import activity, definitions, layout
-from indexlake.commit.section import now
 from indexlake.pipeline.job import BEAT_SECONDS, Job, JobBusy
 
 if TYPE_CHECKING:
@@ -79,8 +78,9 @@ class Maintenance:
         with self._lock:
             if self.writer_id is None:
                 writer = uuid.uuid4().hex[:12]
+                time_now = self._lake._now()
                 with self._lake.catalog.transaction() as tx:
-                    activity.add_writer(tx, writer, _me(), now(), now() + ALIVE)
+                    activity.add_writer(tx, writer, _me(), time_now, time_now + ALIVE)
                     tx.commit()
                 self.writer_id = writer
         self._start("indexlake-heartbeat", self._beat)
@@ -163,17 +163,18 @@ class Maintenance:
         held = self._held_snapshots()
         if not jobs and self.writer_id is None and not held and self._pin_id is None:
             return
+        time_now = self._lake._now()
         with self._lake.catalog.transaction() as tx:
             for job in jobs:
-                job.beat(tx)
+                job.beat(tx, time_now)
             writer = self.writer_id
-            if writer is not None and not activity.beat_writer(tx, writer, now() + ALIVE):
+            if writer is not None and not activity.beat_writer(tx, writer, time_now + ALIVE):
                 self.writer_id = None  # taken for dead: what it wrote is lost, the next file has another writer
             horizon = layout.lowest_horizon(tx) if held else 0
             oldest = min((s for s in held if s >= horizon), default=None)  # below it is too late
             if oldest is not None:
                 self._pin_id = self._pin_id or f"{_me()}:{uuid.uuid4().hex[:8]}"
-                activity.set_pin(tx, self._pin_id, oldest, _me(), now() + ALIVE)
+                activity.set_pin(tx, self._pin_id, oldest, _me(), time_now + ALIVE)
             elif self._pin_id is not None:
                 activity.remove_pins(tx, [self._pin_id])
                 self._pin_id = None

@@ -366,7 +366,10 @@ class Table(Result):
         return merge(self, self._reaching(source), on, params)
 
     def truncate(self, token: str | None = None) -> WriteResult:
-        """Remove every row that is there when this commits."""
+        """Remove every row that is there when this commits.
+
+        In a transaction it conflicts with commits that changed rows of the table after the transaction began.
+        """
 
         def apply(tx: Transaction) -> int:
             changes.truncate(tx, tx.state_to_write(self._table_id))

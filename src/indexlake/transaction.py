@@ -32,6 +32,7 @@ class Transaction:
         self._lake = lake
         self._thread = threading.get_ident()
         self._base = base
+        self.is_statement = base is None  # a single statement, which finds its snapshot when it first reads
         self.started = time.monotonic()
         self.write_set = WriteSet(base if base is not None else -1, token, single=base is None)
         self.result: WriteResult | None = None

@@ -399,7 +399,7 @@ def transaction(w: World, lake: il.Lake, rng: random.Random) -> Steps:
 
 def statement(w: World, lake: il.Lake, rng: random.Random) -> Steps:
     """A statement of its own, through the interface."""
-    expected = w.model.begin()
+    expected = w.model.begin(blind=True)
 
     class Both:
         """Takes the place of the table: its result is kept."""
@@ -439,10 +439,13 @@ def statement(w: World, lake: il.Lake, rng: random.Random) -> Steps:
 
 
 def bulk(w: World, lake: il.Lake, rng: random.Random) -> Steps:
-    """Rows straight into a block, appended or in place of everything."""
-    tx, expected = lake.transaction(), w.model.begin()
+    """Rows straight into a block, appended or in place of everything; as a transaction or as a statement."""
+    blind = rng.random() < 0.5
+    tx, expected = il.Transaction(lake) if blind else lake.transaction(), w.model.begin(blind=blind)
+    if blind:
+        tx._set_base(expected.base)
     table = tx.table("t")
-    if replaces := rng.random() < 0.3:
+    if replaces := rng.random() < 0.4:
         table.truncate()
         expected.truncate()
     first = rng.randrange(2 * KEYS)

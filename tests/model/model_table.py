@@ -128,6 +128,7 @@ class ModelTable:
         self.created_in = created_in
         self.states: dict[int, State] = {created_in: {}}
         self.written: dict[int, set[int] | str] = {}  # rows that a commit updated, deleted or locked
+        self.added: set[int] = set()  # commits that inserted rows
         self.commits: dict[int, tuple[int, int, int]] = {}  # snapshot -> (inserted, updated, deleted)
         self.version: dict[int, int] = {}  # row -> the commit that wrote its newest version
         self.last = created_in
@@ -151,8 +152,8 @@ class ModelTable:
     def retained(self) -> Iterable[int]:
         return range(max(self.horizon, self.created_in), self.last + 1)
 
-    def begin(self) -> ModelTransaction:
-        return ModelTransaction(self, self.last, dict(self.now))
+    def begin(self, *, blind: bool = False) -> ModelTransaction:
+        return ModelTransaction(self, self.last, dict(self.now), blind=blind)
 
     def duplicates(self, state: State) -> bool:
         keys = [self.kind.key_of(row) for row in state.values()] if self.kind.key else []
@@ -169,6 +170,7 @@ class ModelTransaction:
     locked: set[int] = field(default_factory=set)
     absent: set[Any] = field(default_factory=set)  # what a merge found in no row and added rows for
     truncated: bool = False
+    blind: bool = False  # a statement of its own: its truncate conflicts with nothing
     counts: list[int] = field(default_factory=lambda: [0, 0, 0])
 
     @property
@@ -238,9 +240,11 @@ class ModelTransaction:
         table, ways = self.table, set()
         mine = self.closed | self.locked
         if mine or self.own or self.truncated:
-            if self.base < table.horizon and (mine or not self.truncated):
+            if self.base < table.horizon and (mine or not (self.truncated and self.blind)):
                 ways.add("expired")
             since = [w for s, w in table.written.items() if s > self.base]
+            if self.truncated and not self.blind and (since or any(s > self.base for s in table.added)):
+                ways.add("conflict")
             if any(mine and (w == EVERYTHING or mine & w) for w in since):  # type: ignore[operator]
                 ways.add("conflict")
             if table.duplicates({n: self.view[n] for n in self.changed}):
@@ -281,6 +285,8 @@ class ModelTransaction:
         table.version |= dict.fromkeys(self.changed, snapshot)
         table.last = snapshot
         written = self.closed | self.locked
+        if self.own & self.view.keys():
+            table.added.add(snapshot)
         if self.truncated:
             table.written[snapshot] = EVERYTHING
         elif written:

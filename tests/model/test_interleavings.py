@@ -179,6 +179,7 @@ MUTANTS: dict[str, Patch] = {
         "add_touched",
         lambda original, tx, t, s, rows: None if rows is None else original(tx, t, s, rows),
     ),
+    "truncate_conflicts": _around(commits, "changed_since", lambda *_: False),
     "locked_recorded": _around(commits, "add_locked", lambda *_: None),
     "tx_horizon": _around(layout, "read_head", lambda original, *a: (h := original(*a)) and changed(h, horizon=0)),
     "group_order": _validated_before_all,

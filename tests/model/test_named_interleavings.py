@@ -552,21 +552,117 @@ def test_of_two_transactions_that_replace_one_key_the_second_conflicts(lake: il.
 # ---------------------------------------------------------------- truncate
 
 
+CHANGES: dict[str, Callable[[il.Lake], Any]] = {
+    "insert": lambda lake: lake.table("t").insert({"id": 2, "v": 2}),
+    "insert into a block": lambda lake: lake.table("t").insert([{"id": n, "v": n} for n in range(10, 15)]),
+    "update": lambda lake: lake.table("t").update({"v": 9}, "id = 1"),
+    "delete": lambda lake: lake.table("t").delete("id = 1"),
+    "truncate": lambda lake: lake.table("t").truncate(),
+    "insert and delete": lambda lake: (lake.table("t").insert({"id": 2, "v": 2}), lake.table("t").delete("id = 2")),
+    "merge": lambda lake: lake.table("t").upsert([{"id": 1, "v": 5}, {"id": 2, "v": 5}]),
+    "overwrite": lambda lake: lake.pipeline("threads").load([{"id": 3, "v": 3}], "t", mode="overwrite"),
+}
+
+
 @pytest.mark.parametrize("dumped", [False, True])
-def test_a_truncate_removes_rows_that_were_inserted_after_it_began(lake: il.Lake, dumped: bool) -> None:
-    table = lake.table("t")
-    table.insert({"id": 1, "v": 1})
-    tx = lake.transaction()
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_truncate_in_a_transaction_conflicts_with_every_change_since_it_began(
+    lake: il.Lake, connect: Callable[[], il.Lake], change: str, dumped: bool
+) -> None:
+    lake.table("t").insert({"id": 1, "v": 1})
+    other = connect()
+    tx = other.transaction()
+    total = sum(row["v"] for row in tx.table("t").scan().to_pylist())
     tx.table("t").truncate()
-    tx.table("t").insert({"id": 5, "v": 5})
-    table.insert({"id": 2, "v": 2})
-    table.insert([{"id": n, "v": n} for n in range(10, 15)])
+    tx.table("t").insert({"id": 0, "v": total})
+    CHANGES[change](lake)
     if dumped:
         dump(lake, table_id(lake))
-    result = tx.commit()
-    assert (result.inserted, result.deleted) == (1, 7)
-    assert rows(lake) == {5: 5}
-    assert len(rows(lake, result.snapshot_id - 1)) == 7  # type: ignore[operator]
+    before = rows(lake)
+    with pytest.raises(il.ConflictError, match=r"truncates 'main\.t', whose rows were changed by another commit after"):
+        tx.commit()
+    assert rows(lake) == before
+
+
+def test_a_truncate_in_a_transaction_conflicts_with_a_row_that_was_locked_since(lake: il.Lake) -> None:
+    lake.table("t").insert({"id": 1, "v": 1})
+    truncating, locking = lake.transaction(), lake.transaction()
+    truncating.table("t").truncate()
+    locking.table("t").scan("id = 1", for_update=True).to_arrow()
+    locking.commit()
+    with pytest.raises(il.ConflictError):
+        truncating.commit()
+
+
+def test_jobs_and_changes_of_other_tables_and_columns_never_make_a_truncate_fail(lake: il.Lake) -> None:
+    table, other = lake.table("t"), lake.create_table("u", SCHEMA, "id")
+    table.insert([{"id": 1, "v": 1}, {"id": 2, "v": 2}])
+    table.update({"v": 3}, "id = 2")
+    tx = lake.transaction()
+    tx.table("t").truncate()
+    dump(lake, table_id(lake))
+    dump(lake, table_id(lake), history=True)
+    lake.pipeline("threads").compact("t")
+    lake.pipeline("threads").freeze("t")
+    table.add_column("w", pa.int64())
+    other.insert({"id": 1, "v": 1})
+    assert tx.commit().deleted == 2
+    assert rows(lake) == {}
+
+
+def test_a_sum_that_is_taken_before_a_truncate_misses_no_row(lake: il.Lake) -> None:
+    """The lost update that the rule is about, by each way to run a transaction."""
+    table, sums = lake.table("t"), lake.create_table("sums", SCHEMA, "id")
+    table.insert({"id": 1, "v": 1})
+    tries = 0
+
+    def settle(tx: il.Transaction) -> None:
+        nonlocal tries
+        total = sum(row["v"] for row in tx.table("t").scan().to_pylist())
+        if tries < 3:  # another commit comes in between
+            table.insert({"id": 2 + tries, "v": 1})
+        tx.table("sums").insert({"id": tries, "v": total})
+        if tries == 1:
+            tx.sql("truncate t")
+        else:
+            tx.table("t").truncate()
+        tries += 1
+
+    for _ in range(2):
+        with pytest.raises(il.ConflictError), lake.transaction() as tx:
+            settle(tx)
+    lake.run(settle)
+    assert rows(lake) == {}
+    assert sums.scan().to_pylist() == [{"id": 3, "v": 4}]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("dumped", [False, True])
+def test_a_truncate_of_its_own_removes_rows_that_come_while_it_runs(
+    lake: il.Lake, monkeypatch: pytest.MonkeyPatch, dumped: bool, overwrite: bool
+) -> None:
+    table = lake.table("t")
+    table.insert({"id": 1, "v": 1})
+    submit, tries = lake._committer._submit, 0
+
+    def others_first(ticket: _Ticket) -> None:
+        nonlocal tries
+        tries += 1
+        monkeypatch.undo()
+        table.insert([{"id": n, "v": n} for n in range(10, 15)])
+        table.update({"v": 7}, "id = 1")
+        if dumped:
+            dump(lake, table_id(lake))
+        submit(ticket)
+
+    monkeypatch.setattr(lake._committer, "_submit", others_first)
+    if overwrite:
+        lake.pipeline("threads").load(({"id": n, "v": n} for n in [5]), "t", mode="overwrite")
+    else:
+        assert table.truncate().deleted == 6
+    assert tries == 1
+    assert rows(lake) == ({5: 5} if overwrite else {})
+    assert len(rows(lake, lake.snapshot_id - 1)) == 6
 
 
 def test_a_change_of_a_row_conflicts_with_a_truncate_and_an_insert_does_not(lake: il.Lake) -> None:
@@ -656,7 +752,7 @@ def test_a_row_of_its_own_needs_no_lock_against_a_truncate(lake: il.Lake) -> Non
     assert rows(lake) == {1: 1}
 
 
-def test_a_transaction_below_the_horizon_is_refused_and_a_blind_truncate_is_not(lake: il.Lake) -> None:
+def test_a_transaction_below_the_horizon_is_refused_also_when_it_truncates(lake: il.Lake) -> None:
     table = lake.table("t")
     table.insert([{"id": 1, "v": 1}, {"id": 2, "v": 2}])
     update, insert, truncate, lock = (lake.transaction() for _ in range(4))
@@ -667,10 +763,10 @@ def test_a_transaction_below_the_horizon_is_refused_and_a_blind_truncate_is_not(
     lock.table("t").truncate()
     table.update({"v": 10}, "id = 1")
     expire_all(lake)
-    for tx in (update, insert, lock):
+    for tx in (update, insert, truncate, lock):
         with pytest.raises(il.SnapshotExpiredError):
             tx.commit()
-    assert truncate.commit().deleted == 2
+    assert table.truncate().deleted == 2
 
 
 def test_an_expired_transaction_that_stays_open_does_not_hold_history_back(lake: il.Lake) -> None:

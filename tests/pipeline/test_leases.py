@@ -9,7 +9,7 @@ from job_tables import content, in_blocks, rows, sizes, table
 
 import indexlake as il
 from indexlake import faults, maintenance
-from indexlake.commit.section import now
+from indexlake.catalog.clock import now
 from indexlake.pipeline.job import DEAD_AFTER, JobBusy, LeaseLost
 
 

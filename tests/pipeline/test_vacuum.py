@@ -15,7 +15,7 @@ from job_tables import content, expire_everything, files, in_blocks, rows, table
 import indexlake as il
 from indexlake import faults
 from indexlake.catalog import activity
-from indexlake.commit.section import now
+from indexlake.catalog.clock import now
 
 NOW = timedelta(0)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
-from indexlake.commit.section import now
+from indexlake.catalog.clock import now
 from indexlake.pipeline.job import JobBusy
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("text", pa.string())])

@@ -14,7 +14,7 @@ import pytest
 from tests.expr import predicate_data as data
 
 import indexlake as il
-from indexlake.commit.section import now
+from indexlake.catalog.clock import now
 from indexlake.errors import IndexLakeError
 from indexlake.spark import portion
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
-from indexlake.commit.section import now
+from indexlake.catalog.clock import now
 from indexlake.environment import STORAGE_OPTIONS
 from indexlake.schema import Field, TableSchema
 from indexlake.spark import source as source_module

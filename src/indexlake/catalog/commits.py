@@ -9,15 +9,22 @@ from typing import Any
 
 from pyroaring import BitMap64
 
-from indexlake.catalog.driver import ReadTransaction, Transaction
+from indexlake.catalog.clock import SERVER_CLOCK
+from indexlake.catalog.definitions import inline_table
+from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
 
 JOB_OPERATIONS = frozenset({"dump", "expire", "compact", "freeze", "thaw"})
 """Commits of these operations move rows and change none: change feeds pass over them.  Writes have other names."""
+
+RESERVED = 2**62
+"""Stands for the snapshot of rows that are locked by a writer whose turn it is: later than any transaction."""
 
 _IN_LIMIT = 500
 _ADD = """insert into indexlake_snapshot (snapshot_id, committed_at, operation, summary, commit_token)
     values (?, ?, ?, ?, ?)"""
 _ENDS = "select (select min(snapshot_id) from indexlake_snapshot), (select max(snapshot_id) from indexlake_snapshot)"
+_NEWEST = f"""select snapshot_id, committed_at, {SERVER_CLOCK} from indexlake_snapshot
+    order by snapshot_id desc limit 1"""
 _AT_LEAST = """select snapshot_id, committed_at from indexlake_snapshot where snapshot_id >= ?
     order by snapshot_id limit 1"""
 
@@ -26,6 +33,19 @@ def last_snapshot(r: ReadTransaction | Transaction) -> tuple[int, int]:
     """(snapshot id, commit time) of the newest commit."""
     rows = r.rows("select snapshot_id, committed_at from indexlake_snapshot order by snapshot_id desc limit 1")
     return rows[0][0], rows[0][1]
+
+
+def newest(r: ReadTransaction | Transaction) -> tuple[int, int, int | None]:
+    """The same, and what the server's clock says."""
+    rows = r.rows(_NEWEST)
+    return rows[0][0], rows[0][1], rows[0][2]
+
+
+def lake_time(catalog: Catalog) -> int:
+    """The present, by the lake's clock."""
+    with catalog.read() as r:
+        _, committed_at, server = newest(r)
+    return catalog.time(server, committed_at)
 
 
 def add_snapshot(
@@ -128,6 +148,16 @@ def add_locked(tx: Transaction, table_id: int, snapshot: int, row_ids: BitMap64)
     tx.send("insert into indexlake_locked values (?, ?, ?)", (table_id, snapshot, row_ids.serialize()))
 
 
+def reserve(tx: Transaction, table_id: int, row_ids: BitMap64) -> None:
+    """Nobody changes the rows but the writer whose turn it is on this table."""
+    clear_reservation(tx, table_id)
+    add_locked(tx, table_id, RESERVED, row_ids)
+
+
+def clear_reservation(tx: Transaction, table_id: int) -> None:
+    tx.send("delete from indexlake_locked where table_id = ? and snapshot_id = ?", (table_id, RESERVED))
+
+
 def touched_since(tx: Transaction, table_id: int, since: int) -> list[tuple[int, BitMap64 | None]]:
     """(snapshot, row ids touched; None = all) of the commits after ``since``."""
     rows = tx.rows(
@@ -137,7 +167,7 @@ def touched_since(tx: Transaction, table_id: int, since: int) -> list[tuple[int,
 
 
 def conflicting_since(tx: Transaction, table_id: int, since: int, row_ids: BitMap64) -> int | None:
-    """The first commit after ``since`` that touched or locked one of the rows."""
+    """The first commit after ``since`` that touched or locked one of the rows; ``RESERVED``: somebody will."""
     rows = tx.rows(
         """select snapshot_id, row_ids from indexlake_touched where table_id = ? and snapshot_id > ?
         union all select snapshot_id, row_ids from indexlake_locked where table_id = ? and snapshot_id > ?""",
@@ -147,6 +177,19 @@ def conflicting_since(tx: Transaction, table_id: int, since: int, row_ids: BitMa
         if data is None or not row_ids.isdisjoint(BitMap64.deserialize(data)):
             return int(snapshot)
     return None
+
+
+def changed_since(tx: Transaction, table_id: int, since: int) -> bool:
+    """Whether a commit after ``since`` inserted, updated, deleted or locked rows.  Jobs only move versions."""
+    return bool(
+        tx.rows(
+            f"""select 1 from indexlake_touched where table_id = ? and snapshot_id > ?
+            union all select 1 from indexlake_locked where table_id = ? and snapshot_id > ? and snapshot_id < {RESERVED}
+            union all select 1 from {inline_table(table_id)} where _begin > ?
+            union all select 1 from indexlake_data_file where table_id = ? and max_snapshot > ? limit 1""",
+            (table_id, since, table_id, since, since, table_id, since),
+        )
+    )
 
 
 def drop_touched_up_to(tx: Transaction, table_id: int, horizon: int) -> None:

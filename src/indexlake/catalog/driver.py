@@ -91,6 +91,13 @@ class Transaction(Protocol):
     ) -> None: ...
 
 
+class TurnLock(Protocol):
+    """A lock that threads and processes get in the order in which they came; it goes with the process."""
+
+    def acquire(self, timeout: float) -> bool: ...
+    def release(self) -> None: ...
+
+
 class Catalog(Protocol):
     """A database that holds a lake's catalog.  Safe to share between threads; belongs to one process."""
 
@@ -106,8 +113,16 @@ class Catalog(Protocol):
         """Stream one SELECT.  Its connection returns to the pool when the iterator ends or is dropped."""
         ...
 
+    def time(self, server: int | None, last: int) -> int:
+        """The lake's time: from what the server's clock says, where there is one; ``last`` is the newest commit's."""
+        ...
+
     def transaction(self) -> Transaction: ...
     def read(self) -> ReadTransaction: ...
+    def turn(self, slot: int) -> TurnLock:
+        """One of the locks by which writers of the lake take turns."""
+        ...
+
     def checkpoint(self) -> None:
         """Let the database tidy its log now.  Never waits for readers, never fails a commit."""
         ...

@@ -31,7 +31,12 @@ def living_writers(r: ReadTransaction | Transaction) -> set[str]:
 
 def reap_writers(tx: Transaction, now: int) -> int:
     """Whoever has not been heard of in time can commit nothing any more, so its files are nobody's."""
-    return tx.execute("update indexlake_writer set reaped = 1 where reaped = 0 and expires_at < ?", (now,))
+    return tx.execute("update indexlake_writer set reaped = ? where reaped = 0 and expires_at < ?", (now, now))
+
+
+def reaped_writers(r: ReadTransaction | Transaction) -> dict[str, int]:
+    """Those who can commit nothing any more, and since when."""
+    return dict(r.rows("select writer_id, reaped from indexlake_writer where reaped <> 0"))
 
 
 def lapsed_writers(r: ReadTransaction | Transaction, now: int) -> set[str]:
@@ -42,7 +47,7 @@ def lapsed_writers(r: ReadTransaction | Transaction, now: int) -> set[str]:
 
 def forget_writers(tx: Transaction, before: int) -> None:
     """Reaped writers from long ago; a process that still holds such an id finds no writer and fails all the same."""
-    tx.execute("delete from indexlake_writer where reaped = 1 and expires_at < ?", (before,))
+    tx.execute("delete from indexlake_writer where reaped <> 0 and reaped < ?", (before,))
 
 
 def table_ids(r: ReadTransaction | Transaction) -> set[int]:

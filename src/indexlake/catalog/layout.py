@@ -13,6 +13,7 @@ from pyroaring import BitMap
 
 from indexlake.blocks.block import BlockRecord, SegmentRecord
 from indexlake.blocks.delete_vector import positions_from_bytes, positions_to_bytes
+from indexlake.catalog.clock import SERVER_CLOCK
 from indexlake.catalog.driver import ReadTransaction, Transaction
 from indexlake.catalog.tables import next_values
 
@@ -21,11 +22,11 @@ _BLOCK_COLUMNS = """data_file_id, table_id, relative_path, format, role, row_ord
     schema_snapshot, begin_snapshot, end_snapshot, changed_in"""
 
 # The newest snapshot as a scalar: joined as a table it costs SQLite five times as much.
-_HEAD = """select (select max(snapshot_id) from indexlake_snapshot), (select committed_at from indexlake_snapshot
+_HEAD = f"""select (select max(snapshot_id) from indexlake_snapshot), (select committed_at from indexlake_snapshot
     where snapshot_id = (select max(snapshot_id) from indexlake_snapshot)), t.schema_version, t.hot_floor,
     t.hot_floor_row_id, t.history_floor, t.history_floor_row_id, t.horizon, t.purge_number, t.end_snapshot,
     t.changed_in, (select max(changed_in) from indexlake_data_file where table_id = t.table_id),
-    (select max(changed_in) from indexlake_delete where table_id = t.table_id)
+    (select max(changed_in) from indexlake_delete where table_id = t.table_id), {SERVER_CLOCK}
     from indexlake_table t where t.table_id = ?"""
 
 
@@ -43,6 +44,7 @@ class Head(NamedTuple):
     changed_in: int
     blocks_changed_in: int  # -1: there are none
     deletes_changed_in: int
+    server_clock: int | None
 
 
 def read_head(r: ReadTransaction | Transaction, table_id: int) -> Head | None:
@@ -50,10 +52,10 @@ def read_head(r: ReadTransaction | Transaction, table_id: int) -> Head | None:
     rows = r.rows(_HEAD, (table_id,))
     if not rows:
         return None
-    (last, at, version, hot, hot_row, hist, hist_row, horizon, purge, end, changed, blocks, deletes) = rows[0]
+    (last, at, version, hot, hot_row, hist, hist_row, horizon, purge, end, changed, blocks, deletes, clock) = rows[0]
     return Head(
         last, at, version, (hot, hot_row), (hist, hist_row), horizon, purge, end, changed,
-        -1 if blocks is None else blocks, -1 if deletes is None else deletes,
+        -1 if blocks is None else blocks, -1 if deletes is None else deletes, clock,
     )  # fmt: skip
 
 

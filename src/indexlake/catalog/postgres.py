@@ -21,6 +21,7 @@ from indexlake.catalog.driver import Params, Row
 from indexlake.catalog.postgres_errors import translate, unreachable
 from indexlake.catalog.postgres_session import DEFAULTS, PostgresSession, import_psycopg
 from indexlake.catalog.postgres_transaction import CHUNK, PostgresRead, PostgresTransaction, numbered
+from indexlake.catalog.postgres_turn import PostgresTurn
 from indexlake.catalog.sessions import Sessions, closed
 from indexlake.errors import CatalogError, NotFoundError, OwnershipError
 
@@ -67,15 +68,17 @@ class PostgresCatalog:
             limit=_MOST_SESSIONS,
             timeout=lock_timeout,
         )
+        self._turns: dict[int, PostgresTurn] = {}
         try:
-            self.lock_key = self._prepare(catalog_schema, create and not read_only)
+            self._schema = self._prepare(catalog_schema, create and not read_only)
+            self.lock_key = _lock_key(self._schema)
         except BaseException:
             self.close()
             raise
         fork.watch(self)
 
-    def _prepare(self, schema: str | None, create: bool) -> int:
-        """Look at the database, make the schema; the key of the writers' lock."""
+    def _prepare(self, schema: str | None, create: bool) -> str:
+        """Look at the database, make the schema; its name."""
         psycopg = import_psycopg()
         session = self.take()
         try:
@@ -101,7 +104,7 @@ class PostgresCatalog:
                 f"The database of the catalog {self.location} has the encoding {encoding}, which cannot hold all "
                 f"text. Use a database made with ENCODING 'UTF8'."
             )
-        return _lock_key(found)
+        return str(found)
 
     def database(self) -> Literal["postgres"]:
         return "postgres"
@@ -143,6 +146,15 @@ class PostgresCatalog:
 
     def transaction(self) -> PostgresTransaction:
         return PostgresTransaction(self)
+
+    def time(self, server: int | None, last: int) -> int:
+        assert server is not None
+        return server
+
+    def turn(self, slot: int) -> PostgresTurn:
+        if slot not in self._turns:
+            self._turns.setdefault(slot, PostgresTurn(self, _lock_key(f"{self._schema}:turn {slot}")))
+        return self._turns[slot]
 
     def checkpoint(self) -> None:
         """Nothing to do: the server does it."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from indexlake import faults
 from indexlake.batch_size import encoded_bytes, rows_of
+from indexlake.catalog.clock import POSTGRES_CLOCK, SERVER_CLOCK
 from indexlake.catalog.dialect import insert_sql, quote
 from indexlake.catalog.driver import CommitUnknown, DatabaseError, Params, Row
 from indexlake.catalog.fork import Gone
@@ -44,7 +45,7 @@ _TOKENS = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\?""")
 
 @functools.lru_cache(maxsize=4096)
 def numbered(sql: str) -> str:
-    """The text with $1, $2, … for its question marks."""
+    """The text with $1, $2, … for its question marks, and the clock where it is asked for."""
     count = 0
 
     def number(match: re.Match[str]) -> str:
@@ -54,7 +55,7 @@ def numbered(sql: str) -> str:
         count += 1
         return f"${count}"
 
-    return _TOKENS.sub(number, sql)
+    return _TOKENS.sub(number, sql.replace(SERVER_CLOCK, POSTGRES_CLOCK))
 
 
 class _Statements:

@@ -19,13 +19,14 @@ from typing import Any, Literal
 import apsw
 
 from indexlake.catalog import fork
+from indexlake.catalog.clock import FileClock
 from indexlake.catalog.dialect import SQLITE, Dialect
 from indexlake.catalog.driver import DatabaseError, Params, Row
 from indexlake.catalog.sessions import Sessions, closed
 from indexlake.catalog.sqlite_errors import translate
 from indexlake.catalog.sqlite_session import SqliteSession
 from indexlake.catalog.sqlite_transaction import CHUNK, SqliteRead, SqliteTransaction
-from indexlake.catalog.writer_lock import WriterLock
+from indexlake.catalog.writer_lock import SqliteTurn, WriterLock
 from indexlake.errors import CatalogError, NotFoundError, OwnershipError
 from indexlake.temporary import TemporaryFolder, is_writable
 
@@ -70,6 +71,8 @@ class SqliteCatalog:
                 _make_directory(os.path.dirname(path))
         durable = self._folder is None
         self.lock = WriterLock(path + ".lock" if durable else None, lock_timeout)
+        self.clock = FileClock(None if read_only else self.lock.path)
+        self._turns: dict[int, SqliteTurn] = {}
         self.sessions: Sessions[SqliteSession] = Sessions(
             lambda: SqliteSession(path, read_only=read_only, durable=durable, timeout=lock_timeout),
             self.location,
@@ -135,6 +138,14 @@ class SqliteCatalog:
 
     def transaction(self) -> SqliteTransaction:
         return SqliteTransaction(self)
+
+    def time(self, server: int | None, last: int) -> int:
+        return self.clock.time(last)
+
+    def turn(self, slot: int) -> SqliteTurn:
+        if slot not in self._turns:
+            self._turns.setdefault(slot, SqliteTurn(self.lock.path, slot))
+        return self._turns[slot]
 
     def checkpoint(self) -> None:
         self.refuse_writes()
@@ -232,6 +243,8 @@ class SqliteCatalog:
     def after_fork_in_child(self) -> None:
         self.sessions.after_fork_in_child()
         self.lock.after_fork_in_child()
+        for turn in self._turns.values():
+            turn.after_fork_in_child()
         if self._folder is not None:
             self._folder.after_fork_in_child()
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from indexlake.catalog.clock import SERVER_CLOCK
 from indexlake.catalog.dialect import Dialect
 from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
 from indexlake.errors import CatalogError, NotFoundError
@@ -181,7 +182,7 @@ def create_lake(catalog: Catalog, properties: dict[str, Any], now: int) -> bool:
         )
         tx.execute(
             "insert into indexlake_snapshot (snapshot_id, committed_at, operation) values (0, ?, 'create lake')",
-            (now,),
+            (tx.rows(f"select {SERVER_CLOCK}")[0][0] or now,),
         )
         tx.commit()
     return True

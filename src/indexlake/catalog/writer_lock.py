@@ -147,6 +147,22 @@ class WriterLock:
         )
 
 
+class SqliteTurn:
+    """A lock of the same kind in files of its own, by which writers that lost take turns."""
+
+    def __init__(self, path: str | None, slot: int) -> None:
+        self._lock = WriterLock(path and f"{path.removesuffix('.lock')}.turn{slot}.lock", 0.0)
+
+    def acquire(self, timeout: float) -> bool:
+        return self._lock.try_acquire(timeout)
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        self._lock.after_fork_in_child()
+
+
 class _FileQueue:
     """The two lock files.  Used by one thread at a time; a second, daemon thread does the waiting.
 

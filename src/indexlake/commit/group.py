@@ -19,6 +19,7 @@ from indexlake.catalog.driver import Catalog, CommitUnknown, DatabaseError
 from indexlake.commit.absent import AbsentLook, look_for_absent
 from indexlake.commit.key_check import FEW, LookNeeded, look, wanted_keys
 from indexlake.commit.section import Looks, Section
+from indexlake.commit.turns import Turn, TurnNeeded, Turns
 from indexlake.commit.write_set import WriteResult, WriteSet
 from indexlake.errors import CatalogError, IndexLakeError
 from indexlake.keys.encoding import KeyColumn
@@ -62,10 +63,12 @@ class Committer:
         catalog: Catalog,
         files: OpenFiles,
         read_state: Callable[[int, Callable[..., Looks]], Looks],
+        turns: Turns,
     ) -> None:
         self._catalog = catalog
         self._files = files
         self._read_state = read_state
+        self._turns = turns
         self._mutex = threading.Lock()
         self._waiting: list[_Ticket] = []
         self._busy = False
@@ -74,6 +77,20 @@ class Committer:
         self.groups = 0  # database transactions used for them
 
     def commit(self, ws: WriteSet) -> WriteResult:
+        """Those who run again when they lose get ``TurnNeeded`` and wait for their turn first; others wait here."""
+        try:
+            if self._turns.wanted:
+                self._turns.check(ws)
+            return self._commit(ws)
+        except TurnNeeded as error:
+            if ws.turn is not None or ws.repeats:
+                raise
+            with Turn(self._turns) as turn:  # a transaction that nobody can run again
+                turn.take(error.tables, ws, error)
+                ws.turn = turn
+                return self._commit(ws)
+
+    def _commit(self, ws: WriteSet) -> WriteResult:
         wanted = self._wanted(ws)
         looks = {i: self._first_look(ws, i, keys) for i, keys in wanted.items()}
         token = uuid.uuid4().hex if self._tokens else None
@@ -84,6 +101,8 @@ class Committer:
             if ticket.error is not None:
                 raise ticket.error
             if ticket.result is not None:
+                if ws.turn is not None:
+                    ws.turn.committed()
                 return ticket.result
             if ticket.lost is not None:
                 failures += 1

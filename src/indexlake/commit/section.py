@@ -7,7 +7,6 @@ absent values, keys; then closes before inserts.
 
 from __future__ import annotations
 
-import time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,11 +19,13 @@ from indexlake.blocks.delete_vector import is_among
 from indexlake.blocks.new_block import NewBlock
 from indexlake.blocks.row_ids import RowIds
 from indexlake.catalog import activity, commits, definitions, fields, inline, layout
+from indexlake.catalog.clock import DOUBTFUL, correct_future
 from indexlake.catalog.driver import Catalog, Transaction
 from indexlake.catalog.layout import Head
 from indexlake.commit.absent import AbsentLook, check_absent
 from indexlake.commit.key_check import KeyLook, check_keys
 from indexlake.commit.loaded import LoadedKeys
+from indexlake.commit.turns import turn_needed
 from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet
 from indexlake.errors import (
     ConflictError,
@@ -49,6 +50,7 @@ class Section:
         self.catalog = catalog
         self.tx = tx
         self.newest: tuple[int, int] | None = None  # its number and commit time, once they are known
+        self._server_clock: int | None = None  # what it said then
         self.writing = False  # whether the write-set in progress has passed its validation
         self._heads: dict[int, Head] = {}  # as far as the members of a group leave them as they are
 
@@ -64,14 +66,20 @@ class Section:
 
     def _newest(self) -> tuple[int, int]:
         if self.newest is None:
-            self.newest = commits.last_snapshot(self.tx)
+            number, committed_at, self._server_clock = commits.newest(self.tx)
+            self.newest = number, committed_at
         return self.newest
 
     def next_snapshot(self, operation: str, summary: str | None, token: str | None) -> int:
         """Record the snapshot that the caller's changes carry.  Jobs have no summary: they change no row."""
         assert (summary is None) == (operation in commits.JOB_OPERATIONS), f"is {operation!r} a job?"
         last, committed_at = self._newest()
-        self.newest = snapshot, at = last + 1, max(now(), committed_at)
+        time = self.catalog.time(self._server_clock, committed_at)
+        if committed_at > time + DOUBTFUL:
+            before = commits.snapshot_at_time(self.tx, time)
+            if correct_future(self.tx, time, before, (last, committed_at)):
+                committed_at = time
+        self.newest = snapshot, at = last + 1, max(time, committed_at)
         commits.add_snapshot(self.tx, snapshot, at, operation, summary, token)
         return snapshot
 
@@ -110,7 +118,7 @@ class Section:
         inserted = updated = deleted = 0
         for table_id, head in heads.items():
             writes = ws.tables[table_id]
-            gone = writes.deleted + self._apply(writes, head, snapshot, ws.base)
+            gone = writes.deleted + self._apply(ws, writes, head, snapshot)
             summary.append(f'"{table_id}":[{writes.inserted},{writes.updated},{gone}]')  # JSON
             inserted, updated, deleted = inserted + writes.inserted, updated + writes.updated, deleted + gone
             if writes.blocks or writes.truncate:
@@ -134,9 +142,9 @@ class Section:
             raise NotFoundError(f"Table {name!r} was dropped by another commit.", name=name)
         self._heads[table_id] = head
         if self.newest is None:
-            self.newest = head.last, head.committed_at
+            self.newest, self._server_clock = (head.last, head.committed_at), head.server_clock
         rows = writes.closed | writes.locked if writes.locked else writes.closed
-        if ws.base < head.horizon and (rows or not writes.truncate):
+        if ws.base < head.horizon and (rows or not writes.blind):
             raise SnapshotExpiredError(
                 f"The transaction on {name!r} began at snapshot {ws.base}, which is older than the history that is "
                 f"kept (from {head.horizon} on). Run it again.",
@@ -145,12 +153,22 @@ class Section:
             )
         if head.schema_version != state.table.schema_version:
             self._adopt(ws, writes)
-        if rows and (writer := commits.conflicting_since(tx, table_id, ws.base, rows)) is not None:
+        writer = commits.conflicting_since(tx, table_id, ws.base, rows) if rows else None
+        if writer == commits.RESERVED:
+            if ws.turn is None or not ws.turn.has(table_id):
+                raise turn_needed(ws, [table_id])
+        elif writer is not None:
             raise ConflictError(
                 f"Rows of {name!r} that this transaction changes were changed by commit {writer} after it began "
                 f"at {ws.base}. Run it again; lake.run does so by itself.",
                 table=name,
                 snapshot_id=writer,
+            )
+        if writes.truncate and not writes.blind and commits.changed_since(tx, table_id, ws.base):
+            raise ConflictError(
+                f"This transaction truncates {name!r}, whose rows were changed by another commit after it began at "
+                f"{ws.base}. Run it again; lake.run does so by itself.",
+                table=name,
             )
         if look.loaded is not None:
             look.loaded.check(tx, head, writes)
@@ -173,15 +191,17 @@ class Section:
 
     # ------------------------------------------------------------ application
 
-    def _apply(self, writes: TableWrites, head: Head, s: int, base: int) -> int:
+    def _apply(self, ws: WriteSet, writes: TableWrites, head: Head, s: int) -> int:
         """Closes before inserts.  Returns how many rows a truncate removed."""
         tx, table_id = self.tx, writes.state.table.table_id
         removed = self._truncate(table_id, head, s) if writes.truncate else 0
-        self._close(writes, head, s, base)
+        self._close(writes, head, s, ws.base)
         if writes.truncate:
             commits.add_touched(tx, table_id, s, None)
         elif writes.closed:
             commits.add_touched(tx, table_id, s, writes.closed)
+        if ws.turn is not None and ws.turn.owns(table_id):
+            commits.clear_reservation(tx, table_id)
         if writes.locked:
             commits.add_locked(tx, table_id, s, writes.locked)
         if writes.rows:
@@ -196,7 +216,7 @@ class Section:
         return removed
 
     def _truncate(self, table_id: int, head: Head, s: int) -> int:
-        """Blind: removes what is live now, conflicts with nothing."""
+        """Removes what is live now."""
         removed = inline.close_all(self.tx, table_id, head.hot_floor, s)
         removed += layout.live_row_count(self.tx, table_id)
         layout.end_live_blocks(self.tx, table_id, s)
@@ -292,8 +312,3 @@ def add_block(
     if block.dead:
         layout.add_delete(tx, table_id, file_id, 0, block.dead, s)
     return file_id
-
-
-def now() -> int:
-    """Microseconds since 1970, UTC."""
-    return time.time_ns() // 1000

@@ -29,6 +29,7 @@ from indexlake.types import SqlValue
 
 if TYPE_CHECKING:
     from indexlake.commit.loaded import LoadedKeys
+    from indexlake.commit.turns import Turn
 
 Values = tuple[SqlValue, ...]
 
@@ -47,6 +48,7 @@ class TableWrites:
     def __init__(self, state: TableState) -> None:
         self.state = state
         self.truncate = False
+        self.blind = False  # a truncate that removes whatever is there when it commits
         self.closed = BitMap64()  # row ids of versions that this transaction replaces or deletes
         self.hot_closes: dict[int, int] = {}  # row id -> begin of the inline version read
         self.block_closes: dict[int, Any] = {}  # data file id -> positions
@@ -111,14 +113,15 @@ class TableWrites:
         else:
             self.unkeyed.discard(row_id)
 
-    def truncate_all(self) -> None:
+    def truncate_all(self, *, blind: bool) -> None:
         """Everything before this statement goes, also what this transaction itself has written.
 
-        The counts begin anew: what was live is counted when the truncate commits, once.
+        A statement of its own is blind; a transaction may have read the rows that it removes.  The counts begin anew:
+        what was live is counted when the truncate commits, once.
         """
         state, locked = self.state, self.locked
         self.__init__(state)  # type: ignore[misc]
-        self.truncate, self.locked = True, locked
+        self.truncate, self.blind, self.locked = True, blind, locked
 
     # -- a definition that changed meanwhile
 
@@ -180,6 +183,8 @@ class WriteSet:
         self.tables: dict[int, TableWrites] = {}
         self.definitions: list[DefinitionChange] = []
         self.operation: str | None = None
+        self.repeats = single  # whoever made it makes it anew when it loses
+        self.turn: Turn | None = None  # theirs
 
     @property
     def empty(self) -> bool:

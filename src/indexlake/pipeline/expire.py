@@ -14,7 +14,7 @@ from indexlake import faults
 from indexlake.catalog import activity, commits, definitions, inline, layout, released_columns
 from indexlake.catalog.definitions import TableRecord
 from indexlake.catalog.driver import Transaction
-from indexlake.commit.section import Section, now
+from indexlake.commit.section import Section
 from indexlake.pipeline.dump import purge
 from indexlake.pipeline.job import Job
 
@@ -52,28 +52,29 @@ def expire(lake: Lake, table_id: int, *, stop: threading.Event | None = None) ->
     """Apply the table's retention now."""
     with Job(lake, "expire", table_id, stop=stop) as job:
         blocks = folded = 0
+        time, present = lake._now(), lake._clock()
         with lake.catalog.transaction() as tx:
             section = Section(lake.catalog, tx)
             job.fence(tx)
             table = definitions.read_table(tx, table_id)
             if table is None:
                 return ExpireResult(0, 0, 0, 0)
-            horizon = _horizon(lake, tx, table, section.last)
+            horizon = _horizon(tx, table, section.last, time, present)
             if horizon > table.horizon:
                 s = section.last + 1
                 folded = layout.fold_deletes(tx, table_id, horizon, s)
-                blocks = layout.drop_ended_blocks(tx, table_id, horizon, now(), table.horizon)
+                blocks = layout.drop_ended_blocks(tx, table_id, horizon, time, table.horizon)
                 commits.drop_touched_up_to(tx, table_id, horizon)
                 layout.set_horizon(tx, table_id, horizon, s)
                 definitions.forget_former_names(tx, table_id, horizon)
                 released_columns.release(tx, table, horizon, s)
                 if table.end_snapshot is not None and table.end_snapshot <= horizon:
-                    blocks += _forget_table(tx, table_id, now())
+                    blocks += _forget_table(tx, table_id, time)
                 kept = [*definitions.list_tables(tx), *definitions.list_dropped_tables(tx)]
                 lowest = min((t.horizon for t in kept), default=horizon)
                 commits.drop_snapshots_below(tx, lowest)
-                commits.drop_tokens_before(tx, now() - KEEP_TOKENS)
-                activity.drop_jobs_before(tx, now() - KEEP_JOBS)
+                commits.drop_tokens_before(tx, time - KEEP_TOKENS)
+                activity.drop_jobs_before(tx, time - KEEP_JOBS)
                 section.next_snapshot("expire", None, None)
                 faults.step("expire.commit")
                 tx.commit()
@@ -84,13 +85,12 @@ def expire(lake: Lake, table_id: int, *, stop: threading.Event | None = None) ->
     return ExpireResult(horizon, blocks, folded, purged)
 
 
-def _horizon(lake: Lake, tx: Transaction, table: TableRecord, last: int) -> int:
+def _horizon(tx: Transaction, table: TableRecord, last: int, time: int, present: int) -> int:
     retention = int(table.config.retention.total_seconds() * 1e6)
-    limit = lake._clock() - max(retention, NEVER_WITHIN)
-    newest = commits.snapshot_at_time(tx, limit)
+    newest = commits.snapshot_at_time(tx, present - max(retention, NEVER_WITHIN))
     if newest is None:
         return table.horizon
-    pin = activity.oldest_pin(tx, now())
+    pin = activity.oldest_pin(tx, time)
     return max(table.horizon, min(newest, last, last if pin is None else pin))
 
 

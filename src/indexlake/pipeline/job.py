@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from indexlake.catalog import activity
 from indexlake.catalog.activity import JobRecord
 from indexlake.catalog.driver import Transaction
-from indexlake.commit.section import now
 from indexlake.errors import JobError
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ class Job:
 
     def _take_lease(self) -> None:
         owner = f"{socket.gethostname()}:{os.getpid()}"
-        started = now()
+        started = self.lake._now()
         with self.lake.catalog.transaction() as tx:
             holder = activity.running_job(tx, self.table_id, self.kind, self.scope)
             if holder is not None:
@@ -155,8 +154,9 @@ class Job:
             state, text = "failed", f"{type(error).__name__}: {error}"
             log.info("%s of table %s failed: %s", self.kind, self.table_id, text)
         try:
+            ended = self.lake._now()
             with self.lake.catalog.transaction() as tx:
-                activity.end_job(tx, self.job_id, state, now(), self._text(), text)
+                activity.end_job(tx, self.job_id, state, ended, self._text(), text)
                 tx.commit()
         except Exception as later:  # the job's own outcome matters more; the lease lapses by itself
             log.warning("the end of %s could not be recorded: %s", self.kind, later)
@@ -184,9 +184,9 @@ class Job:
             p = self.progress
             self._bar.show(p.tasks_done, p.tasks, rows=p.rows, size=p.bytes)
 
-    def beat(self, tx: Transaction) -> None:
+    def beat(self, tx: Transaction, time: int) -> None:
         """Say that this run is alive, and learn whether it has been taken over meanwhile."""
-        self._lost = not activity.beat_job(tx, self.job_id, now(), self._text())
+        self._lost = not activity.beat_job(tx, self.job_id, time, self._text())
 
     def fence(self, tx: Transaction) -> None:
         """Inside the commit: this run still holds the lease."""

@@ -55,7 +55,7 @@ class Loader:
         blocks = self._blocks(state)
         writes = tx.writes(state)
         if self._overwrite:
-            writes.truncate_all()
+            writes.truncate_all(blind=tx.is_statement)
         for block in blocks:
             writes.insert_block(block)
             writes.inserted += block.record_count

@@ -17,8 +17,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from indexlake import faults
-from indexlake.catalog import files
-from indexlake.commit.section import now
+from indexlake.catalog import commits, files
+from indexlake.catalog.clock import correct_moments
 from indexlake.errors import SchemaError
 from indexlake.owner import check_owner
 from indexlake.pipeline.job import Job
@@ -76,18 +76,20 @@ def vacuum(
     with Job(lake, "vacuum", WHOLE_LAKE, stop=stop, bar=bar) as job:
         listed = list(lake.storage.list(FOLDER))
         faults.step("vacuum.listed")
+        time = lake._now()
         before = lake._clock() - int(grace.total_seconds() * 1e6)
-        lapsed = _lapsed_writers(lake, job, before, dry_run=dry_run)
+        lapsed = _lapsed_writers(lake, job, time, before, dry_run=dry_run)
         job.check()
         # After the reaping: what a dead writer has committed by now is in the catalog, and it commits nothing more.
         with lake.catalog.read() as r:
             writers = files.living_writers(r) - lapsed
+            reaped = files.reaped_writers(r) | dict.fromkeys(lapsed, time)
             reachable, dropped = set(files.reachable_paths(r)), files.garbage(r)
         faults.step("vacuum.read")
         doomed: list[FileInfo] = []
         waiting = 0
         for found in listed:
-            since = None if found.path in reachable else _unreachable_since(found, writers, dropped)
+            since = None if found.path in reachable else _unreachable_since(found, writers, reaped, dropped)
             if since is None:
                 continue
             if since > before:
@@ -104,28 +106,33 @@ def vacuum(
     )  # fmt: skip
 
 
-def _lapsed_writers(lake: Lake, job: Job, before: int, *, dry_run: bool) -> set[str]:
+def _lapsed_writers(lake: Lake, job: Job, time: int, before: int, *, dry_run: bool) -> set[str]:
     """Those who have not been heard of in time; unless it is a dry run they can commit nothing from here on."""
     if dry_run:
         with lake.catalog.read() as r:
-            return files.lapsed_writers(r, now())
+            return files.lapsed_writers(r, time)
     with lake.catalog.transaction() as tx:
         job.fence(tx)
-        files.reap_writers(tx, now())
+        if time >= commits.last_snapshot(tx)[1]:  # or this clock is behind
+            correct_moments(tx, time)
+        files.reap_writers(tx, time)
         files.forget_writers(tx, before)
         tx.commit()
     return set()
 
 
-def _unreachable_since(found: FileInfo, writers: set[str], dropped: dict[str, int]) -> int | None:
+def _unreachable_since(
+    found: FileInfo, writers: set[str], reaped: dict[str, int], dropped: dict[str, int]
+) -> int | None:
     """When the file became unreachable, in microseconds; None when it is not ours to judge."""
     if found.path in dropped:
         return dropped[found.path]
     name = _NAME.match(found.path)
     if name is None or name[2] in writers:
         return None
-    # Never committed, and nobody is left who could: unreachable since it was written.
-    return 0 if found.modified is None else int(found.modified.timestamp() * 1e6)
+    # Never committed, and nobody is left who could: unreachable since its writer was taken for dead, or left.
+    written = 0 if found.modified is None else int(found.modified.timestamp() * 1e6)
+    return max(written, reaped.get(name[2], 0))
 
 
 def _delete(lake: Lake, job: Job, runner: Runner, doomed: list[FileInfo], dropped: dict[str, int]) -> None:

@@ -25,7 +25,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, Filter, InputPartition
 
 from indexlake.catalog import activity
-from indexlake.commit.section import now
 from indexlake.errors import SchemaError
 from indexlake.spark.filters import Pushed
 from indexlake.spark.portion import Reading, Stage, portions
@@ -169,8 +168,8 @@ def _pinned(lake: Lake, table: Table) -> Table:
     """The table at its snapshot, which stays readable for a day after this process has gone."""
     with table._reading(None) as (_, _state, snapshot):
         pass
+    expires = lake._now() + int(PINNED.total_seconds() * 1e6)
     with lake.catalog.transaction() as tx:
-        expires = now() + int(PINNED.total_seconds() * 1e6)
         activity.set_pin(tx, f"spark:{uuid.uuid4().hex}", snapshot, _owner(), expires)
         tx.commit()
     return table.at(snapshot)  # which looks whether it is still there
@@ -179,8 +178,9 @@ def _pinned(lake: Lake, table: Table) -> Table:
 def lasting_writer(lake: Lake) -> str:
     """Files of this process that nobody commits are kept as long as the pin."""
     writer = uuid.uuid4().hex[:12]
+    time = lake._now()
     with lake.catalog.transaction() as tx:
-        activity.add_writer(tx, writer, _owner(), now(), now() + int(PINNED.total_seconds() * 1e6))
+        activity.add_writer(tx, writer, _owner(), time, time + int(PINNED.total_seconds() * 1e6))
         tx.commit()
     return writer
 

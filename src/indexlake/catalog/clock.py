@@ -1,0 +1,115 @@
+"""The lake's time: one clock for everything that has a date or an age.
+
+A server keeps it where there is one: PostgreSQL tells the time in the statement that reads the newest snapshot.  With
+SQLite it is the machine's clock.  Where that does not fit the newest snapshot, the clock of the file system is asked,
+which for a network drive is the server's; if the two differ, the file system is right and the difference is logged.
+
+Commit times never go back as snapshots grow.  A snapshot that lies in the future was made by a clock that was ahead:
+the next commit corrects it, and whatever else that clock has left, to the present.  The opposite, a clock that is
+behind, would spoil good times; it is told by the gaps between them and corrects nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+
+from indexlake.catalog.driver import Transaction
+
+log = logging.getLogger("indexlake")
+
+SERVER_CLOCK = "null /* server clock */"
+"""In SQL text: the server's time in microseconds, null where there is no server."""
+
+POSTGRES_CLOCK = "cast(extract(epoch from clock_timestamp()) * 1000000 as bigint)"
+
+SECOND = 1_000_000
+DOUBTFUL = 60 * SECOND
+DAY = 24 * 3600 * SECOND
+
+_MOMENTS = (
+    ("indexlake_token", "created_at"),
+    ("indexlake_garbage", "unreachable_at"),
+    ("indexlake_job", "heartbeat_at"),
+    ("indexlake_job", "finished_at"),
+    ("indexlake_writer", "reaped"),
+)
+_TIMES = "select committed_at from indexlake_snapshot where snapshot_id >= ? order by snapshot_id limit 2"
+_EXPIRIES = (("indexlake_writer", "expires_at"), ("indexlake_pin", "expires_at"))
+
+
+def now() -> int:
+    """What this machine's clock says: microseconds since 1970, UTC."""
+    return time.time_ns() // 1000
+
+
+class FileClock:
+    """The machine's clock, held against that of the file system where it is in doubt.  ``path`` None: never."""
+
+    def __init__(self, path: str | None) -> None:
+        self.machine: Callable[[], int] = now
+        self._path = path
+        self._wrong_by = 0
+
+    def time(self, last: int) -> int:
+        """The time; ``last`` is that of the newest snapshot."""
+        found = self.machine() - self._wrong_by
+        if last <= found <= last + DOUBTFUL or self._path is None:
+            return found
+        try:
+            wrong_by = found - self.file_time()
+        except OSError:  # nothing may be written there
+            return found
+        if abs(wrong_by) <= DOUBTFUL:
+            return found
+        self._wrong_by += wrong_by
+        if abs(self._wrong_by) > DOUBTFUL:
+            log.warning(
+                "the clock of this process and that of the file system that holds the catalog differ by %.0f s; the "
+                "lake goes by the file system. Set the clock right.",
+                abs(self._wrong_by) / SECOND,
+            )
+        return found - wrong_by
+
+    def file_time(self) -> int:
+        """When the file system says that it is now."""
+        assert self._path is not None
+        os.utime(self._path)
+        return os.stat(self._path).st_mtime_ns // 1000
+
+
+def correct_future(tx: Transaction, time: int, before: int | None, last: tuple[int, int]) -> bool:
+    """Bring snapshots that lie after ``time`` back to it, if that is where they belong.
+
+    ``before`` is the newest snapshot that does not lie in the future, ``last`` the newest of all and its time.  A clock
+    that was ahead leaves a gap: the commits in the future took no longer than the time from ``before`` to now.
+    """
+    ahead = (last[1] - time) / SECOND
+    if before is not None:
+        (known,), (first,) = tx.rows(_TIMES, (before,))
+        if last[1] - first <= time - known:
+            tx.execute("update indexlake_snapshot set committed_at = ? where snapshot_id > ?", (time, before))
+            correct_moments(tx, time)
+            log.warning(
+                "commits after snapshot %d were dated up to %.0f s ahead of now, by a clock that was wrong; they are "
+                "dated to now.",
+                before,
+                ahead,
+            )
+            return True
+    log.warning(
+        "the newest snapshot is dated %.0f s ahead of this clock, which seems to be behind; new commits take the date "
+        "of the newest snapshot. Set the clock right.",
+        ahead,
+    )
+    return False
+
+
+def correct_moments(tx: Transaction, time: int) -> None:
+    """What a clock that was ahead has left behind, apart from snapshots, happened by now or lapses within a day."""
+    for table, column in _MOMENTS:
+        tx.execute(f"update {table} set {column} = ? where {column} > ?", (time, time + DOUBTFUL))
+    for table, column in _EXPIRIES:
+        tx.execute(f"update {table} set {column} = ? where {column} > ?", (time + DAY, time + DAY + DOUBTFUL))

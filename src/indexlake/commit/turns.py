@@ -1,0 +1,235 @@
+"""Turns: a writer that keeps losing to others gets through.
+
+A write that lost a few times waits for its *turn*: a lock that its waiters get in the order in which they came, among
+threads and among processes, and that vanishes with the process that holds it.  Losers compete one at a time then.
+Writers that have not lost yet do not ask for turns, and could beat the holder: so the rows that it lost are its own
+while the turn lasts.  Whoever else comes to commit a change of them waits for a turn first; threads of this process
+know of them from memory, other processes by a reservation in the catalog, which is made when one of them beat the
+holder in spite of its turn.  Other rows of the table are free all the time.
+
+A turn gives order and no safety: every commit is validated as ever.  A thread that has a turn never waits for another
+one, and several are taken in one order, so that turns cannot wait for each other in a circle.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from pyroaring import BitMap64
+
+from indexlake.catalog import commits
+from indexlake.errors import ConflictError, IndexLakeError, SchemaError, SnapshotExpiredError
+
+if TYPE_CHECKING:
+    from indexlake.catalog.driver import Catalog
+    from indexlake.commit.write_set import WriteSet
+
+Rows = BitMap64 | None
+"""Row ids; None: all rows, also those that are not there yet (truncate)."""
+
+RETRY_TIMEOUT = 30.0
+FREE_LOSSES = 2
+"""After so many losses a writer asks for its turn."""
+
+SLOTS = 16
+"""So many locks there are for the turns of all tables."""
+
+
+class TurnNeeded(ConflictError):
+    """Rows of the write-set belong to a writer whose turn it is."""
+
+    tables: Collection[int] = ()
+
+
+class Turns:
+    """The turns of one lake in this process."""
+
+    def __init__(self, catalog: Catalog, timeout: float) -> None:
+        self.catalog = catalog
+        self.timeout = timeout
+        self.wanted: dict[Turn, dict[int, Rows]] = {}  # which rows those want who have a turn or wait for one
+        self._of_thread = threading.local()
+
+    @property
+    def mine(self) -> Turn | None:
+        """The turn that this thread has or waits for."""
+        return getattr(self._of_thread, "turn", None)
+
+    @mine.setter
+    def mine(self, turn: Turn | None) -> None:
+        self._of_thread.turn = turn
+
+    def check(self, ws: WriteSet) -> None:
+        """Raise ``TurnNeeded`` if others wait for rows of the write-set, or have their turn on them."""
+        found = {
+            table_id
+            for tables in list(self.wanted.values())
+            for table_id, rows in tables.items()
+            if table_id in ws.tables and not (ws.turn and ws.turn.has(table_id)) and _meet(rows, _rows(ws, table_id))
+        }
+        if found and self.mine is None:
+            raise turn_needed(ws, found)
+
+
+class Turn:
+    """What one write does about losing, from its first loss to its end.  A context manager: leaving it ends the turn.
+
+    Parameters
+    ----------
+    retries
+        Give up after so many losses; None: only the time counts.
+    """
+
+    def __init__(self, turns: Turns, timeout: float | None = None, retries: int | None = None) -> None:
+        self._turns = turns
+        self._timeout = turns.timeout if timeout is None else timeout
+        self._retries = retries
+        self._began = time.monotonic()
+        self._losses = 0
+        self._tables: set[int] = set()
+        self._slots: list[int] = []
+        self._in_catalog: set[int] = set()  # tables whose reservation is in the catalog
+        self._passes = False
+
+    def __enter__(self) -> Turn:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def has(self, table_id: int) -> bool:
+        """Whether this writer may change reserved rows of the table."""
+        return self._passes or table_id in self._tables
+
+    def owns(self, table_id: int) -> bool:
+        """Whether reserved rows of the table are reserved for this writer, or were for one that is gone."""
+        return table_id in self._tables
+
+    def lost(self, error: ConflictError | SnapshotExpiredError, ws: WriteSet) -> None:
+        """After a loss: return when it is time to try again, or raise that it is no use."""
+        if not isinstance(error, TurnNeeded):
+            self._losses += 1
+        tried = time.monotonic() - self._began
+        if (self._retries is not None and self._losses > self._retries) or tried >= self._timeout:
+            raise self._given_up(error, f"It was tried for {tried:.1f} s and lost {self._losses} times")
+        tables = _lost_tables(error, ws)
+        if tables and (self._losses >= FREE_LOSSES or isinstance(error, TurnNeeded)):
+            self.take(tables, ws, error)
+        if not self._slots:
+            pause(self._losses)
+
+    def take(self, tables: Collection[int], ws: WriteSet, error: ConflictError | SnapshotExpiredError) -> None:
+        """Wait for the turn on these tables and those before, and keep the rows that were lost."""
+        if self._turns.mine not in (None, self):
+            self._passes = True  # inside a function whose turn it is
+            return
+        wanted = dict(self._turns.wanted.get(self, {}))
+        for table_id in tables:
+            wanted[table_id] = _union(wanted.get(table_id, BitMap64()), _rows(ws, table_id))
+        self._turns.wanted[self] = wanted
+        if self._tables.issuperset(tables):  # another process was faster in spite of the turn
+            self._reserve(wanted)
+        else:
+            self._wait(set(wanted), error)
+
+    def _wait(self, tables: set[int], error: ConflictError | SnapshotExpiredError) -> None:
+        slots = sorted({t % SLOTS for t in tables})
+        if slots != self._slots:
+            self._leave()
+            self._turns.mine = self
+            for slot in slots:
+                left = self._began + self._timeout - time.monotonic()
+                if left <= 0 or not self._turns.catalog.turn(slot).acquire(left):
+                    waited = time.monotonic() - self._began
+                    raise self._given_up(error, f"It lost and then waited for its turn, {waited:.1f} s in all")
+                self._slots.append(slot)
+        self._tables = tables
+
+    def _reserve(self, wanted: dict[int, Rows]) -> None:
+        with self._turns.catalog.transaction() as tx:
+            for table_id, rows in wanted.items():
+                if rows:
+                    commits.reserve(tx, table_id, rows)
+                    self._in_catalog.add(table_id)
+            tx.commit()
+
+    def release(self) -> None:
+        """End the turn."""
+        self._turns.wanted.pop(self, None)
+        self._leave()
+        if self._turns.mine is self:
+            self._turns.mine = None
+
+    def _leave(self) -> None:
+        if self._in_catalog:
+            # What stays there after a failure the next turn clears away.
+            with suppress(IndexLakeError), self._turns.catalog.transaction() as tx:
+                for table_id in self._in_catalog:
+                    commits.clear_reservation(tx, table_id)
+                tx.commit()
+        self._in_catalog, self._tables = set(), set()
+        while self._slots:
+            self._turns.catalog.turn(self._slots.pop()).release()
+
+    def committed(self) -> None:
+        """The commit has taken its reservations away."""
+        self._in_catalog = set()
+
+    def _given_up(self, error: ConflictError | SnapshotExpiredError, tried: str) -> IndexLakeError:
+        text = str(error).split(" Run it again")[0]
+        if self._retries is not None:
+            limit = f"retries={self._retries}"
+        else:
+            limit = f"retry_timeout={self._timeout:g}; a longer one gives it more time"
+        kind = ConflictError if isinstance(error, TurnNeeded) else type(error)
+        return kind(f"{text} {tried} ({limit}).", **{k: v for k, v in error.details.items() if k != "tables"})
+
+
+def checked_timeout(seconds: float | None) -> float | None:
+    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0):
+        raise SchemaError(f"retry_timeout is a number of seconds that is not negative, not {seconds!r}.")
+    return seconds
+
+
+def turn_needed(ws: WriteSet, tables: Iterable[int]) -> TurnNeeded:
+    tables = list(tables)
+    name = ws.tables[tables[0]].state.table.full_name
+    return TurnNeeded(
+        f"Rows of {name!r} that this transaction changes are being changed by another writer, whose turn it is. "
+        "Run it again; lake.run does so by itself.",
+        table=name,
+        tables=tables,
+    )
+
+
+def pause(losses: int) -> None:
+    """Jittered back-off: up to 1 ms at first, 100 ms later."""
+    time.sleep(random.random() * min(0.1, 0.001 * 2 ** min(losses - 1, 10)))
+
+
+def _lost_tables(error: ConflictError | SnapshotExpiredError, ws: WriteSet) -> list[int]:
+    if isinstance(error, TurnNeeded):
+        return [t for t in error.tables if t in ws.tables]
+    if isinstance(error, SnapshotExpiredError):
+        return []
+    return [t for t, w in ws.tables.items() if error.table in (None, w.state.table.full_name)]
+
+
+def _rows(ws: WriteSet, table_id: int) -> Rows:
+    writes = ws.tables[table_id]
+    return None if writes.truncate else writes.closed | writes.locked
+
+
+def _union(one: Rows, other: Rows) -> Rows:
+    return None if one is None or other is None else one | other
+
+
+def _meet(wanted: Rows, changed: Rows) -> bool:
+    if wanted is None or changed is None:
+        return True
+    return not wanted.isdisjoint(changed)
