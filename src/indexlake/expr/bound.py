@@ -22,7 +22,7 @@ from indexlake.expr.narrow import Members, Narrowed, members, narrow, sides
 from indexlake.expr.parse import Parsed
 from indexlake.expr.pushdown import ArrowDialect, VortexDialect, push
 from indexlake.expr.row import RowPlan
-from indexlake.expr.sqltype import BOOL, NESTED_KINDS, to_arrow
+from indexlake.expr.sqltype import BOOL, NESTED_KINDS, SqlType, to_arrow
 from indexlake.expr.test import Test
 
 
@@ -62,7 +62,7 @@ class Template:
         self.slots = slots
         self.literals = literals  # the constants that need no parameters
         self.qualifiers: tuple[str, ...] = ()
-        self.target: pa.DataType | None = None
+        self.target: SqlType | None = None
         self.timed = any(slot.parameter == MOMENT for slot in slots)
         nested = root.type.kind == "nested" or root.type.kind in NESTED_KINDS
         self.type = schema.field(root.name).type if nested and isinstance(root, tree.Column) else to_arrow(root.type)

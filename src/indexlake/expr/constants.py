@@ -106,7 +106,7 @@ def typed(value: Any) -> tuple[SqlType, Any]:
     kind = type(value)
     if kind is int:
         if not fits(value, "hugeint"):
-            return DOUBLE, float(value)
+            raise ExpressionError(f"the parameter {value} has more than 38 digits; give a float, or text")
         return integer_type(value), value
     if kind is str:
         return STRING_LITERAL, value

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import pyarrow as pa
+
+from indexlake.types.hugeint import is_hugeint
 
 MAX_WIDTH = 38
 INT64_WIDTH = 18
@@ -234,6 +237,11 @@ def from_arrow(type: pa.DataType) -> SqlType:
     if type == pa.month_day_nano_interval():
         return INTERVAL
     return _nested_from_arrow(type)
+
+
+def of_column(field: Any) -> SqlType:
+    """How SQL sees a column, from its Arrow field or from that of a table."""
+    return HUGEINT if is_hugeint(field) else from_arrow(field.type)
 
 
 def _nested_from_arrow(type: pa.DataType) -> SqlType:

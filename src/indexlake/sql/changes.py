@@ -140,7 +140,7 @@ class Changes:
             return table.update(values, where=where, params=params, token=self._token)
 
         def apply(tx: Transaction) -> int:
-            names = sql_names(self._engine, [f.type for f in fields])
+            names = sql_names(self._engine, fields)
             parts: list[str | Fragment] = ["select ", quoted(_alias(statement)), f".{ROW_ID} as __il_id"]
             for n, (a, type) in enumerate(zip(statement.assignments, names, strict=True)):
                 if _is_default(a.value):
@@ -188,7 +188,7 @@ class Changes:
                 return None
             bound = compile(text, schema.arrow_with_row_id, params)
             if bound.type != f.type:
-                (name,) = sql_names(self._engine, [f.type])
+                (name,) = sql_names(self._engine, [f])
                 text = f"cast(({text}) as {name})"
                 bound = compile(text, schema.arrow_with_row_id, params)
         except IndexLakeError:

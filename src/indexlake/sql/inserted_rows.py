@@ -138,7 +138,7 @@ class InsertedRows:
             fields = self._schema.project(given)
         else:
             self._check_count(len(given))
-        types = sql_names(self._engine, [f.type for f in fields])
+        types = sql_names(self._engine, fields)
         casts = ", ".join(
             f"cast(#{n} as {type}) as {quoted(f.name)}"
             for n, (f, type) in enumerate(zip(fields, types, strict=True), 1)
@@ -148,7 +148,7 @@ class InsertedRows:
 
     def _cast_cells(self, text: Fragment, before: list[str | Fragment]) -> tuple[st.Query, dict[str, pa.Table]]:
         assert self._cells is not None
-        types = sql_names(self._engine, [f.type for f in self._fields])
+        types = sql_names(self._engine, self._fields)
         parts: list[str | Fragment] = [*before, "select * from (values "]
         defaults: dict[str, pa.Array] = {}
         for n, row in enumerate(self._cells):

@@ -15,7 +15,8 @@ from indexlake.scan.execute import pieces
 from indexlake.scan.order import ordered
 from indexlake.scan.plan import arrow_schema
 from indexlake.scan.scan import _window
-from indexlake.schema import TableSchema
+from indexlake.schema import Field, TableSchema
+from indexlake.sql.duckdb_types import check_held, is_hugeint_type
 from indexlake.sql.engine import Engine, Running, translated, translating
 from indexlake.sql.fragment import Spliced
 from indexlake.sql.parameters import Parameters
@@ -29,8 +30,10 @@ from indexlake.sql.table_plan import Choice, TablePlan, plan_point, plan_tables
 from indexlake.sql.table_references import analyse
 from indexlake.sql.table_stream import TableStream, row_counts
 from indexlake.sql.text_groups import TextNumbers
-from indexlake.sql.types import restored
+from indexlake.sql.type_names import stored_field
+from indexlake.sql.types import restored, shown_type
 from indexlake.time_travel import snapshot_number
+from indexlake.types.hugeint import MARK, mark_of
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
@@ -58,6 +61,7 @@ class PlannedQuery:
         self.point: Callable[[], Row | None] | None = None
         self.point_schema: TableSchema | None = None
         self.constants: Mapping[str, pa.Table] = {}  # further tables that the text names
+        self._types: list[Any] | None = None  # what DuckDB calls the types of its result
         self.snapshot_id = 0
         self.started = time.monotonic()
 
@@ -86,7 +90,7 @@ class PlannedQuery:
             return self._count_directly(table, plain.count)
         assert plain.columns is not None
         schema = table.found.schema
-        shown = pa.schema([pa.field(new, schema.field(old).type) for old, new in plain.columns])
+        shown = pa.schema([_result_field(new, schema.field(old)) for old, new in plain.columns])
         order = list(plain.order or ())
         limit = None if plain.limit is None else plain.limit.value(self._values)
         offset = 0 if plain.offset is None else plain.offset.value(self._values) or 0
@@ -111,7 +115,7 @@ class PlannedQuery:
     def _run_point(self, point: Callable[[], Row | None], plain: PlainSelect) -> Batches:
         assert plain.columns is not None
         assert self.point_schema is not None
-        fields = [(old, pa.field(new, self.point_schema.field(old).type)) for old, new in plain.columns]
+        fields = [(old, _result_field(new, self.point_schema.field(old))) for old, new in plain.columns]
         shown = pa.schema([f for _, f in fields])
 
         def stream() -> Iterator[pa.RecordBatch]:
@@ -172,12 +176,16 @@ class PlannedQuery:
         except BaseException as error:
             self._raise_translated(error, text, streams)
             raise
-        schema = running.schema
+        schema = pa.schema([f.with_type(shown_type(f.type)) for f in running.schema])
         for n in numbers:
             schema = schema.set(n, schema.field(n).with_type(pa.string()))
         if typed:
             fields = zip(schema, result_types(self.query.tree, self.tables, schema), strict=True)
-            schema = pa.schema([pa.field(self.query.shown(f.name), type, f.nullable) for f, type in fields])
+            schema = pa.schema([f.with_name(self.query.shown(f.name)).with_type(type) for f, type in fields])
+        self._types = running.types
+        for n, type in enumerate(running.types):
+            if is_hugeint_type(type):
+                schema = schema.set(n, schema.field(n).with_metadata(MARK))
         return schema, self._batches(running, schema, text, streams, numbers)
 
     def _batches(
@@ -200,7 +208,7 @@ class PlannedQuery:
                     return
                 if not same:
                     given = [numbers[n].decode(a) if n in numbers else a for n, a in enumerate(batch.columns)]
-                    arrays = [restored(a, f.type) for a, f in zip(given, schema, strict=True)]
+                    arrays = [restored(a, f.type, f.name) for a, f in zip(given, schema, strict=True)]
                     batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
                 if batch.num_rows:
                     yield batch
@@ -234,9 +242,21 @@ class PlannedQuery:
         _, batches = self._run_in_duckdb(self.query.text("explain analyze " if analyze else "explain "))
         return "\n".join(str(row["explain_value"]) for batch in batches for row in batch.to_pylist())
 
+    def stored_fields(self, schema: pa.Schema) -> list[pa.Field]:
+        """The columns of a table that holds the rows of this query, which was run and gave this schema."""
+        if self._types is None:
+            return [pa.field(f.name, f.type, metadata=f.metadata) for f in schema]
+        for type, f in zip(self._types, schema, strict=True):
+            check_held(type, f.name, declared=False)
+        return [stored_field(f.name, f.type, type) for type, f in zip(self._types, schema, strict=True)]
+
     def describe(self) -> pa.Table:
         schema, batches = self._run_in_duckdb(self.query.text("describe "))
         return pa.Table.from_batches(list(batches), schema)
+
+
+def _result_field(name: str, f: Field) -> pa.Field:
+    return pa.field(name, f.type, metadata=mark_of(f))
 
 
 def plan_query(

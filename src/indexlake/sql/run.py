@@ -287,7 +287,7 @@ def _description(engine: Engine, found: FoundTable) -> pa.Table:
     return pa.table(
         {
             "column_name": pa.array([f.name for f in fields], pa.string()),
-            "column_type": pa.array(sql_names(engine, [f.type for f in fields]), pa.string()),
+            "column_type": pa.array(sql_names(engine, fields), pa.string()),
             "null": pa.array(["YES" if f.nullable else "NO" for f in fields], pa.string()),
             "key": pa.array(["PRI" if f.field_id in keys else None for f in fields], pa.string()),
             "default": pa.array(defaults, pa.string()),

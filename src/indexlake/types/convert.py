@@ -93,6 +93,8 @@ def _convert(array: Any, type: Any, hidden: _Mask = None) -> Any:
         array = pa.nulls(0, source)
     if source.equals(type, check_metadata=True) and not _has_required(type) and not _has_empty_slice(array):
         return array
+    if isinstance(source, pa.BaseExtensionType):
+        return _integer(array.storage, source, type) if t.is_decimal(type) else _convert(array.storage, type)
     if t.is_dictionary(source):
         return _convert(_codec(source).decode_array(array), type)
     if t.is_dictionary(type):
@@ -170,6 +172,20 @@ def _decimal(array: Any, type: Any) -> Any:
     out[:, :kept] = limbs[:, :kept]
     out[:, kept:] = (limbs[:, kept - 1] >> 63)[:, None]
     return fixed_array(out, type, null_mask(array), len(array))
+
+
+def _integer(array: Any, source: Any, type: Any) -> Any:
+    """DuckDB's integers of 128 bits, which are bits of a decimal with no digit after the point."""
+    decimals = array.view(type)
+    present = decimals.drop_null()
+    try:
+        present.validate(full=True)
+        fits = source.type_name == "hugeint" or not (fixed_values(present, np.int64, 2)[1::2] < 0).any()
+    except pa.ArrowInvalid:
+        fits = False
+    if not fits:
+        raise ConstraintError(f"A value of type {source.type_name.upper()} has more than {type.precision} digits.")
+    return decimals
 
 
 def _codec(type: Any) -> DictionaryCodec:
