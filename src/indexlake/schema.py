@@ -22,6 +22,7 @@ from indexlake.errors import ConstraintError, SchemaError
 from indexlake.evolution.field_steps import Step
 from indexlake.evolution.lineage import InlineColumns
 from indexlake.types import Codec, SqlValue, check_supported, codec_for
+from indexlake.types.uuids import is_uuid
 
 ROW_ID = "_indexlake_row_id"
 VERSION = "_indexlake_snapshot"
@@ -224,7 +225,7 @@ class SchemaHistory:
 def _is_plain(type: pa.DataType) -> bool:
     t = pa.types
     kinds = (t.is_boolean, t.is_integer, t.is_float64, t.is_string, t.is_large_string, t.is_binary, t.is_large_binary)
-    return any(kind(type) for kind in kinds)
+    return is_uuid(type) or any(kind(type) for kind in kinds)
 
 
 def unknown_column(name: object, names: Sequence[str]) -> SchemaError:

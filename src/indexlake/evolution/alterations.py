@@ -188,11 +188,8 @@ class WidenColumn:
         column, place, names = d.resolve(self.path)
         d.refuse_key(column, "its type cannot change")
         where = shown(names)
-        if self.metadata:
-            if place:
-                raise SchemaError(
-                    f"{where!r} is a field inside a column: HUGEINT is a type of whole columns.", column=where
-                )
+        if self.metadata and place:
+            raise SchemaError(f"{where!r} is a field inside a column and has no metadata of its own.", column=where)
 
         old = type_at(column.field.type, place)
         check_widening(where, old, self.type)

@@ -49,7 +49,8 @@ def compile(
     """Bind SQL text to a schema and parameters: `$name` from a mapping, `$1` and `?` from a sequence.
 
     With `qualifiers`, the columns of the schema are named "qualifier.column", and a column may be written without
-    its qualifier where only one has it.  With `target`, the value is converted to what a column of that type (`of_column`) holds.
+    its qualifier where only one has it.  With `target`, the value is converted to what a column of that type holds
+    (`of_column` gives it).
     Raises `ExpressionError` for text that does not parse, unknown columns, wrong types and missing parameters.
     """
     if not params and isinstance(text, str) and not qualifiers and target is None:

@@ -159,7 +159,8 @@ def _as_stored(type: pa.DataType) -> bool:
     if pa.types.is_dictionary(type):
         type = type.value_type
     kind = from_arrow(type).kind
-    return kind in ("bool", "varchar") or pa.types.is_integer(type) or type in (pa.float32(), pa.float64(), pa.date32())
+    others = (pa.float32(), pa.float64(), pa.date32())
+    return kind in ("bool", "varchar", "uuid") or pa.types.is_integer(type) or type in others
 
 
 def _stored(type: pa.DataType, sql: SqlType, op: str, value: Any) -> tuple[tuple[tuple[str, Any], ...], bool] | None:
@@ -168,6 +169,8 @@ def _stored(type: pa.DataType, sql: SqlType, op: str, value: Any) -> tuple[tuple
     kind = sql.kind
     if _as_stored(type):
         return same
+    if kind == "hugeint":
+        return ((op, decimal.Decimal(value)),), True
     if kind == "decimal":
         if type.scale < 0:
             return None

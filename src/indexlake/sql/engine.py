@@ -23,7 +23,8 @@ from indexlake.sql.duckdb_types import check_shown
 from indexlake.sql.fragment import Spliced
 from indexlake.sql.table_stream import Openings
 from indexlake.sql.tokens import Source
-from indexlake.sql.types import restored, shown_type
+from indexlake.sql.types import restored
+from indexlake.types.convert import shown_type
 
 MEMORY_SHARE = 0.6
 BATCH_ROWS = 100_000

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -23,6 +24,7 @@ from indexlake.sql.query import DEFAULTS
 from indexlake.sql.snapshot import Viewpoint
 from indexlake.sql.tokens import Token, quoted
 from indexlake.sql.type_names import sql_names
+from indexlake.types.uuids import is_uuid
 
 _WHOLE = re.compile(r"\d+")
 _MISSING = object()
@@ -99,6 +101,7 @@ class InsertedRows:
         else:
             return _MISSING
         kinds = {int: t.is_integer, float: t.is_float64, bool: t.is_boolean, bytes: _is_binary, str: _is_text}
+        kinds[UUID] = is_uuid
         if value is None or (type(value) in kinds and kinds[type(value)](f.type)):
             return value
         return _MISSING

@@ -31,8 +31,9 @@ from indexlake.sql.table_references import analyse
 from indexlake.sql.table_stream import TableStream, row_counts
 from indexlake.sql.text_groups import TextNumbers
 from indexlake.sql.type_names import stored_field
-from indexlake.sql.types import restored, shown_type
+from indexlake.sql.types import restored
 from indexlake.time_travel import snapshot_number
+from indexlake.types.convert import shown_type
 from indexlake.types.hugeint import MARK, mark_of
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ def sql_names(engine: Engine, fields: Sequence[Any]) -> list[str]:
     """The SQL name of each column's type."""
     unknown = [t for t in dict.fromkeys(f.type for f in fields) if t not in _names]
     if unknown:
-        empty = pa.table({f"c{n}": pa.array([], taken_as(pa.field("c", t))) for n, t in enumerate(unknown)})
+        empty = pa.table({f"c{n}": pa.nulls(0, taken_as(pa.field("c", t))) for n, t in enumerate(unknown)})
         with engine.cursor() as cursor:
             cursor.register("__il_types", empty)
             rows = cursor.execute('describe "__il_types"').fetchall()

@@ -6,25 +6,22 @@ cannot take are handed over as the nearest one that it can.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from indexlake.errors import ConstraintError, ExpressionError
-from indexlake.types.convert import convert, mapped_leaves
+from indexlake.types.convert import convert, holds, shown_type
 from indexlake.types.dictionaries import TEXT, as_text_dictionary
-from indexlake.types.hugeint import HELD_AS, is_hugeint
+from indexlake.types.hugeint import HUGEINT, is_hugeint
 
 _DIGITS = 38
-_HUGEINT = pa.opaque(pa.binary(16), "hugeint", "DuckDB")
-_UHUGEINT = pa.opaque(pa.binary(16), "uhugeint", "DuckDB")
 
 
 def taken_as(field: Any) -> pa.DataType:
     """The type in which DuckDB is given a column."""
-    return _HUGEINT if is_hugeint(field) else _taken_as(field.type)
+    return HUGEINT if is_hugeint(field) else _taken_as(field.type)
 
 
 def _taken_as(type: pa.DataType) -> pa.DataType:
@@ -56,7 +53,7 @@ def handed_over(array: pa.Array, type: pa.DataType, column: str) -> pa.Array:
         return array
     if type == TEXT:
         return as_text_dictionary(array)
-    if type == _HUGEINT:
+    if type == HUGEINT:
         return pa.ExtensionArray.from_storage(type, array.view(type.storage_type))
     try:
         return array.cast(type)
@@ -66,24 +63,13 @@ def handed_over(array: pa.Array, type: pa.DataType, column: str) -> pa.Array:
         ) from error
 
 
-def shown_type(type: pa.DataType) -> pa.DataType:
-    """The type in which a result hands out what DuckDB gave: numbers of 128 bits as decimals, JSON as text."""
-    return mapped_leaves(type, _shown_leaf) if _holds(type, lambda t: _shown_leaf(t) != t) else type
-
-
-def _shown_leaf(type: pa.DataType) -> pa.DataType:
-    if type in (_HUGEINT, _UHUGEINT):
-        return HELD_AS
-    return pa.string() if isinstance(type, pa.JsonType) else type
-
-
 def result_type(given: pa.DataType, column: pa.DataType) -> pa.DataType:
     """The type of a result column that is a plain column of a table: the table's, where every value survives."""
     if given == column:
         return column
     if pt.is_interval(given):
         return pa.duration("us" if column.unit == "ns" else column.unit) if pt.is_duration(column) else given
-    if pt.is_nested(given) and _holds(given, pt.is_interval):
+    if pt.is_nested(given) and holds(given, pt.is_interval):
         return given
     if pt.is_timestamp(column) and column.unit == "ns" and column.tz is not None:
         return given  # DuckDB has dropped the nanoseconds
@@ -113,11 +99,6 @@ def restored(array: pa.Array, type: pa.DataType, column: str) -> pa.Array:
         indices = encoded.indices.cast(type.index_type)
         return pa.DictionaryArray.from_arrays(indices, encoded.dictionary, ordered=type.ordered)
     return array.cast(type)
-
-
-def _holds(type: pa.DataType, kind: Callable[[pa.DataType], bool]) -> bool:
-    """Whether a type is of some kind, or has one inside it that is."""
-    return kind(type) or any(_holds(type.field(n).type, kind) for n in range(type.num_fields))
 
 
 def _duration(array: pa.Array, type: pa.DataType) -> pa.Array:

@@ -19,7 +19,9 @@ from indexlake.errors import ConstraintError
 from indexlake.types import codec_for
 from indexlake.types.buffers import chunks, fixed_array, fixed_values, nested_array, null_mask
 from indexlake.types.dictionaries import DictionaryCodec
+from indexlake.types.hugeint import HELD_AS, HUGEINT, UHUGEINT
 from indexlake.types.nested import list_parts, offsets_of
+from indexlake.types.uuids import as_uuids, is_uuid
 
 _Mask = npt.NDArray[np.bool_] | None
 
@@ -55,6 +57,27 @@ def without_view(type: Any) -> Any:
     if pa.types.is_string_view(type):
         return pa.string()
     return pa.binary() if pa.types.is_binary_view(type) else type
+
+
+def holds(type: Any, kind: Callable[[Any], bool]) -> bool:
+    """Whether a type is of some kind, or has one inside it that is."""
+    return kind(type) or any(holds(type.field(n).type, kind) for n in range(type.num_fields))
+
+
+def shown_type(type: Any) -> Any:
+    """A type that DuckDB gives as users have it: numbers of 128 bits as decimals, JSON as text."""
+    return mapped_leaves(type, _shown_leaf) if holds(type, lambda t: _shown_leaf(t) != t) else type
+
+
+def _shown_leaf(type: Any) -> Any:
+    if type in (HUGEINT, UHUGEINT):
+        return HELD_AS
+    return pa.string() if isinstance(type, pa.JsonType) else type
+
+
+def in_files(type: Any) -> Any:
+    """A leaf type as files hold it: without views, and a UUID as its bytes."""
+    return type.storage_type if is_uuid(type) else without_view(type)
 
 
 def convert(array: Any, type: Any) -> Any:
@@ -95,6 +118,8 @@ def _convert(array: Any, type: Any, hidden: _Mask = None) -> Any:
         return array
     if isinstance(source, pa.BaseExtensionType):
         return _integer(array.storage, source, type) if t.is_decimal(type) else _convert(array.storage, type)
+    if is_uuid(type):
+        return as_uuids(_convert(array, type.storage_type))
     if t.is_dictionary(source):
         return _convert(_codec(source).decode_array(array), type)
     if t.is_dictionary(type):

@@ -11,6 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 HELD_AS = pa.decimal128(38, 0)
+HUGEINT = pa.opaque(pa.binary(16), "hugeint", "DuckDB")
+UHUGEINT = pa.opaque(pa.binary(16), "uhugeint", "DuckDB")
+"""How DuckDB takes and gives them: integers in 16 bytes, which are those of the decimal."""
 MARK = {b"indexlake:sql_type": b"HUGEINT"}
 
 
