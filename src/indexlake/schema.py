@@ -11,7 +11,7 @@ import base64
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
@@ -43,7 +43,7 @@ class Field:
     type: pa.DataType
     nullable: bool
     default: SqlValue = None
-    metadata: Mapping[bytes, bytes] | None = None
+    metadata: Mapping[bytes, bytes] | None = field(default=None, hash=False)
     begin_snapshot: int = 0  # of this name
     end_snapshot: int | None = None
     position: int = 0  # in the order of the table's columns
@@ -62,6 +62,14 @@ class Field:
 
     def arrow(self, name: str | None = None) -> pa.Field:
         return pa.field(name or self.name, self.type, self.nullable, self.metadata)
+
+    @property
+    def default_value(self) -> Any:
+        """The default as a Python value, or as an Arrow scalar where Python has no such value."""
+        try:
+            return self.codec.decode_one(self.default)
+        except ConstraintError:
+            return self.codec.decode([self.default])[0]
 
     def derived(self, array: Any) -> Any:
         """Values of this column, made from those of its source."""

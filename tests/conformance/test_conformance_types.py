@@ -208,7 +208,7 @@ def _python_is_exact(column: Any) -> bool:
     try:
         again = pa.array(column.to_pylist(), column.type)
         assert_same(again, column.combine_chunks())
-    except (AssertionError, pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError):
+    except (AssertionError, pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError, pa.ArrowNotImplementedError):
         return False
     return True
 

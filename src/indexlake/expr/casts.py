@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from indexlake.errors import ExpressionError
 from indexlake.expr import fallback, intervals
+from indexlake.expr.infinite import MOMENTS, holds_infinite
 from indexlake.expr.sqltype import (
     DURATIONS,
     FLOATS,
@@ -64,6 +65,8 @@ def cast(array: Any, source: SqlType, target: SqlType, lenient: bool) -> Any:
         return pa.nulls(len(array), to_arrow(target))
     if array.null_count == len(array):
         return pa.nulls(len(array), to_arrow(target))
+    if source != target and {source.kind, target.kind} <= MOMENTS and holds_infinite(array, source):
+        return _by_duckdb(array, source, target, lenient)
     if lenient:
         if _never_fails(source, target):
             return _cast(array, source, target)

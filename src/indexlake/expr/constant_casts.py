@@ -15,6 +15,7 @@ from typing import Any
 from indexlake.errors import ExpressionError
 from indexlake.expr.coercion import fits
 from indexlake.expr.constants import DAY_SECONDS, EPOCH_DAY, NotCovered
+from indexlake.expr.infinite import is_infinite
 from indexlake.expr.intervals import parse
 from indexlake.expr.sqltype import DURATIONS, INTEGERS, PER_SECOND, TIMESTAMPS, SqlType
 from indexlake.types.uuids import uuid_bytes
@@ -42,6 +43,8 @@ def convert(value: Any, source: SqlType, target: SqlType) -> Any:
     if value is None or source == target:
         return value
     kind = target.kind
+    if is_infinite(value, source):
+        raise NotCovered
     if source.kind in INTEGERS or source.literal is not None:
         return _from_int(value, target)
     if source.kind == "string_literal" or source.kind == "varchar":

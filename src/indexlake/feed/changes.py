@@ -18,6 +18,7 @@ from indexlake.catalog import commits
 from indexlake.errors import NotFoundError, SchemaError, SnapshotExpiredError
 from indexlake.feed.plan import count_changes, plan_feed
 from indexlake.feed.windows import CHANGE_TYPE, SNAPSHOT_ID, Feed, feed_schema
+from indexlake.python_rows import python_rows
 from indexlake.scan.result import Result
 from indexlake.scan.scan import bind_condition
 from indexlake.schema import ROW_ID, Field
@@ -154,7 +155,7 @@ class Changes(Result):
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Change by change, as dictionaries."""
         for batch in self.to_batches():
-            yield from batch.to_pylist()
+            yield from python_rows(batch)
 
     def count(self) -> int:
         """How many changes there are.  An update counts twice: the old row and the new one."""

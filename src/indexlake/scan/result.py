@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from indexlake.errors import MissingExtraError
+from indexlake.python_rows import pandas_frame, python_rows
 
 
 class Result(ABC):
@@ -36,15 +37,14 @@ class Result(ABC):
         return pa.Table.from_batches(list(batches), schema)
 
     def to_pylist(self) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self.to_arrow().to_pylist()
-        return rows
+        return python_rows(self.to_arrow())
 
     def to_pandas(self) -> Any:
         try:
             import pandas  # noqa: F401
         except ImportError as error:
             raise MissingExtraError("to_pandas needs pandas: pip install pandas", extra="pandas") from error
-        return self.to_arrow().to_pandas()
+        return pandas_frame(self.to_arrow())
 
     def to_polars(self) -> Any:
         try:

@@ -78,6 +78,7 @@ class Definitions:
         if statement.if_not_exists and self._found(name) is not None:
             return _done("create table")
         planned = plan_query(self._engine, self._view, query, self._parameters)
+        planned.storing = True
         schema, batches = planned.run()
         fields = planned.stored_fields(schema)
         table = self._lake.create_table(name, pa.schema(fields), config=config)
@@ -106,7 +107,11 @@ class Definitions:
                 table = self._engine.table(spliced.text, self._parameters.of(written.parameters))
         except ExpressionError as error:
             raise SchemaError(f"The default of column {column.name!r}: {error}", column=column.name) from error
-        return table.column(0)[0].as_py()
+        value = table.column(0)[0]
+        try:
+            return value.as_py()
+        except (OverflowError, ValueError):
+            return value  # infinity, which Python does not have
 
     def _options(self, options: Sequence[tuple[str, Fragment]]) -> dict[str, Any]:
         """``with (dump_format = 'parquet')`` and ``set (…)``: the fields of ``TableConfig``."""

@@ -30,7 +30,7 @@ _INSTEAD = {
 _UNSHOWN = frozenset({"time with time zone", "bit", "bignum", "variant"})
 
 
-def check_held(type: Any, column: str, *, declared: bool) -> None:
+def check_held(type: Any, column: str, *, declared: bool = False) -> None:
     """Refuse a column that tables do not hold: one that is declared, or one that a query gives."""
     for part, inside in _parts(type, False):
         kind = _kind(part)

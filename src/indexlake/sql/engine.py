@@ -92,13 +92,22 @@ class Engine:
         with suppress(Exception):
             cursor.close()
 
-    def begin(self, views: Mapping[str, Any], sql: str, parameters: Mapping[str, Any]) -> Running:
-        """Begin a query over these Arrow streams and tables; its rows are read as they are computed."""
+    def begin(
+        self,
+        views: Mapping[str, Any],
+        sql: str,
+        parameters: Mapping[str, Any],
+        check: Callable[[Any, str], None] = check_shown,
+    ) -> Running:
+        """Begin a query over these Arrow streams and tables; its rows are read as they are computed.
+
+        ``check`` refuses columns by their type and name before any row is computed.
+        """
         cursor = self.take()
         try:
             for name, view in views.items():
                 cursor.register(name, view)
-            types = _executed(cursor, sql, parameters)
+            types = _executed(cursor, sql, parameters, check)
             reader = cursor.to_arrow_reader(BATCH_ROWS)
         except BaseException:
             cursor.close()
@@ -121,7 +130,7 @@ class Engine:
     def table(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
         """The answer to a question about no table of ours."""
         with self.cursor() as cursor:
-            _executed(cursor, sql, parameters or {})
+            _executed(cursor, sql, parameters or {}, check_shown)
             found = cursor.to_arrow_table()
         named = zip(found.column_names, found.columns, strict=True)
         columns = [restored(column, shown_type(column.type), name) for name, column in named]
@@ -182,11 +191,11 @@ class Running:
             self._reading.release()
 
 
-def _executed(cursor: Any, sql: str, parameters: Mapping[str, Any]) -> list[Any]:
-    """The types of the columns that a query gives, as DuckDB calls them; none that cannot be handed out."""
+def _executed(cursor: Any, sql: str, parameters: Mapping[str, Any], check: Callable[[Any, str], None]) -> list[Any]:
+    """The types of the columns that a query gives, as DuckDB calls them, all of them checked."""
     columns = cursor.execute(sql, dict(parameters) or None).description
     for name, type, *_ in columns:
-        check_shown(type, name)
+        check(type, name)
     return [type for _, type, *_ in columns]
 
 

@@ -16,7 +16,7 @@ from indexlake.scan.order import ordered
 from indexlake.scan.plan import arrow_schema
 from indexlake.scan.scan import _window
 from indexlake.schema import Field, TableSchema
-from indexlake.sql.duckdb_types import check_held, is_hugeint_type
+from indexlake.sql.duckdb_types import check_held, check_shown, is_hugeint_type
 from indexlake.sql.engine import Engine, Running, translated, translating
 from indexlake.sql.fragment import Spliced
 from indexlake.sql.parameters import Parameters
@@ -63,6 +63,7 @@ class PlannedQuery:
         self.point_schema: TableSchema | None = None
         self.constants: Mapping[str, pa.Table] = {}  # further tables that the text names
         self._types: list[Any] | None = None  # what DuckDB calls the types of its result
+        self.storing = False  # whether a table is made of its rows
         self.snapshot_id = 0
         self.started = time.monotonic()
 
@@ -81,7 +82,7 @@ class PlannedQuery:
             return self._run_point(self.point, self.direct)
         if self.direct is not None:
             return self._run_directly(self.direct)
-        return self._run_in_duckdb(self.query.text(), typed=True)
+        return self._run_in_duckdb(self._text(), typed=True)
 
     # ------------------------------------------------------------ by the scan alone
 
@@ -140,12 +141,16 @@ class PlannedQuery:
 
     # ------------------------------------------------------------ by DuckDB
 
+    def _text(self, prefix: str = "", *, careful: bool = False) -> Spliced:
+        columns = [t.found.schema.by_name.keys() for t in self.tables]
+        return self.query.text(prefix, columns=columns, careful=careful)
+
     def _run_in_duckdb(self, text: Spliced, *, typed: bool = False) -> Batches:
         """Over streams that are read once; over others where DuckDB turns out to read one of them again."""
         try:
             schema, batches = self._begun(text, typed=typed, careful=False)
         except _ReadAgain:
-            return self._begun(self.query.text(careful=True), typed=typed, careful=True)
+            return self._begun(self._text(careful=True), typed=typed, careful=True)
 
         def rows() -> Iterator[pa.RecordBatch]:
             given = False
@@ -156,7 +161,7 @@ class PlannedQuery:
             except _ReadAgain as error:
                 if given:
                     raise ExpressionError(f"DuckDB reads a table twice in this query: {error}") from error
-                yield from self._begun(self.query.text(careful=True), typed=typed, careful=True)[1]
+                yield from self._begun(self._text(careful=True), typed=typed, careful=True)[1]
 
         return schema, rows()
 
@@ -173,7 +178,8 @@ class PlannedQuery:
             view_name(n): stream.__arrow_c_stream__() if once[n] else stream for n, stream in enumerate(streams)
         }
         try:
-            running = self._engine.begin(views | dict(self.constants), text.text, self.parameters)
+            check = check_held if self.storing else check_shown
+            running = self._engine.begin(views | dict(self.constants), text.text, self.parameters, check)
         except BaseException as error:
             self._raise_translated(error, text, streams)
             raise
@@ -240,19 +246,17 @@ class PlannedQuery:
 
     def explain(self, analyze: bool) -> str:
         """DuckDB's own plan."""
-        _, batches = self._run_in_duckdb(self.query.text("explain analyze " if analyze else "explain "))
+        _, batches = self._run_in_duckdb(self._text("explain analyze " if analyze else "explain "))
         return "\n".join(str(row["explain_value"]) for batch in batches for row in batch.to_pylist())
 
     def stored_fields(self, schema: pa.Schema) -> list[pa.Field]:
         """The columns of a table that holds the rows of this query, which was run and gave this schema."""
         if self._types is None:
             return [pa.field(f.name, f.type, metadata=f.metadata) for f in schema]
-        for type, f in zip(self._types, schema, strict=True):
-            check_held(type, f.name, declared=False)
         return [stored_field(f.name, f.type, type) for type, f in zip(self._types, schema, strict=True)]
 
     def describe(self) -> pa.Table:
-        schema, batches = self._run_in_duckdb(self.query.text("describe "))
+        schema, batches = self._run_in_duckdb(self._text("describe "))
         return pa.Table.from_batches(list(batches), schema)
 
 

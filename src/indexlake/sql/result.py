@@ -13,8 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from indexlake.commit.write_set import WriteResult
-from indexlake.display import FIRST_ROWS, html_rows, shown, text_table
+from indexlake.display import FIRST_ROWS, html_rows, shown, shown_rows, text_table
 from indexlake.errors import IndexLakeError, MissingExtraError
+from indexlake.python_rows import pandas_frame, python_columns, python_rows
 
 Batches = tuple[pa.Schema, Iterator[pa.RecordBatch]]
 
@@ -52,8 +53,7 @@ class SqlResult:
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """The rows as dicts."""
-        rows: list[dict[str, Any]] = self.to_arrow().to_pylist()
-        return rows
+        return python_rows(self.to_arrow())
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """The rows as tuples."""
@@ -80,7 +80,7 @@ class SqlResult:
         return sum(batch.num_rows for batch in self.to_batches())
 
     def to_pandas(self) -> Any:
-        return self.to_arrow().to_pandas()
+        return pandas_frame(self.to_arrow())
 
     def to_polars(self) -> Any:
         try:
@@ -91,7 +91,7 @@ class SqlResult:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for batch in self.to_batches():
-            yield from batch.to_pylist()
+            yield from python_rows(batch)
 
     # ------------------------------------------------------------ the Arrow PyCapsule interface
 
@@ -120,7 +120,7 @@ class SqlResult:
         try:
             rows, more = self._head()
             names = [f.name for f in rows.schema]
-            text = text_table(names, [_shown_row(row) for row in _tuples(rows)])
+            text = text_table(names, [_shown_row(row) for row in shown_rows(rows)])
         except IndexLakeError as error:
             return f"<SqlResult: {type(error).__name__}: {error}>"
         return f"{text}\n… the first {FIRST_ROWS} rows" if more else text
@@ -190,7 +190,7 @@ def table_result(table: pa.Table, snapshot_id: int | None) -> SqlResult:
 
 
 def _tuples(data: pa.RecordBatch | pa.Table) -> Iterator[tuple[Any, ...]]:
-    columns = [column.to_pylist() for column in data.columns]
+    columns = python_columns(data)
     return zip(*columns, strict=True) if columns else iter([()] * data.num_rows)
 
 

@@ -65,13 +65,15 @@ def holds(type: Any, kind: Callable[[Any], bool]) -> bool:
 
 
 def shown_type(type: Any) -> Any:
-    """A type that DuckDB gives as users have it: numbers of 128 bits as decimals, JSON as text."""
+    """A type that DuckDB gives as users have it: numbers of 128 bits as decimals, JSON as text, plain booleans."""
     return mapped_leaves(type, _shown_leaf) if holds(type, lambda t: _shown_leaf(t) != t) else type
 
 
 def _shown_leaf(type: Any) -> Any:
     if type in (HUGEINT, UHUGEINT):
         return HELD_AS
+    if isinstance(type, pa.Bool8Type):
+        return pa.bool_()
     return pa.string() if isinstance(type, pa.JsonType) else type
 
 
@@ -201,16 +203,19 @@ def _decimal(array: Any, type: Any) -> Any:
 
 def _integer(array: Any, source: Any, type: Any) -> Any:
     """DuckDB's integers of 128 bits, which are bits of a decimal with no digit after the point."""
-    decimals = array.view(type)
-    present = decimals.drop_null()
-    try:
-        present.validate(full=True)
-        fits = source.type_name == "hugeint" or not (fixed_values(present, np.int64, 2)[1::2] < 0).any()
-    except pa.ArrowInvalid:
-        fits = False
-    if not fits:
+    words = fixed_values(array.drop_null(), np.uint64, 2).reshape(-1, 2)
+    low, high = words[:, 0], words[:, 1]
+    most_high, most_low = divmod(10**type.precision - 1, 1 << 64)
+    least_high, least_low = divmod(1 - 10**type.precision, 1 << 64)
+    if source == HUGEINT:
+        signed = high.view(np.int64)
+        too_small = (signed < least_high) | ((signed == least_high) & (low < least_low))
+        wrong = (signed > most_high) | ((signed == most_high) & (low > most_low)) | too_small
+    else:
+        wrong = (high > most_high) | ((high == most_high) & (low > most_low))
+    if wrong.any():
         raise ConstraintError(f"A value of type {source.type_name.upper()} has more than {type.precision} digits.")
-    return decimals
+    return array.view(type)
 
 
 def _codec(type: Any) -> DictionaryCodec:
