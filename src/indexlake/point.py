@@ -53,11 +53,11 @@ def read_by_key(
 
 
 def decoded(schema: TableSchema, values: tuple[SqlValue, ...]) -> Row:
-    columns = list(zip(schema.fields, schema.codecs, values, strict=True))
     try:
-        return {f.name: codec.decode_one(v) for f, codec, v in columns}
+        return {f.name: codec.decode_one(v) for f, codec, v in zip(schema.fields, schema.codecs, values, strict=True)}
     except ConstraintError:
-        python_columns(pa.table({f.name: codec.decode([v]) for f, codec, v in columns}))  # names the column
+        arrays = [codec.decode([v]) for codec, v in zip(schema.codecs, values, strict=True)]
+        python_columns(pa.table(arrays, schema.names))  # names the column
         raise
 
 

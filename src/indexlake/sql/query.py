@@ -86,11 +86,15 @@ class ParsedQuery:
 
         ``columns``: of each reference, in lower case.  ``careful``: DuckDB may read every table as often as it likes.
         """
-        edits = [*self.edits, *self._qualifiers(columns)]
+        edits = self.edits_over(columns)
         if careful:
             bare = {r.start: (quoted(view_name(r.number)), sampled(r.number)) for r in self.references if r.once}
             edits = [(start, end, new.replace(*bare.get(start, ("", "")))) for start, end, new in edits]
         return self.fragment.spliced(edits, prefix)
+
+    def edits_over(self, columns: Sequence[Collection[str]]) -> list[Edit]:
+        """The changes of the text, given the columns of each reference in lower case."""
+        return [*self.edits, *self._qualifiers(columns)]
 
     def _qualifiers(self, columns: Sequence[Collection[str]]) -> Iterator[Edit]:
         """``sales.orders.id`` loses its namespace: the scan is known as ``orders``, or by both names if two share it.
