@@ -157,6 +157,25 @@ def test_a_type_that_tables_do_not_hold_is_refused_by_name(lake: il.Lake, names:
     assert lake.snapshot_id == before
 
 
+def test_columns_of_tables_keep_their_types_in_new_tables(lake: il.Lake, names: str) -> None:
+    columns = {
+        "k": pa.array([1, 2], pa.int32()),
+        "took": pa.array([5, None], pa.duration("ms")),
+        "city": pa.array(["a", "b"]).dictionary_encode(),
+        "half": pa.array([1.5, None], pa.float16()),
+        "long": pa.array([1, None], pa.decimal256(50, 2)),
+    }
+    table = lake.create_table(names, pa.table(columns))
+    named = ", ".join(f"a.{name}" for name in columns)
+    for n, query in enumerate((f"select * from {names}", f"select {named} from {names} a join {names} b using (k)")):
+        lake.sql(f"create table {names}_{n} as {query}")
+        made = lake.table(f"{names}_{n}")
+        assert made.schema.types == table.schema.types
+        assert made.scan(order_by="k").to_pylist() == table.scan(order_by="k").to_pylist()
+    with pytest.raises(SchemaError, match="Column 'd': INTERVAL is not a type that tables hold"):
+        lake.sql(f"create table {names}_9 as select took + took as d from {names}")
+
+
 def test_a_query_may_compute_with_any_type(lake: il.Lake) -> None:
     plain = judge()
     text = (

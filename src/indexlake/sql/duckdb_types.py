@@ -46,6 +46,12 @@ def check_held(type: Any, column: str, *, declared: bool = False) -> None:
             raise SchemaError(f"Column {column!r}: {where} {what}. {advice}.", column=column)
 
 
+def check_storable(type: Any, column: str) -> None:
+    """Refuse a column of a query that no table could hold.  An interval may be a duration of some table."""
+    if str(type) != "INTERVAL":
+        check_held(type, column)
+
+
 def check_shown(type: Any, column: str) -> None:
     """Refuse a result column whose values cannot be handed out."""
     for part, _ in _parts(type, False):

@@ -16,7 +16,7 @@ from indexlake.scan.order import ordered
 from indexlake.scan.plan import arrow_schema
 from indexlake.scan.scan import _window
 from indexlake.schema import Field, TableSchema
-from indexlake.sql.duckdb_types import check_held, check_shown, is_hugeint_type
+from indexlake.sql.duckdb_types import check_held, check_shown, check_storable, is_hugeint_type
 from indexlake.sql.engine import Engine, Running, translated, translating
 from indexlake.sql.fragment import Spliced
 from indexlake.sql.parameters import Parameters
@@ -178,7 +178,7 @@ class PlannedQuery:
             view_name(n): stream.__arrow_c_stream__() if once[n] else stream for n, stream in enumerate(streams)
         }
         try:
-            check = check_held if self.storing else check_shown
+            check = check_storable if self.storing else check_shown
             running = self._engine.begin(views | dict(self.constants), text.text, self.parameters, check)
         except BaseException as error:
             self._raise_translated(error, text, streams)
@@ -253,6 +253,9 @@ class PlannedQuery:
         """The columns of a table that holds the rows of this query, which was run and gave this schema."""
         if self._types is None:
             return [pa.field(f.name, f.type, metadata=f.metadata) for f in schema]
+        for type, f in zip(self._types, schema, strict=True):
+            if pa.types.is_interval(f.type):
+                check_held(type, f.name)
         return [stored_field(f.name, f.type, type) for type, f in zip(self._types, schema, strict=True)]
 
     def describe(self) -> pa.Table:
