@@ -34,7 +34,7 @@ class Assignments:
         assignments: Mapping[str, Any],
         schema: TableSchema,
         *,
-        bind: Callable[[Expression, pa.DataType], Bound] | None = None,
+        bind: Callable[[Expression, Field], Bound] | None = None,
         copies: Mapping[str, str] | None = None,
         what: str = "update",
     ) -> None:
@@ -49,7 +49,7 @@ class Assignments:
             if self.changes((f,)):
                 raise SchemaError(f"Column {f.name!r} is assigned twice.", column=f.name)
             if isinstance(value, Expression):
-                self._expressions[f.name] = (bind or _over(schema))(value, f.type)
+                self._expressions[f.name] = (bind or _over(schema))(value, f)
                 continue
             try:
                 encoded = f.codec.encode_one(value)
@@ -112,10 +112,10 @@ class Assignments:
         return tuple(new)
 
 
-def _over(schema: TableSchema) -> Callable[[Expression, pa.DataType], Bound]:
-    from indexlake.expr import compile
+def _over(schema: TableSchema) -> Callable[[Expression, Field], Bound]:
+    from indexlake.expr import compile, of_column
 
-    return lambda e, type: compile(e.text, schema.arrow_with_row_id, e.params, target=type)
+    return lambda e, f: compile(e.text, schema.arrow_with_row_id, e.params, target=of_column(f))
 
 
 def _column_of(expression: Bound) -> str | None:

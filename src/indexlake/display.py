@@ -80,9 +80,13 @@ def _html_cell(value: object) -> str:
 def html_rows(data: pa.Table | pa.RecordBatch, *, caption: str | None = None, note: str | None = None) -> str:
     """Arrow rows, with the type of each column under its name.  Cut the data before: it is all converted."""
     names = [f"{f.name}: {f.type}" for f in data.schema]
-    columns = [_python_values(column) for column in data.columns]
-    rows = zip(*columns, strict=True) if columns else iter([()] * data.num_rows)
-    return html_table(names, rows, caption=caption, note=note)
+    return html_table(names, shown_rows(data), caption=caption, note=note)
+
+
+def shown_rows(data: pa.Table | pa.RecordBatch) -> Iterable[tuple[Any, ...]]:
+    """The rows as tuples of Python values, or of text where Python has no such value."""
+    columns = [[shown_value(value) for value in column] for column in data.columns]
+    return zip(*columns, strict=True) if columns else iter([()] * data.num_rows)
 
 
 def html_facts(caption: str, facts: Mapping[str, object], *, note: str | None = None) -> str:
@@ -98,7 +102,7 @@ def html_schema(schema: TableSchema, *, caption: str | None = None) -> str:
             f.name,
             str(f.type),
             "" if f.nullable else "not null",
-            "" if f.default is None else repr(f.codec.decode_one(f.default)),
+            "" if f.default is None else repr(shown_value(f.codec.decode([f.default])[0])),
             f"{keys[f.field_id]}" if f.field_id in keys else "",
         )
         for f in schema.fields
@@ -160,12 +164,12 @@ class Listing(list[T]):
         return html_table(*self._table()) if self else html_text("(none)")
 
 
-def _python_values(column: Any) -> list[Any]:
-    return [_python_value(value) for value in column]
-
-
-def _python_value(value: Any) -> Any:
+def shown_value(value: Any) -> Any:
+    """An Arrow scalar as a Python value, or as text where Python has no such value."""
     try:
         return value.as_py()
     except (ValueError, OverflowError):  # a moment that Python cannot hold, such as the year 20000
-        return f"{value.type} {value.value}" if hasattr(value, "value") else str(value.type)
+        if not hasattr(value, "value"):
+            return str(value.type)
+        infinite = abs(value.value) == 2 ** (value.type.bit_width - 1) - 1
+        return f"{'-' if value.value < 0 else ''}infinity" if infinite else f"{value.type} {value.value}"

@@ -11,8 +11,10 @@ import pyarrow as pa
 from indexlake.blocks.block import BlockRecord
 from indexlake.catalog import inline
 from indexlake.catalog.driver import ReadTransaction
+from indexlake.errors import ConstraintError
 from indexlake.evolution.lineage import file_columns, file_value, file_values
 from indexlake.keys.encoding import encode_key
+from indexlake.python_rows import python_columns
 from indexlake.schema import VERSION, Field, TableSchema
 from indexlake.state import TableState
 from indexlake.types import SqlValue
@@ -51,7 +53,12 @@ def read_by_key(
 
 
 def decoded(schema: TableSchema, values: tuple[SqlValue, ...]) -> Row:
-    return {f.name: codec.decode_one(v) for f, codec, v in zip(schema.fields, schema.codecs, values, strict=True)}
+    try:
+        return {f.name: codec.decode_one(v) for f, codec, v in zip(schema.fields, schema.codecs, values, strict=True)}
+    except ConstraintError:
+        arrays = [codec.decode([v]) for codec, v in zip(schema.codecs, values, strict=True)]
+        python_columns(pa.table(arrays, schema.names))  # names the column
+        raise
 
 
 def _own_row(files: OpenFiles, state: TableState, writes: TableWrites, key: list[SqlValue]) -> tuple[Row | None, bool]:
@@ -101,7 +108,13 @@ def read_row(
     check = block.max_snapshot > snapshot
     same = in_file is schema
     columns: Sequence[str] = schema.columns if same else file_columns(schema.fields, in_file.by_id)
-    row = reader.row(position, [*columns, VERSION] if check else columns)
+    try:
+        row = reader.row(position, [*columns, VERSION] if check else columns)
+    except (ConstraintError, OverflowError, ValueError):
+        names = {f.column: f.name for f in in_file.fields}
+        found = reader.take(np.array([position], np.uint64), list(columns))
+        python_columns(found.rename_columns([names[c] for c in found.column_names]))  # names the column
+        raise
     if check:
         version = row[VERSION]
         if (block.begin_snapshot if version is None else version) > snapshot:

@@ -214,7 +214,7 @@ def _key_row(schema: TableSchema, key: list[SqlValue], names: Set[str]) -> dict[
     """The columns asked for, when the key tells them all.  A float may differ from its key: -0.0 equals 0.0."""
     row: dict[str, Any] = {}
     for f, codec, value in zip(schema.key_fields, schema.key_codecs, key, strict=True):
-        if not is_float(codec):
+        if f.name in names and not is_float(codec):
             row[f.name] = codec.decode_one(value)
     return row if all(name in row or name == ROW_ID for name in names) else None
 

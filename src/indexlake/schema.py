@@ -11,7 +11,7 @@ import base64
 import json
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
@@ -23,6 +23,7 @@ from indexlake.evolution.field_steps import Step
 from indexlake.evolution.lineage import InlineColumns
 from indexlake.types import Codec, SqlValue, check_supported, codec_for
 from indexlake.types.names import as_type, is_type
+from indexlake.types.uuids import is_uuid
 
 ROW_ID = "_indexlake_row_id"
 VERSION = "_indexlake_snapshot"
@@ -43,7 +44,7 @@ class Field:
     type: pa.DataType
     nullable: bool
     default: SqlValue = None
-    metadata: Mapping[bytes, bytes] | None = None
+    metadata: Mapping[bytes, bytes] | None = field(default=None, hash=False)
     begin_snapshot: int = 0  # of this name
     end_snapshot: int | None = None
     position: int = 0  # in the order of the table's columns
@@ -62,6 +63,14 @@ class Field:
 
     def arrow(self, name: str | None = None) -> pa.Field:
         return pa.field(name or self.name, self.type, self.nullable, self.metadata)
+
+    @property
+    def default_value(self) -> Any:
+        """The default as a Python value, or as an Arrow scalar where Python has no such value."""
+        try:
+            return self.codec.decode_one(self.default)
+        except ConstraintError:
+            return self.codec.decode([self.default])[0]
 
     def derived(self, array: Any) -> Any:
         """Values of this column, made from those of its source."""
@@ -225,7 +234,7 @@ class SchemaHistory:
 def _is_plain(type: pa.DataType) -> bool:
     t = pa.types
     kinds = (t.is_boolean, t.is_integer, t.is_float64, t.is_string, t.is_large_string, t.is_binary, t.is_large_binary)
-    return any(kind(type) for kind in kinds)
+    return is_uuid(type) or any(kind(type) for kind in kinds)
 
 
 def unknown_column(name: object, names: Sequence[str]) -> SchemaError:

@@ -9,6 +9,7 @@ import pytest
 
 from indexlake.errors import ExpressionError
 from indexlake.expr import ColumnTest, compile
+from indexlake.expr.sqltype import from_arrow
 
 INNER = pa.struct([("z", pa.float64()), ("my f", pa.string()), ("a.b", pa.int32())])
 SCHEMA = pa.schema(
@@ -184,7 +185,7 @@ def test_the_same_text_with_and_without_qualifiers_is_not_confused() -> None:
 )
 def test_a_value_is_converted_to_what_the_column_holds(text: str, type: pa.DataType, want: str) -> None:
     batch = pa.record_batch({"x": [5]})
-    expression = compile(text, batch.schema, target=type)
+    expression = compile(text, batch.schema, target=from_arrow(type))
     assert str(expression.evaluate(batch)[0].as_py()) == want
     assert str(expression.evaluate_row({"x": 5})) == want
 
@@ -204,5 +205,5 @@ def test_a_value_is_converted_to_what_the_column_holds(text: str, type: pa.DataT
 def test_a_value_that_the_column_cannot_hold_is_refused(text: str, type: pa.DataType, message: str) -> None:
     batch = pa.record_batch({"x": [5]})
     with pytest.raises(ExpressionError) as caught:
-        compile(text, batch.schema, target=type).evaluate(batch)
+        compile(text, batch.schema, target=from_arrow(type)).evaluate(batch)
     assert message in str(caught.value)

@@ -46,6 +46,7 @@ DOCUMENTED: list[tuple[list[pa.DataType], str]] = [
     ([pa.duration("s"), pa.duration("ms"), pa.duration("us"), pa.duration("ns")], "as for timestamps"),
     ([pa.string(), pa.large_string(), pa.string_view()], ""),
     ([pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(16)], ""),
+    ([pa.uuid()], "in lower case with dashes; on the way back checked, in any case"),
     ([pa.dictionary(pa.int32(), pa.string())], "as its values"),
     ([pa.list_(pa.int32()), pa.large_list(pa.int32()), pa.list_(pa.int32(), 3)], ""),
     ([pa.struct([("a", pa.int32()), ("b", pa.string())])], ""),

@@ -43,6 +43,8 @@ def bits(array: Any) -> list[Any]:
 
 def _rows(array: Any) -> list[Any]:
     type, t = array.type, pa.types
+    if isinstance(type, pa.BaseExtensionType):
+        return bits(array.storage)
     if t.is_dictionary(type):
         values, indices = bits(array.dictionary), array.indices.to_pylist()
         return [None if index is None else values[index] for index in indices]

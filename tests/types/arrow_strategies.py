@@ -40,7 +40,8 @@ DECIMALS = [
 ]
 STRINGS = [pa.string(), pa.large_string(), pa.string_view()]
 BINARIES = [pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(1), pa.binary(16)]
-PLAIN = [pa.bool_(), *INTEGERS, *FLOATS, *TEMPORALS, *DECIMALS, *STRINGS, *BINARIES]
+IN_DICTIONARIES = [pa.bool_(), *INTEGERS, *FLOATS, *TEMPORALS, *DECIMALS, *STRINGS, *BINARIES]
+PLAIN = [*IN_DICTIONARIES, pa.uuid()]
 
 _names = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=4)
 _metadata = st.none() | st.dictionaries(st.binary(max_size=3), st.binary(max_size=3), min_size=1, max_size=2)
@@ -51,7 +52,7 @@ def plain_types() -> Any:
 
 
 def dictionary_types() -> Any:
-    return st.builds(pa.dictionary, st.sampled_from(INTEGERS), plain_types(), st.booleans())
+    return st.builds(pa.dictionary, st.sampled_from(INTEGERS), st.sampled_from(IN_DICTIONARIES), st.booleans())
 
 
 @st.composite
@@ -156,6 +157,8 @@ def _sized(draw: Any, type: Any, nulls: list[bool]) -> Any:
     def build(buffers: list[Any], children: Any = None) -> Any:
         return pa.Array.from_buffers(type, size, [valid, *buffers], children=children)
 
+    if isinstance(type, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(type, draw(_sized(type.storage_type, nulls)))
     if t.is_dictionary(type):
         values = draw(_sized(type.value_type, [all(nulls)] * draw(st.integers(1, 4))))
         numbers = draw(_lists(st.integers(0, len(values) - 1), size))

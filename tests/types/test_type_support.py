@@ -14,7 +14,11 @@ from indexlake.types import check_supported, codec_for
 
 REFUSED = {
     "null": (pa.null(), "it can hold no value. Name the type the values will have"),
-    "extension": (pa.uuid(), "(arrow.uuid). Use its storage type fixed_size_binary[16]"),
+    "extension": (
+        pa.opaque(pa.binary(), "bit", "DuckDB"),
+        "extension types are not supported (arrow.opaque). Use its storage type binary",
+    ),
+    "dictionary of UUIDs": (pa.dictionary(pa.int8(), pa.uuid()), "Use the value type extension<arrow.uuid> itself"),
     "json extension": (pa.json_(), "(arrow.json). Use its storage type string"),
     "sparse union": (pa.sparse_union([pa.field("a", pa.int8())]), "Use a struct with one nullable field"),
     "dense union": (pa.dense_union([pa.field("a", pa.int8())]), "Use a struct with one nullable field"),
@@ -118,7 +122,7 @@ def test_something_that_is_no_type_is_refused():
 
 def test_codec_for_refuses_what_check_supported_refuses():
     with pytest.raises(SchemaError, match="extension types are not supported"):
-        codec_for(pa.uuid())
+        codec_for(pa.json_())
 
 
 @pytest.mark.parametrize("type", PLAIN, ids=str)

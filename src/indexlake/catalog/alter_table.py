@@ -21,6 +21,7 @@ from indexlake.catalog.dialect import quote
 from indexlake.catalog.driver import Catalog, Transaction
 from indexlake.catalog.fields import inline_column, insert_fields, read_schema
 from indexlake.catalog.tables import next_values
+from indexlake.display import shown_value
 from indexlake.errors import AlreadyExistsError, NotFoundError, SchemaError
 from indexlake.evolution.alterations import Alteration, Column, Definition, altered
 from indexlake.evolution.lineage import line
@@ -120,10 +121,10 @@ def _check_values(tx: Transaction, table: TableRecord, column: Column) -> None:
         bounds = _bounds(tx, table, f) if fitting is not None else []
         for low, high in bounds:
             if fitting is not None and (low < fitting[0] or high > fitting[1]):
-                wrong = f.codec.decode([low if low < fitting[0] else high])
+                wrong = shown_value(f.codec.decode([low if low < fitting[0] else high])[0])
                 raise SchemaError(
                     f"Column {column.field.name!r} of type {column.before.type} cannot become {column.field.type}: "
-                    f"{wrong[0]} is outside the range of the new type. Change or delete such rows first; values of "
+                    f"{wrong} is outside the range of the new type. Change or delete such rows first; values of "
                     "deleted rows count until their block has been rewritten.",
                     column=column.field.name,
                 )

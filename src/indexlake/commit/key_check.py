@@ -235,7 +235,7 @@ def lost_key(state: TableState) -> ConflictError:
 def duplicate(state: TableState, encoded: Sequence[Any], what: str) -> DuplicateKeyError:
     """The error that names the key as the user wrote it."""
     schema = state.current
-    values = tuple(codec.decode_one(v) for codec, v in zip(schema.key_codecs, encoded, strict=True))
+    values = tuple(codec.show_one(v) for codec, v in zip(schema.key_codecs, encoded, strict=True))
     shown = values[0] if len(values) == 1 else values
     columns = ", ".join(f.name for f in schema.key_fields)
     return DuplicateKeyError(

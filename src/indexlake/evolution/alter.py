@@ -6,6 +6,7 @@ table as it is then, and applies all or none.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from indexlake.catalog.alter_table import AlterTable
@@ -62,12 +63,20 @@ class Alter:
     def __repr__(self) -> str:
         return f"<Alter {self._table._name}: {len(self._alterations)} alterations>"
 
-    def add_column(self, name: Path, type: Any, default: Any = None, nullable: bool = True) -> Alter:
+    def add_column(
+        self,
+        name: Path,
+        type: Any,
+        default: Any = None,
+        nullable: bool = True,
+        *,
+        metadata: Mapping[bytes, bytes] | None = None,
+    ) -> Alter:
         """Add a column at the end, or a field to a struct: ``"address.country"``.
 
         Rows that are there take the default; nothing is rewritten.
         """
-        return self._add(AddColumn(name, as_type(type), default, nullable))
+        return self._add(AddColumn(name, as_type(type), default, nullable, metadata))
 
     def drop_column(self, name: Path) -> Alter:
         """Drop a column, or a field of a struct.  Past snapshots show it until they expire."""
@@ -77,9 +86,9 @@ class Alter:
         """Give a column, or a field of a struct, another name."""
         return self._add(RenameColumn(old, new))
 
-    def widen_column(self, name: Path, type: Any) -> Alter:
+    def widen_column(self, name: Path, type: Any, *, metadata: Mapping[bytes, bytes] | None = None) -> Alter:
         """Give a column, or a field inside it, a type that holds every value it held."""
-        return self._add(WidenColumn(name, as_type(type)))
+        return self._add(WidenColumn(name, as_type(type), metadata))
 
     def rename(self, name: str) -> Alter:
         """Give the table another name; with a dot in it also another namespace."""

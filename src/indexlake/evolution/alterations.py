@@ -7,7 +7,7 @@ two columns may swap their names; a name that two columns have meanwhile means t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -105,6 +105,7 @@ class AddColumn:
     type: Any
     default: Any = None
     nullable: bool = True
+    metadata: Mapping[bytes, bytes] | None = None
 
     def on(self, d: Definition) -> Definition:
         if isinstance(self.path, str) and d.has(self.path):
@@ -120,7 +121,7 @@ class AddColumn:
                 column=where,
             )
         if len(names) == 1:
-            f = Field(-1, names[0], self.type, bool(self.nullable), default)
+            f = Field(-1, names[0], self.type, bool(self.nullable), default, self.metadata)
             return replace(d, columns=(*d.columns, Column(f, None)))
         if not d.has(names[0]):
             raise SchemaError(
@@ -182,11 +183,15 @@ class RenameColumn:
 class WidenColumn:
     path: Path
     type: Any
+    metadata: Mapping[bytes, bytes] | None = None  # what the column has from now on, besides what it has
 
     def on(self, d: Definition) -> Definition:
         column, place, names = d.resolve(self.path)
         d.refuse_key(column, "its type cannot change")
         where = shown(names)
+        if self.metadata and place:
+            raise SchemaError(f"{where!r} is a field inside a column and has no metadata of its own.", column=where)
+
         old = type_at(column.field.type, place)
         check_widening(where, old, self.type)
         if place and limits(old, self.type) is not None:
@@ -195,7 +200,11 @@ class WidenColumn:
                 f"whether every value fits. Add a field and fill it with update().",
                 column=where,
             )
-        return d.with_column(column, column.step(Widen(place, self.type)))
+        widened = column.step(Widen(place, self.type))
+        if self.metadata:
+            metadata = {**(column.field.metadata or {}), **self.metadata}
+            widened = replace(widened, field=replace(widened.field, metadata=metadata))
+        return d.with_column(column, widened)
 
 
 @dataclass(frozen=True, slots=True)

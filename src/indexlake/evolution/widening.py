@@ -18,6 +18,7 @@ _UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DAY = 86_400
 _EXACT_BITS = {16: 11, 32: 24, 64: 53}  # integers that a float of so many bits holds exactly
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_INFINITE_DAY = (1 << 31) - 1  # what SQL takes for infinity would be a day like any other as a timestamp
 
 
 def check_widening(column: str, old: pa.DataType, new: Any) -> None:
@@ -46,7 +47,7 @@ def limits(old: pa.DataType, new: pa.DataType) -> tuple[int, int] | None:
     if t.is_date32(old) and t.is_timestamp(new):
         factor = _DAY * _UNITS[new.unit]
         if new.unit in ("s", "ms"):
-            return None
+            return 1 - _INFINITE_DAY, _INFINITE_DAY - 1
     elif (t.is_timestamp(old) and t.is_timestamp(new)) or (t.is_duration(old) and t.is_duration(new)):
         factor = _UNITS[new.unit] // _UNITS[old.unit]
     else:

@@ -12,15 +12,16 @@ from indexlake.expr.test import ALWAYS, NEVER, All, Any_, ColumnTest, Test
 if TYPE_CHECKING:
     from indexlake.expr.bound import Bound
     from indexlake.expr.compiler import compile
+    from indexlake.expr.sqltype import of_column
 
-__all__ = ["ALWAYS", "NEVER", "All", "Any_", "Bound", "ColumnTest", "Test", "compile", "statement"]
+__all__ = ["ALWAYS", "NEVER", "All", "Any_", "Bound", "ColumnTest", "Test", "compile", "of_column", "statement"]
 
 
 def __getattr__(name: str) -> Any:
     """Tests are plain values; the compiler is loaded with the first expression."""
-    if name not in ("Bound", "compile"):
+    if name not in ("Bound", "compile", "of_column"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from indexlake.expr import bound, compiler
+    from indexlake.expr import bound, compiler, sqltype
 
-    globals().update(Bound=bound.Bound, compile=compiler.compile)
+    globals().update(Bound=bound.Bound, compile=compiler.compile, of_column=sqltype.of_column)
     return globals()[name]

@@ -15,6 +15,7 @@ from indexlake.errors import ExpressionError
 from indexlake.expr import casts, fallback, intervals, tree
 from indexlake.expr.broadcast import full
 from indexlake.expr.constants import NotCovered
+from indexlake.expr.infinite import holds_infinite
 from indexlake.expr.sqltype import FLOATS, INTERVALS, TIMESTAMPS, to_arrow
 
 Value = Any  # pa.Array | pa.Scalar
@@ -109,6 +110,8 @@ def _time_arithmetic(node: tree.Arithmetic, left: Value, right: Value, rows: int
     kinds = (node.left.type.kind, node.right.type.kind)
     if any(isinstance(side, pa.Scalar) and not side.is_valid for side in (left, right)):
         return pa.scalar(None, to_arrow(node.of))
+    if holds_infinite(left, node.left.type) or holds_infinite(right, node.right.type):
+        return _by_duckdb(node, left, right)
     if set(kinds) <= {"date", "int32"}:
         days = pc.call_function(_CHECKED[node.op], [_days(left), _days(right)])
         return days if node.of.kind == "int64" else days.cast(pa.int32()).cast(pa.date32())

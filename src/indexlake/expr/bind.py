@@ -28,10 +28,10 @@ from indexlake.expr.sqltype import (
     STRING_LITERAL,
     VARCHAR,
     SqlType,
-    from_arrow,
     int_literal,
     list_of,
     normal,
+    of_column,
 )
 from indexlake.expr.type_names import type_of
 
@@ -77,12 +77,11 @@ class Binder:
     def fail(self, problem: str) -> NoReturn:
         self.build.fail(problem)
 
-    def root(self, syntax: Any, target: pa.DataType | None = None) -> tree.Node:
-        """The whole expression; as a value that a column of the type `target` can take, if one is given."""
+    def root(self, syntax: Any, wanted: SqlType | None = None) -> tree.Node:
+        """The whole expression; as a value that a column of the type `wanted` can take, if one is given."""
         node = self.bind(syntax)
-        if target is None:
+        if wanted is None:
             return self.build.coerce(node, normal(node.type))
-        wanted = from_arrow(target)
         if not castable(node.type, wanted):
             self.fail(f"the value is {normal(node.type)}, which a column of type {wanted} cannot take; add a cast")
         return self.build.coerce(node, wanted)
@@ -115,7 +114,7 @@ class Binder:
             text = parts[0].replace("'", "''")
             hint = f". If it is text, write it in single quotes: '{text}'" if quoted else ""
             self.fail(f"{error}{hint}")
-        node: tree.Node = tree.Column(column, from_arrow(self.schema.field(column).type))
+        node: tree.Node = tree.Column(column, of_column(self.schema.field(column)))
         for name in fields:
             node = self.build.field(node, name)
         return node
@@ -139,6 +138,8 @@ class Binder:
         text = syntax.this
         if text.isdigit():
             value = int(text)
+            if 10**38 <= value < 2**128:
+                self.fail(f"{text} has more than 38 digits; as a float it is {float(value)!r}")
             return Leaf(value, None, int_literal(value)) if value < 10**38 else Leaf(float(value), None, DOUBLE)
         type, constant = constants.decimal_literal(text)
         return Leaf(constant, None, type)

@@ -22,8 +22,9 @@ from indexlake.expr.narrow import Members, Narrowed, members, narrow, sides
 from indexlake.expr.parse import Parsed
 from indexlake.expr.pushdown import ArrowDialect, VortexDialect, push
 from indexlake.expr.row import RowPlan
-from indexlake.expr.sqltype import BOOL, NESTED_KINDS, to_arrow
+from indexlake.expr.sqltype import BOOL, NESTED_KINDS, SqlType, to_arrow
 from indexlake.expr.test import Test
+from indexlake.types import codec_for
 
 
 class Template:
@@ -62,10 +63,12 @@ class Template:
         self.slots = slots
         self.literals = literals  # the constants that need no parameters
         self.qualifiers: tuple[str, ...] = ()
-        self.target: pa.DataType | None = None
+        self.target: SqlType | None = None
         self.timed = any(slot.parameter == MOMENT for slot in slots)
         nested = root.type.kind == "nested" or root.type.kind in NESTED_KINDS
         self.type = schema.field(root.name).type if nested and isinstance(root, tree.Column) else to_arrow(root.type)
+        if root.type.kind == "uuid":
+            self.type = pa.uuid()
         self.columns = frozenset(node.name for node in tree.walk(root) if isinstance(node, tree.Column))
         self.predicate: tree.Node | None = root if root.type == BOOL else None
         if self.predicate is None and not nested and castable(root.type, BOOL):
@@ -268,7 +271,7 @@ def _one_row(template: Template, row: Mapping[str, Any]) -> pa.RecordBatch:
         return _ONE_ROW
     names = sorted(template.columns)
     fields = [template.schema.field(name) for name in names]
-    arrays = [pa.array([row[field.name]], field.type) for field in fields]
+    arrays = [codec_for(field.type).array([row[field.name]]) for field in fields]
     return pa.RecordBatch.from_arrays(arrays, names)
 
 

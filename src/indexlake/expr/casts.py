@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from indexlake.errors import ExpressionError
 from indexlake.expr import fallback, intervals
+from indexlake.expr.infinite import MOMENTS, holds_infinite
 from indexlake.expr.sqltype import (
     DURATIONS,
     FLOATS,
@@ -42,6 +43,8 @@ def load(array: Any, type: SqlType) -> Any:
         return array.cast(pa.binary()) if pa.types.is_fixed_size_binary(arrow) else array
     if type.kind == "nested":
         return array
+    if type.kind == "uuid":
+        return array.cast(to_arrow(type))
     wanted = to_arrow(type)
     if arrow == wanted:
         return array
@@ -62,6 +65,8 @@ def cast(array: Any, source: SqlType, target: SqlType, lenient: bool) -> Any:
         return pa.nulls(len(array), to_arrow(target))
     if array.null_count == len(array):
         return pa.nulls(len(array), to_arrow(target))
+    if source != target and {source.kind, target.kind} <= MOMENTS and holds_infinite(array, source):
+        return _by_duckdb(array, source, target, lenient)
     if lenient:
         if _never_fails(source, target):
             return _cast(array, source, target)
@@ -121,7 +126,7 @@ def _by_duckdb(array: Any, source: SqlType, target: SqlType, lenient: bool = Fal
     word = "TRY_CAST" if lenient else "CAST"
     # The source is cast first, so that DuckDB sees the same SQL type as the binder (e.g. HUGEINT).
     sql = f"{word}(CAST(a0 AS {fallback.sql_name(source)}) AS {name})"
-    return fallback.evaluate(sql, [array], target, f"a cast from {source} to {target}")
+    return fallback.evaluate(sql, [fallback.handed_over(array, source)], target, f"a cast from {source} to {target}")
 
 
 def _arrow(array: Any, wanted: pa.DataType, target: SqlType, safe: bool = True) -> Any:

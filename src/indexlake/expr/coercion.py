@@ -267,7 +267,7 @@ def castable(source: SqlType, target: SqlType) -> bool:
     if any(numbers):
         return all(numbers)
     kinds = {source.kind, target.kind}
-    if "blob" in kinds:
+    if kinds & {"blob", "uuid"}:
         return False
     if kinds & INTERVALS:
         return kinds <= INTERVALS

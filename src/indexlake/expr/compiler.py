@@ -25,6 +25,7 @@ from indexlake.expr.fold import Computed, fold, varies
 from indexlake.expr.moment import present, statement
 from indexlake.expr.parse import Parsed, parse
 from indexlake.expr.sqltype import INTEGERS, NULL, VARCHAR, SqlType, normal
+from indexlake.types.hugeint import hugeints
 
 MAX_TEMPLATES = 1024
 
@@ -43,12 +44,13 @@ def compile(
     params: Parameters = None,
     *,
     qualifiers: tuple[str, ...] = (),
-    target: pa.DataType | None = None,
+    target: SqlType | None = None,
 ) -> Bound:
     """Bind SQL text to a schema and parameters: `$name` from a mapping, `$1` and `?` from a sequence.
 
     With `qualifiers`, the columns of the schema are named "qualifier.column", and a column may be written without
-    its qualifier where only one has it.  With `target`, the value is converted to what a column of that type holds.
+    its qualifier where only one has it.  With `target`, the value is converted to what a column of that type holds
+    (`of_column` gives it).
     Raises `ExpressionError` for text that does not parse, unknown columns, wrong types and missing parameters.
     """
     if not params and isinstance(text, str) and not qualifiers and target is None:
@@ -104,7 +106,8 @@ def _fail(parsed: Parsed, problem: str) -> NoReturn:
 
 
 def _template(parsed: Parsed, schema: pa.Schema, given: list[Any], key: tuple[str, int, Any]) -> Template:
-    found = _equal.get((parsed.text, schema, key[2]))
+    form = (*key[2], hugeints(schema))
+    found = _equal.get((parsed.text, schema, form))
     if found is None or not found.schema.equals(schema):
         try:
             found = _bound(parsed, schema, given, *key[2][:2])
@@ -112,14 +115,14 @@ def _template(parsed: Parsed, schema: pa.Schema, given: list[Any], key: tuple[st
             raise ExpressionError(f"`{parsed.text[:200]}…` is nested too deeply", text=parsed.text) from None
     with _lock:
         _bounded(_equal)
-        _equal[(parsed.text, schema, key[2])] = found
+        _equal[(parsed.text, schema, form)] = found
         _bounded(_templates)
         _templates[key] = schema, found
     return found
 
 
 def _bound(
-    parsed: Parsed, schema: pa.Schema, given: list[Any], qualifiers: tuple[str, ...], target: pa.DataType | None
+    parsed: Parsed, schema: pa.Schema, given: list[Any], qualifiers: tuple[str, ...], target: SqlType | None
 ) -> Template:
     types = {name: _parameter_type(value) for name, value in zip(parsed.parameters, given, strict=True)}
     binder = Binder(parsed, schema, types, qualifiers)
@@ -266,7 +269,7 @@ def rebuilt(
     params: dict[str, Any],
     names: dict[str, str],
     qualifiers: tuple[str, ...],
-    target: pa.DataType | None,
+    target: SqlType | None,
     moment: int | None,
 ) -> Bound:
     """An expression that was pickled, with the moment it had then."""

@@ -19,6 +19,7 @@ from indexlake.expr import like, tree
 from indexlake.expr.compare import NEGATED
 from indexlake.expr.constants import EXACT
 from indexlake.expr.functions import FUNCTIONS
+from indexlake.expr.infinite import is_infinite
 from indexlake.expr.narrow import Narrowed, bounds_tests, members, narrow, sides
 from indexlake.expr.sqltype import FLOATS, INT_RANGE, PER_SECOND, SqlType, from_arrow
 from indexlake.expr.test import ALWAYS, NEVER, ColumnTest, Op, Test, all_of, any_of
@@ -159,7 +160,8 @@ def _as_stored(type: pa.DataType) -> bool:
     if pa.types.is_dictionary(type):
         type = type.value_type
     kind = from_arrow(type).kind
-    return kind in ("bool", "varchar") or pa.types.is_integer(type) or type in (pa.float32(), pa.float64(), pa.date32())
+    others = (pa.float32(), pa.float64(), pa.date32())
+    return kind in ("bool", "varchar", "uuid") or pa.types.is_integer(type) or type in others
 
 
 def _stored(type: pa.DataType, sql: SqlType, op: str, value: Any) -> tuple[tuple[tuple[str, Any], ...], bool] | None:
@@ -168,6 +170,8 @@ def _stored(type: pa.DataType, sql: SqlType, op: str, value: Any) -> tuple[tuple
     kind = sql.kind
     if _as_stored(type):
         return same
+    if kind == "hugeint":
+        return ((op, decimal.Decimal(value)),), True
     if kind == "decimal":
         if type.scale < 0:
             return None
@@ -179,7 +183,7 @@ def _stored(type: pa.DataType, sql: SqlType, op: str, value: Any) -> tuple[tuple
     if kind in PER_SECOND and kind != "date":
         unit = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[type.unit]
         factor, rest = divmod(PER_SECOND[kind], unit)
-        if rest:
+        if rest or (factor > 1 and is_infinite(value, sql)):
             return None
         low, high = INT_RANGE["int32" if pa.types.is_time32(type) else "int64"]
         first, last = -(-value // factor), value // factor

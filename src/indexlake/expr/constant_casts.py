@@ -15,8 +15,10 @@ from typing import Any
 from indexlake.errors import ExpressionError
 from indexlake.expr.coercion import fits
 from indexlake.expr.constants import DAY_SECONDS, EPOCH_DAY, NotCovered
+from indexlake.expr.infinite import is_infinite
 from indexlake.expr.intervals import parse
 from indexlake.expr.sqltype import DURATIONS, INTEGERS, PER_SECOND, TIMESTAMPS, SqlType
+from indexlake.types.uuids import uuid_bytes
 
 
 def to_float32(value: float) -> float:
@@ -41,6 +43,8 @@ def convert(value: Any, source: SqlType, target: SqlType) -> Any:
     if value is None or source == target:
         return value
     kind = target.kind
+    if is_infinite(value, source):
+        raise NotCovered
     if source.kind in INTEGERS or source.literal is not None:
         return _from_int(value, target)
     if source.kind == "string_literal" or source.kind == "varchar":
@@ -130,6 +134,10 @@ def _from_string(text: str, target: SqlType) -> Any:
         return text == "true"
     if kind == "blob" and "\\" not in text and text.isascii():
         return text.encode()
+    if kind == "uuid":
+        if (found := uuid_bytes(text)) is None:
+            raise ExpressionError(f"'{text}' is not a UUID; write its 32 hexadecimal digits")
+        return found
     if kind == "date" and (match := _DATE.match(text)):
         return _days(text, target, *map(int, match.groups()))
     if kind in TIMESTAMPS and (match := _TIMESTAMP.match(text)):

@@ -32,6 +32,8 @@ from indexlake.expr.sqltype import (
     TIMESTAMP,
     TIMESTAMPTZ,
     UINT64,
+    UUID,
+    VARCHAR,
     SqlType,
     from_arrow,
     list_of,
@@ -133,7 +135,7 @@ def typed(value: Any) -> tuple[SqlType, Any]:
     kind = type(value)
     if kind is int:
         if not fits(value, "hugeint"):
-            return DOUBLE, _exact_float(value)
+            raise ExpressionError(f"the parameter {value} has more than 38 digits; give a float, or text")
         return integer_type(value), value
     if kind is str:
         return STRING_LITERAL, value
@@ -163,7 +165,7 @@ def typed(value: Any) -> tuple[SqlType, Any]:
             raise ExpressionError(f"a time with a time zone ({value!r}) is not supported; give a plain time")
         return TIME, ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
     if isinstance(value, uuid.UUID):
-        return STRING_LITERAL, str(value)
+        return UUID, value.bytes
     if isinstance(value, (int, float, str, bool)):  # subclasses, e.g. enums
         for base in (bool, int, float, str):
             if isinstance(value, base):
@@ -199,6 +201,8 @@ def _nested(value: Any) -> tuple[SqlType, pa.Scalar]:
 def _nested_type(value: Any) -> SqlType:
     if isinstance(value, dict):
         return struct_of(tuple(map(str, value)), tuple(_nested_type(item) for item in value.values()))
+    if isinstance(value, uuid.UUID):
+        return VARCHAR  # Arrow makes no nested values of UUIDs
     if not isinstance(value, (list, tuple)):
         return normal(typed(value)[0])
     element = NULL

@@ -18,6 +18,7 @@ from indexlake.expr import arithmetic, casts, fallback, functions, like, tree
 from indexlake.expr.broadcast import full
 from indexlake.expr.compare import always, compare, distinct, is_in
 from indexlake.expr.constants import NotCovered
+from indexlake.expr.infinite import holds_infinite
 from indexlake.expr.narrow import Members, Narrowed
 from indexlake.expr.sqltype import FLOATS, to_arrow
 
@@ -270,7 +271,8 @@ def _call(run: Evaluation, node: tree.Call) -> Value:
     if function.strict and any(isinstance(value, pa.Scalar) and not value.is_valid for value in values):
         return pa.scalar(None, to_arrow(node.of))
     types = [argument.type for argument in node.arguments]
-    if function.kernel is not None:
+    infinite = any(holds_infinite(value, type) for value, type in zip(values, types, strict=True))
+    if function.kernel is not None and not infinite:
         # A kernel works on at least one array; which argument that is among constants, it says itself.
         forms = [values]
         if all(isinstance(value, pa.Scalar) for value in values):

@@ -14,10 +14,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexlake.errors import ExpressionError, MissingExtraError
+from indexlake.errors import ConstraintError, ExpressionError, MissingExtraError
 from indexlake.expr import intervals
 from indexlake.expr.broadcast import full, rows_of
 from indexlake.expr.sqltype import DURATIONS, INTEGERS, NESTED_KINDS, SqlType, to_arrow
+from indexlake.types.convert import convert, shown_type
+from indexlake.types.uuids import as_uuids
 
 _SQL_NAMES = {
     "varchar": "VARCHAR",
@@ -68,7 +70,7 @@ def _connection(purpose: str) -> Any:
                 extra="sql",
             ) from None
         found = duckdb.connect(":memory:", config={"threads": 1})
-        found.execute("SET TimeZone='UTC'; SET enable_progress_bar=false")
+        found.execute("SET TimeZone='UTC'; SET enable_progress_bar=false; SET arrow_lossless_conversion=true")
         _local.connection = found
     return found
 
@@ -86,13 +88,18 @@ def apply(sql: str, values: Sequence[Any], types: Sequence[SqlType], result: Sql
         literal = _literal(value, type) if isinstance(value, pa.Scalar) else None
         if literal is None:
             operands.append(f"CAST(a{len(arrays)} AS {sql_name(type)})")
-            arrays.append(full(value, to_arrow(type), rows))
+            arrays.append(handed_over(full(value, to_arrow(type), rows), type))
         else:
             operands.append(literal)
     text = sql.format(*operands)
     if any(not isinstance(value, pa.Scalar) for value in values):
         return evaluate(text, arrays, result, purpose)
     return evaluate(text, arrays or [pa.nulls(1, pa.int32())], result, purpose)[0]
+
+
+def handed_over(array: pa.Array, type: SqlType) -> pa.Array:
+    """An array of the type in which `type` is evaluated, as DuckDB takes it."""
+    return as_uuids(array) if type.kind == "uuid" else array
 
 
 def _literal(value: pa.Scalar, type: SqlType) -> str | None:
@@ -128,8 +135,8 @@ def evaluate(sql: str, arguments: Sequence[pa.Array], result: SqlType, purpose: 
         column = intervals.to_duration(column)
     if column.type != wanted:
         try:
-            column = pc.cast(column, wanted)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            column = pc.cast(convert(column, shown_type(column.type)), wanted)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ConstraintError) as error:
             raise ExpressionError(f"{purpose}: {error}") from None
     return column
 

@@ -18,6 +18,7 @@ from indexlake.expr.coercion import decimal_shape
 from indexlake.expr.compare import MIRRORED
 from indexlake.expr.constant_casts import to_float32
 from indexlake.expr.constants import DAY_SECONDS, to_scalar
+from indexlake.expr.infinite import is_infinite
 from indexlake.expr.sqltype import (
     INT_RANGE,
     INTEGERS,
@@ -88,7 +89,7 @@ def sides(node: tree.Compare) -> tuple[tree.Node, str, tree.Constant] | None:
 
 def narrow(widened: tree.Node, op: str, value: Any) -> Narrowed | None:
     """The comparison without the casts around its left side; None if it cannot be said so."""
-    if not isinstance(widened, tree.Cast) or widened.lenient or value is None:
+    if not isinstance(widened, tree.Cast) or widened.lenient or value is None or is_infinite(value, widened.of):
         return None
     bounds = _preimage(widened.child.type, widened.of, value)
     if bounds is None:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from indexlake.expr.conditions import Condition
 from indexlake.expr.test import ALWAYS, All, Any_, ColumnTest, Test
+from indexlake.types.uuids import is_uuid
 
 MAX_ALTERNATIVES = 32
 _INT64_MAX = 2**63 - 1
@@ -127,6 +128,8 @@ class VortexDialect:
         if t.is_string(type) or t.is_large_string(type) or type == pa.string_view():
             return vx.utf8(nullable=True)
         if t.is_binary(type) or t.is_large_binary(type) or t.is_fixed_size_binary(type) or type == pa.binary_view():
+            return vx.binary(nullable=True)
+        if is_uuid(type):
             return vx.binary(nullable=True)
         if t.is_temporal(type) and not t.is_interval(type):
             return vx.int_(type.bit_width, nullable=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import operator
+import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,7 +24,7 @@ Function = Callable[[Row, Any], Any]  # (row, constants) -> value
 
 _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _EPOCH = dt.datetime(1970, 1, 1)
-_COVERED = INTEGERS | FLOATS | {"bool", "varchar", "blob", "date", "decimal"}
+_COVERED = INTEGERS | FLOATS | {"bool", "varchar", "blob", "date", "decimal", "uuid"}
 _COVERED |= {"timestamp_s", "timestamp_ms", "timestamp", "timestamptz"}
 _CONTAINERS = {"list", "struct", "map"}  # whose parts may be covered
 _CARRIERS = (tree.Column, tree.Constant, tree.Field, tree.Call)
@@ -82,6 +83,8 @@ def natural_value(value: Any, type: SqlType) -> Any:
     kind = type.kind
     if kind in _CONTAINERS:
         return value.as_py()
+    if kind == "uuid":
+        return uuid.UUID(bytes=value)
     if kind == "decimal":
         return EXACT.scaleb(decimal.Decimal(value), -type.scale)
     try:
@@ -97,6 +100,13 @@ def natural_value(value: Any, type: SqlType) -> Any:
 
 def _column(plan: RowPlan, node: tree.Column) -> Function:
     name = node.name
+    if node.of.kind == "hugeint":  # a decimal in the row, whose arithmetic would round
+
+        def whole(row: Row, k: Any) -> int | None:
+            value = row[name]
+            return None if value is None else int(value)
+
+        return whole
     return lambda row, k: row[name]
 
 

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import pyarrow as pa
+
+from indexlake.types.hugeint import is_hugeint
+from indexlake.types.uuids import STORAGE, is_uuid
 
 MAX_WIDTH = 38
 INT64_WIDTH = 18
@@ -96,6 +100,7 @@ FLOAT = SqlType("float")
 DOUBLE = SqlType("double")
 VARCHAR = SqlType("varchar")
 BLOB = SqlType("blob")
+UUID = SqlType("uuid")
 DATE = SqlType("date")
 TIME = SqlType("time")
 TIMESTAMP = SqlType("timestamp")
@@ -151,6 +156,7 @@ _ARROW: dict[str, pa.DataType] = {
     "varchar": pa.string(),
     "string_literal": pa.string(),
     "blob": pa.binary(),
+    "uuid": STORAGE,
     "date": pa.date32(),
     "time": pa.time64("us"),
     "time_ns": pa.time64("ns"),
@@ -218,6 +224,8 @@ def from_arrow(type: pa.DataType) -> SqlType:
     kind = _FIXED_IDS.get(type.id)
     if kind is not None:
         return SqlType(kind)
+    if is_uuid(type):
+        return UUID
     if pa.types.is_dictionary(type):
         return from_arrow(type.value_type)
     if pa.types.is_decimal(type):
@@ -236,6 +244,11 @@ def from_arrow(type: pa.DataType) -> SqlType:
     return _nested_from_arrow(type)
 
 
+def of_column(field: Any) -> SqlType:
+    """How SQL sees a column, from its Arrow field or from that of a table."""
+    return HUGEINT if is_hugeint(field) else from_arrow(field.type)
+
+
 def _nested_from_arrow(type: pa.DataType) -> SqlType:
     if pa.types.is_struct(type):
         fields = [type.field(index) for index in range(type.num_fields)]
@@ -249,7 +262,7 @@ def _nested_from_arrow(type: pa.DataType) -> SqlType:
         made = list_of(from_arrow(type.value_type))
     else:
         return NESTED
-    return made if made.parts and NESTED not in made.parts else NESTED
+    return made if made.parts and not {NESTED, UUID} & set(made.parts) else NESTED
 
 
 def _is_view(type: pa.DataType) -> bool:

@@ -39,6 +39,7 @@ _TYPES = {
     "nvarchar": "varchar",
     "time_ns": "time_ns",
     "interval": "interval",
+    "uuid": "uuid",
 }
 
 

@@ -18,6 +18,7 @@ from indexlake.assignments import Assignments
 from indexlake.errors import ExpressionError, SchemaError
 from indexlake.expression import Expression
 from indexlake.schema import Field, TableSchema, unknown_column
+from indexlake.types.hugeint import hugeints, mark_of
 
 if TYPE_CHECKING:
     from indexlake.expr import Bound
@@ -67,18 +68,19 @@ class Scope:
         seen: list[str] = []
         for side, schema in sides:
             for f in schema:
-                fields.append(pa.field(f"{side}.{f.name}", f.type))
+                fields.append(pa.field(f"{side}.{f.name}", f.type, metadata=mark_of(f)))
                 self.origin[f"{side}.{f.name}"] = side, f.name
                 seen.append(f.name.lower())
         self._both = {name for name in seen if seen.count(name) > 1}
         self.schema = pa.schema(fields)
 
-    def bind(self, text: str, params: Params, target: pa.DataType | None = None) -> Bound:
-        """``target``: the type of the column that the value is for."""
-        from indexlake.expr import compile
+    def bind(self, text: str, params: Params, target: Field | None = None) -> Bound:
+        """``target``: the column that the value is for."""
+        from indexlake.expr import compile, of_column
 
         self.check_names(text)
-        return compile(text, self.schema, params, qualifiers=("t", "s"), target=target)
+        wanted = None if target is None else of_column(target)
+        return compile(text, self.schema, params, qualifiers=("t", "s"), target=wanted)
 
     def condition(self, text: str | None, params: Params) -> Bound | None:
         if text is None:
@@ -148,8 +150,12 @@ def bind_clause(clause: Clause, schema: TableSchema, source: pa.Schema) -> Bound
     return BoundClause(clause.action, scope, condition, setter, frozenset(names))
 
 
-@lru_cache(256)
 def scope_of(when: When, schema: TableSchema, source: pa.Schema) -> Scope:
+    return _scope(when, schema, source, hugeints(source))
+
+
+@lru_cache(256)
+def _scope(when: When, schema: TableSchema, source: pa.Schema, marked: tuple[str, ...]) -> Scope:
     return Scope(
         None if when == "not matched" else schema,
         None if when == "not matched by source" else source,
@@ -157,7 +163,7 @@ def scope_of(when: When, schema: TableSchema, source: pa.Schema) -> Scope:
 
 
 def _setter(clause: Clause, schema: TableSchema, source: pa.Schema, scope: Scope) -> Assignments:
-    def bind(expression: Expression, target: pa.DataType) -> Bound:
+    def bind(expression: Expression, target: Field) -> Bound:
         return scope.bind(expression.text, expression.params, target)
 
     if clause.values is not None:

@@ -25,6 +25,7 @@ from indexlake.schema import Field, TableSchema
 from indexlake.storage.spill import Spill
 from indexlake.types import check_supported, check_values, codec_for
 from indexlake.types.convert import convert, mapped_leaves, without_view
+from indexlake.types.hugeint import mark_of
 from indexlake.types.inference import inferred_column
 
 Conform = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -211,7 +212,7 @@ def _inferred(rows: list[Mapping[str, Any]], schema: TableSchema) -> pa.Schema:
             except ConstraintError:
                 pass  # of another type than the column; expressions may make one of the other
             else:
-                fields.append(pa.field(name, known.type))
+                fields.append(pa.field(name, known.type, metadata=mark_of(known)))
                 continue
         fields.append(pa.field(name, inferred_column(name, values).type))
     return pa.schema(fields)
@@ -242,7 +243,7 @@ def _shape(schema: pa.Schema) -> pa.Schema:
                 column=name,
             )
         seen[name.lower()] = name
-    return pa.schema([pa.field(f.name, _plain_type(f.type, f.name)) for f in schema])
+    return pa.schema([pa.field(f.name, _plain_type(f.type, f.name), metadata=mark_of(f)) for f in schema])
 
 
 def _plain_type(type: pa.DataType, column: str) -> pa.DataType:

@@ -153,7 +153,7 @@ def _check_distinct(state: TableState, keys: list[SourceKeys]) -> None:
 
 def _twice(state: TableState, encoded: Sequence[SqlValue]) -> DuplicateKeyError:
     schema = state.current
-    values = tuple(codec.decode_one(v) for codec, v in zip(schema.key_codecs, encoded, strict=True))
+    values = tuple(codec.show_one(v) for codec, v in zip(schema.key_codecs, encoded, strict=True))
     shown = values[0] if len(values) == 1 else values
     return DuplicateKeyError(
         f"Primary key {', '.join(f.name for f in schema.key_fields)} = {shown!r} is given twice in the rows to upsert "

@@ -200,7 +200,7 @@ class Sample:
 def sample(storage: Storage, task: SampleTask, check: Callable[[], None]) -> Sample:
     files = OpenFiles(storage)
     rows = 0
-    chosen: list[list[pa.Array]] = [[comparable(f, pa.array([], f.type))] for f in task.fields]
+    chosen: list[list[pa.Array]] = [[comparable(f, pa.nulls(0, f.type))] for f in task.fields]
     try:
         for block in task.inputs:
             chance = np.random.default_rng(block.file_id)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from indexlake.errors import ExpressionError, MissingExtraError
+from indexlake.python_rows import pandas_frame, python_rows
 
 if TYPE_CHECKING:
     from indexlake.storage import Storage
@@ -45,7 +46,7 @@ class Result(ABC):
         """Row by row, as dicts, in bounded memory."""
         for batch in self.to_batches():
             for start in range(0, batch.num_rows, _DICTS):
-                yield from batch.slice(start, _DICTS).to_pylist()
+                yield from python_rows(batch.slice(start, _DICTS))
 
     def to_arrow(self) -> pa.Table:
         """The whole result in memory."""
@@ -69,8 +70,7 @@ class Result(ABC):
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """The rows as dicts."""
-        rows: list[dict[str, Any]] = self.to_arrow().to_pylist()
-        return rows
+        return python_rows(self.to_arrow())
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame."""
@@ -78,7 +78,7 @@ class Result(ABC):
             import pandas  # noqa: F401
         except ImportError:
             raise MissingExtraError("to_pandas needs pandas: pip install pandas", extra="pandas") from None
-        return self.to_arrow().to_pandas()
+        return pandas_frame(self.to_arrow())
 
     def to_polars(self) -> Any:
         """A polars DataFrame."""

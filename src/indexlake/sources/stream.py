@@ -15,6 +15,7 @@ from indexlake.sources import arrow, csv, json, parquet
 from indexlake.sources.failures import naming
 from indexlake.sources.files import Files, SourceFile
 from indexlake.types import check_values, holds_null
+from indexlake.types.uuids import is_uuid
 
 READERS: Mapping[str, ModuleType] = {"parquet": parquet, "csv": csv, "json": json, "arrow": arrow}
 """A reader has ``columns(file)``, ``inferred(file)`` and ``batches(file, schema)``, which also says how many bytes of
@@ -157,7 +158,7 @@ def _check_doubled(names: Any) -> None:
 def _check_bits(batch: pa.RecordBatch) -> None:
     """Binary data is taken as it lies in the file: what computes with it relies on valid offsets, indices and text."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if not isinstance(column.type, pa.BaseExtensionType):
+        if is_uuid(column.type) or not isinstance(column.type, pa.BaseExtensionType):
             check_values(column, name)
 
 

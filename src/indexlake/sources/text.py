@@ -17,6 +17,7 @@ import pyarrow.types as pt
 
 from indexlake.errors import SchemaError
 from indexlake.rows import overflows
+from indexlake.types.uuids import is_uuid, uuids_of_text
 
 
 def csv_type(column: str, type: Any) -> Any:
@@ -30,6 +31,8 @@ def csv_type(column: str, type: Any) -> Any:
         )
     if type == pa.binary_view():
         return pa.binary()
+    if is_uuid(type):
+        return pa.string()
     is_decimal = pt.is_decimal(type) and not pt.is_decimal128(type)
     return pa.string() if is_decimal or pt.is_float16(type) or type == pa.string_view() else type
 
@@ -38,7 +41,7 @@ def json_type(column: str, type: Any) -> Any:
     """The type to ask the JSON reader for."""
     if pt.is_dictionary(type):
         return json_type(column, type.value_type)
-    if pt.is_date(type) or pt.is_time(type) or pt.is_timestamp(type):
+    if pt.is_date(type) or pt.is_time(type) or pt.is_timestamp(type) or is_uuid(type):
         return pa.string()  # the cast tells moments with a zone from those without; the reader does not
     if pt.is_duration(type):
         return pa.int64()
@@ -74,6 +77,8 @@ def _converted(array: Any, type: Any) -> Any:
         return _converted(array, type.value_type)  # the rest of the way is the same for all sources
     if array.type == type:
         return array
+    if is_uuid(type):
+        return uuids_of_text(array)
     if pt.is_time(type) and pt.is_string(array.type):
         # There is no cast from text to a time of day: it is the time of a moment on some day.
         moments = pc.binary_join_element_wise("1970-01-01", array, " ").cast(pa.timestamp(type.unit))

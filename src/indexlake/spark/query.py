@@ -110,7 +110,8 @@ def _in_spark_words(planned: PlannedQuery, names: list[str]) -> str:
 
     query = planned.query
     source = query.fragment.source
-    text = query.fragment.spliced([(start, end, renamed(new)) for start, end, new in query.edits]).text
+    edits = query.edits_over([table.found.schema.by_name.keys() for table in planned.tables])
+    text = query.fragment.spliced([(start, end, renamed(new)) for start, end, new in edits]).text
     try:
         tree = sqlglot.parse_one(text, read="duckdb")
     except Exception:  # of the parser, whatever it is

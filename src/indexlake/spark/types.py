@@ -21,6 +21,7 @@ from indexlake.errors import ConstraintError, SchemaError
 from indexlake.types.buffers import fixed_array, fixed_values, nested_array, null_mask
 from indexlake.types.convert import convert
 from indexlake.types.nested import list_parts, offsets_of
+from indexlake.types.uuids import is_uuid, text_of_uuids, uuids_of_text
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -91,7 +92,7 @@ def _spark_leaf(type: pa.DataType, column: str) -> pa.DataType:
         return pa.timestamp("us", None if type.tz is None else ZONE)
     if t.is_duration(type):
         return pa.duration("us")
-    if t.is_large_string(type) or t.is_string_view(type):
+    if t.is_large_string(type) or t.is_string_view(type) or is_uuid(type):
         return pa.string()
     if t.is_large_binary(type) or t.is_binary_view(type) or t.is_fixed_size_binary(type):
         return pa.binary()
@@ -200,6 +201,8 @@ def _of_size(items: Any, starts: Any, lengths: Any, size: int, hidden: _Mask) ->
 
 def _to_leaf(array: Any, type: pa.DataType, hidden: _Mask) -> Any:
     source, t = array.type, pa.types
+    if is_uuid(source):
+        return text_of_uuids(array)
     if t.is_time(source):
         return _integers(array).cast(pa.int64())
     if t.is_date64(source):
@@ -216,6 +219,8 @@ def _to_leaf(array: Any, type: pa.DataType, hidden: _Mask) -> Any:
 
 def _from_leaf(array: Any, type: pa.DataType, hidden: _Mask) -> Any:
     t = pa.types
+    if is_uuid(type):
+        return uuids_of_text(array if hidden is None else pc.if_else(pa.array(hidden), None, array))
     if hidden is not None and not t.is_string(type) and not t.is_binary(type) and not t.is_fixed_size_binary(type):
         array = pc.if_else(pa.array(hidden), _zero(array.type), array)  # a value that fits
     if t.is_time(type):

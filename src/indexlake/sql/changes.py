@@ -140,7 +140,7 @@ class Changes:
             return table.update(values, where=where, params=params, token=self._token)
 
         def apply(tx: Transaction) -> int:
-            names = sql_names(self._engine, [f.type for f in fields])
+            names = sql_names(self._engine, fields)
             parts: list[str | Fragment] = ["select ", quoted(_alias(statement)), f".{ROW_ID} as __il_id"]
             for n, (a, type) in enumerate(zip(statement.assignments, names, strict=True)):
                 if _is_default(a.value):
@@ -170,7 +170,7 @@ class Changes:
         values: dict[str, Any] = {}
         for assignment, f in zip(statement.assignments, fields, strict=True):
             if _is_default(assignment.value):
-                values[f.name] = f.codec.decode_one(f.default)
+                values[f.name] = f.default_value
                 continue
             value = self._own_value(statement, assignment.value, schema, f)
             if value is None:
@@ -188,7 +188,7 @@ class Changes:
                 return None
             bound = compile(text, schema.arrow_with_row_id, params)
             if bound.type != f.type:
-                (name,) = sql_names(self._engine, [f.type])
+                (name,) = sql_names(self._engine, [f])
                 text = f"cast(({text}) as {name})"
                 bound = compile(text, schema.arrow_with_row_id, params)
         except IndexLakeError:
@@ -216,7 +216,9 @@ class Changes:
     def _row_query(self, statement: st.Update | st.Delete, selected: Sequence[str | Fragment]) -> st.Query:
         """The rows that a statement concerns, as a query over its table and what it is joined with."""
         namespace = statement.table.namespace or self._view.namespace
-        table = f"{quoted(namespace)}.{quoted(statement.table.name)} as {quoted(_alias(statement))}"
+        table = f"{quoted(namespace)}.{quoted(statement.table.name)}"
+        if statement.alias is not None or statement.table.namespace is None:
+            table += f" as {quoted(_alias(statement))}"
         parts: list[str | Fragment] = [] if statement.prefix is None else [statement.prefix, " "]
         parts += [*selected, f" from {table}"]
         if statement.source is not None:
@@ -291,7 +293,7 @@ class Changes:
             for a in clause.assignments:
                 f = self._field(schema, a, a.value)
                 default = _is_default(a.value)
-                values[f.name] = f.codec.decode_one(f.default) if default else self._merge_value(a.value, names, bare)
+                values[f.name] = f.default_value if default else self._merge_value(a.value, names, bare)
         if clause.rows == "matched":
             if clause.action == "delete":
                 return merge.when_matched_delete(**condition)

@@ -19,8 +19,7 @@ from indexlake.sql.parameters import Parameters
 from indexlake.sql.planned_query import plan_query
 from indexlake.sql.result import SqlChange
 from indexlake.sql.snapshot import Viewpoint
-from indexlake.sql.type_names import arrow_type, sql_names
-from indexlake.sql.types import storable
+from indexlake.sql.type_names import declared_field, sql_names
 
 if TYPE_CHECKING:
     from indexlake.table import Table
@@ -63,10 +62,10 @@ class Definitions:
             return self._create_from_query(statement, name, statement.query, config)
         fields, defaults = [], {}
         for column in statement.columns:
-            type = arrow_type(self._engine, column.type, column.name)
-            fields.append(pa.field(column.name, type, column.nullable))
+            field = declared_field(self._engine, column.type, column.name)
+            fields.append(field.with_nullable(column.nullable))
             if column.default is not None:
-                defaults[column.name] = self._default(column, type)
+                defaults[column.name] = self._default(column, field)
         self._lake.create_table(
             name, pa.schema(fields), primary_key=list(statement.primary_key) or None,
             exist_ok=statement.if_not_exists, config=config, defaults=defaults,
@@ -79,8 +78,9 @@ class Definitions:
         if statement.if_not_exists and self._found(name) is not None:
             return _done("create table")
         planned = plan_query(self._engine, self._view, query, self._parameters)
+        planned.storing = True
         schema, batches = planned.run()
-        fields = [pa.field(f.name, storable(f.type, f.name, str(f.type))) for f in schema]
+        fields = planned.stored_fields(schema)
         table = self._lake.create_table(name, pa.schema(fields), config=config)
         if not statement.with_data:
             return _done("create table")
@@ -92,7 +92,7 @@ class Definitions:
             raise
         return SqlChange("create table", result)
 
-    def _default(self, column: st.ColumnDefinition, type: pa.DataType) -> Any:
+    def _default(self, column: st.ColumnDefinition, field: pa.Field) -> Any:
         """The value of a default, which is one for all rows."""
         written = column.default
         assert written is not None
@@ -100,14 +100,18 @@ class Definitions:
             written.source.fail("A default is one value for all rows; this changes from row to row.", written.start)
         if written.parameters and len(written.tokens) > 1:
             written.source.fail("A default is a constant or a parameter.", written.start)
-        (name,) = sql_names(self._engine, [type])
+        (name,) = sql_names(self._engine, [field])
         spliced = written.spliced(prefix="select cast((", suffix=f") as {name}) as c")
         try:
             with translating(written.source, spliced):
                 table = self._engine.table(spliced.text, self._parameters.of(written.parameters))
         except ExpressionError as error:
             raise SchemaError(f"The default of column {column.name!r}: {error}", column=column.name) from None
-        return table.column(0)[0].as_py()
+        value = table.column(0)[0]
+        try:
+            return value.as_py()
+        except (OverflowError, ValueError):
+            return value  # infinity, which Python does not have
 
     def _options(self, options: Sequence[tuple[str, Fragment]]) -> dict[str, Any]:
         """``with (dump_format = 'parquet')`` and ``set (…)``: the fields of ``TableConfig``."""
@@ -142,9 +146,10 @@ class Definitions:
             column = action.column
             if action.if_not_exists and column.name.lower() in table._schema_now().by_name:
                 return _done("alter table")
-            type = arrow_type(self._engine, column.type, column.name)
-            default = None if column.default is None else self._default(column, type)
-            table.add_column(column.name, type, default=default, nullable=column.nullable)
+            field = declared_field(self._engine, column.type, column.name)
+            default = None if column.default is None else self._default(column, field)
+            with table.alter() as a:
+                a.add_column(column.name, field.type, default, column.nullable, metadata=field.metadata)
         elif isinstance(action, st.DropColumn):
             if action.if_exists and action.name.lower() not in table._schema_now().by_name and "." not in action.name:
                 return _done("alter table")
@@ -155,7 +160,9 @@ class Definitions:
             namespace = statement.table.namespace or self._view.namespace
             table.rename(action.new if "." in action.new else f"{namespace}.{action.new}")
         elif isinstance(action, st.ChangeType):
-            table.widen_column(action.column, arrow_type(self._engine, action.type, action.column))
+            field = declared_field(self._engine, action.type, action.column)
+            with table.alter() as a:
+                a.widen_column(action.column, field.type, metadata=field.metadata)
         else:
             table.set_config(**self._options(action.options))
         return _done("alter table")

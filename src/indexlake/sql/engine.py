@@ -17,10 +17,13 @@ import pyarrow as pa
 
 from indexlake.batch_size import rows_of
 from indexlake.errors import ExpressionError, IndexLakeError, MissingExtraError, OwnershipError, StorageError
+from indexlake.sql.duckdb_types import check_shown
 from indexlake.sql.fragment import Spliced
 from indexlake.sql.table_stream import Openings
 from indexlake.sql.tokens import Source
+from indexlake.sql.types import restored
 from indexlake.storage.spill import Spill
+from indexlake.types.convert import shown_type
 
 MEMORY_SHARE = 0.6
 BATCH_ROWS = 100_000
@@ -30,6 +33,7 @@ _SETTINGS = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "python_enable_replacements": "false",
+    "arrow_lossless_conversion": "true",
 }
 _READS_TWICE = "window_self_join"
 """The optimizer that would read a table twice for one mention of it: our streams are read once."""
@@ -85,21 +89,30 @@ class Engine:
         with suppress(Exception):
             cursor.close()
 
-    def begin(self, views: Mapping[str, Any], sql: str, parameters: Mapping[str, Any], row_bytes: int) -> Running:
+    def begin(
+        self,
+        views: Mapping[str, Any],
+        sql: str,
+        parameters: Mapping[str, Any],
+        row_bytes: int,
+        check: Callable[[Any, str], None] = check_shown,
+    ) -> Running:
         """Begin a query over these Arrow streams and tables; its rows are read as they are computed.
 
-        ``row_bytes`` is about what a row takes: of larger ones fewer are read at a time.
+        ``row_bytes`` is about what a row takes: of larger ones fewer are read at a time.  ``check`` refuses columns by
+        their type and name before any row is computed.
         """
         rows = min(BATCH_ROWS, rows_of(row_bytes))
         cursor = self.take()
         try:
             for name, view in views.items():
                 cursor.register(name, view)
-            reader = cursor.execute(sql, dict(parameters) or None).to_arrow_reader(rows)
+            types = _executed(cursor, sql, parameters, check)
+            reader = cursor.to_arrow_reader(rows)
         except BaseException:
             cursor.close()
             raise
-        running = Running(self, cursor, tuple(views), reader)
+        running = Running(self, cursor, tuple(views), reader, types)
         self._running.add(running)
         return running
 
@@ -117,7 +130,16 @@ class Engine:
     def table(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
         """The answer to a question about no table of ours."""
         with self.cursor() as cursor:
-            return cursor.execute(sql, dict(parameters) if parameters else None).to_arrow_table()
+            _executed(cursor, sql, parameters or {}, check_shown)
+            found = cursor.to_arrow_table()
+        named = zip(found.column_names, found.columns, strict=True)
+        columns = [restored(column, shown_type(column.type), name) for name, column in named]
+        return pa.table(columns, found.column_names)
+
+    def types(self, sql: str) -> list[Any]:
+        """What DuckDB calls the columns of a query about no table of ours."""
+        with self.cursor() as cursor:
+            return [column[1] for column in cursor.execute(sql).description]
 
     def syntax_tree(self, text: str) -> Any:
         """What DuckDB's parser makes of a query."""
@@ -130,8 +152,9 @@ class Engine:
 class Running:
     """A query that has begun."""
 
-    def __init__(self, engine: Engine, cursor: Any, views: tuple[str, ...], reader: Any) -> None:
+    def __init__(self, engine: Engine, cursor: Any, views: tuple[str, ...], reader: Any, types: list[Any]) -> None:
         self._engine = engine
+        self.types = types  # as DuckDB calls them
         self._cursor = cursor
         self._views = views
         self._reader = reader
@@ -166,6 +189,14 @@ class Running:
             cursor.close()
         if came_out:
             self._reading.release()
+
+
+def _executed(cursor: Any, sql: str, parameters: Mapping[str, Any], check: Callable[[Any, str], None]) -> list[Any]:
+    """The types of the columns that a query gives, as DuckDB calls them, all of them checked."""
+    columns = cursor.execute(sql, dict(parameters) or None).description
+    for name, type, *_ in columns:
+        check(type, name)
+    return [type for _, type, *_ in columns]
 
 
 class _Unparsed(Exception):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -23,6 +24,7 @@ from indexlake.sql.query import DEFAULTS
 from indexlake.sql.snapshot import Viewpoint
 from indexlake.sql.tokens import Token, quoted
 from indexlake.sql.type_names import sql_names
+from indexlake.types.uuids import is_uuid
 
 _WHOLE = re.compile(r"\d+")
 _MISSING = object()
@@ -99,6 +101,7 @@ class InsertedRows:
         else:
             return _MISSING
         kinds = {int: t.is_integer, float: t.is_float64, bool: t.is_boolean, bytes: _is_binary, str: _is_text}
+        kinds[UUID] = is_uuid
         if value is None or (type(value) in kinds and kinds[type(value)](f.type)):
             return value
         return _MISSING
@@ -138,7 +141,7 @@ class InsertedRows:
             fields = self._schema.project(given)
         else:
             self._check_count(len(given))
-        types = sql_names(self._engine, [f.type for f in fields])
+        types = sql_names(self._engine, fields)
         casts = ", ".join(
             f"cast(#{n} as {type}) as {quoted(f.name)}"
             for n, (f, type) in enumerate(zip(fields, types, strict=True), 1)
@@ -148,7 +151,7 @@ class InsertedRows:
 
     def _cast_cells(self, text: Fragment, before: list[str | Fragment]) -> tuple[st.Query, dict[str, pa.Table]]:
         assert self._cells is not None
-        types = sql_names(self._engine, [f.type for f in self._fields])
+        types = sql_names(self._engine, self._fields)
         parts: list[str | Fragment] = [*before, "select * from (values "]
         defaults: dict[str, pa.Array] = {}
         for n, row in enumerate(self._cells):

@@ -15,7 +15,8 @@ from indexlake.scan.execute import pieces
 from indexlake.scan.order import ordered
 from indexlake.scan.plan import arrow_schema
 from indexlake.scan.scan import _window
-from indexlake.schema import TableSchema
+from indexlake.schema import Field, TableSchema
+from indexlake.sql.duckdb_types import check_held, check_shown, check_storable, is_hugeint_type
 from indexlake.sql.engine import Engine, Running, translated, translating
 from indexlake.sql.fragment import Spliced
 from indexlake.sql.parameters import Parameters
@@ -29,8 +30,11 @@ from indexlake.sql.table_plan import Choice, TablePlan, plan_point, plan_tables
 from indexlake.sql.table_references import analyse
 from indexlake.sql.table_stream import TableStream, row_counts
 from indexlake.sql.text_groups import TextNumbers
+from indexlake.sql.type_names import stored_field
 from indexlake.sql.types import restored
 from indexlake.time_travel import snapshot_number
+from indexlake.types.convert import shown_type
+from indexlake.types.hugeint import MARK, mark_of
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
@@ -58,6 +62,8 @@ class PlannedQuery:
         self.point: Callable[[], Row | None] | None = None
         self.point_schema: TableSchema | None = None
         self.constants: Mapping[str, pa.Table] = {}  # further tables that the text names
+        self._types: list[Any] | None = None  # what DuckDB calls the types of its result
+        self.storing = False  # whether a table is made of its rows
         self.snapshot_id = 0
         self.started = time.monotonic()
 
@@ -76,7 +82,7 @@ class PlannedQuery:
             return self._run_point(self.point, self.direct)
         if self.direct is not None:
             return self._run_directly(self.direct)
-        return self._run_in_duckdb(self.query.text(), typed=True)
+        return self._run_in_duckdb(self._text(), typed=True)
 
     # ------------------------------------------------------------ by the scan alone
 
@@ -86,7 +92,7 @@ class PlannedQuery:
             return self._count_directly(table, plain.count)
         assert plain.columns is not None
         schema = table.found.schema
-        shown = pa.schema([pa.field(new, schema.field(old).type) for old, new in plain.columns])
+        shown = pa.schema([_result_field(new, schema.field(old)) for old, new in plain.columns])
         order = list(plain.order or ())
         limit = None if plain.limit is None else plain.limit.value(self._values)
         offset = 0 if plain.offset is None else plain.offset.value(self._values) or 0
@@ -112,7 +118,7 @@ class PlannedQuery:
     def _run_point(self, point: Callable[[], Row | None], plain: PlainSelect) -> Batches:
         assert plain.columns is not None
         assert self.point_schema is not None
-        fields = [(old, pa.field(new, self.point_schema.field(old).type)) for old, new in plain.columns]
+        fields = [(old, _result_field(new, self.point_schema.field(old))) for old, new in plain.columns]
         shown = pa.schema([f for _, f in fields])
 
         def stream() -> Iterator[pa.RecordBatch]:
@@ -136,12 +142,16 @@ class PlannedQuery:
 
     # ------------------------------------------------------------ by DuckDB
 
+    def _text(self, prefix: str = "", *, careful: bool = False) -> Spliced:
+        columns = [t.found.schema.by_name.keys() for t in self.tables]
+        return self.query.text(prefix, columns=columns, careful=careful)
+
     def _run_in_duckdb(self, text: Spliced, *, typed: bool = False) -> Batches:
         """Over streams that are read once; over others where DuckDB turns out to read one of them again."""
         try:
             schema, batches = self._begun(text, typed=typed, careful=False)
         except _ReadAgain:
-            return self._begun(self.query.text(careful=True), typed=typed, careful=True)
+            return self._begun(self._text(careful=True), typed=typed, careful=True)
 
         def rows() -> Iterator[pa.RecordBatch]:
             given = False
@@ -152,7 +162,7 @@ class PlannedQuery:
             except _ReadAgain as error:
                 if given:
                     raise ExpressionError(f"DuckDB reads a table twice in this query: {error}") from None
-                yield from self._begun(self.query.text(careful=True), typed=typed, careful=True)[1]
+                yield from self._begun(self._text(careful=True), typed=typed, careful=True)[1]
 
         return schema, rows()
 
@@ -169,17 +179,22 @@ class PlannedQuery:
             view_name(n): stream.__arrow_c_stream__() if once[n] else stream for n, stream in enumerate(streams)
         }
         try:
+            check = check_storable if self.storing else check_shown
             row_bytes = sum(t.scan.row_bytes for t in self.tables)
-            running = self._engine.begin(views | dict(self.constants), text.text, self.parameters, row_bytes)
+            running = self._engine.begin(views | dict(self.constants), text.text, self.parameters, row_bytes, check)
         except BaseException as error:
             self._raise_translated(error, text, streams)
             raise
-        schema = running.schema
+        schema = pa.schema([f.with_type(shown_type(f.type)) for f in running.schema])
         for n in numbers:
             schema = schema.set(n, schema.field(n).with_type(pa.string()))
         if typed:
             fields = zip(schema, result_types(self.query.tree, self.tables, schema), strict=True)
-            schema = pa.schema([pa.field(self.query.shown(f.name), type, f.nullable) for f, type in fields])
+            schema = pa.schema([f.with_name(self.query.shown(f.name)).with_type(type) for f, type in fields])
+        self._types = running.types
+        for n, type in enumerate(running.types):
+            if is_hugeint_type(type):
+                schema = schema.set(n, schema.field(n).with_metadata(MARK))
         return schema, self._batches(running, schema, text, streams, numbers)
 
     def _batches(
@@ -202,7 +217,7 @@ class PlannedQuery:
                     return
                 if not same:
                     given = [numbers[n].decode(a) if n in numbers else a for n, a in enumerate(batch.columns)]
-                    arrays = [restored(a, f.type) for a, f in zip(given, schema, strict=True)]
+                    arrays = [restored(a, f.type, f.name) for a, f in zip(given, schema, strict=True)]
                     batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
                 if batch.num_rows:
                     yield batch
@@ -233,12 +248,25 @@ class PlannedQuery:
 
     def explain(self, analyze: bool) -> str:
         """DuckDB's own plan."""
-        _, batches = self._run_in_duckdb(self.query.text("explain analyze " if analyze else "explain "))
+        _, batches = self._run_in_duckdb(self._text("explain analyze " if analyze else "explain "))
         return "\n".join(str(row["explain_value"]) for batch in batches for row in batch.to_pylist())
 
+    def stored_fields(self, schema: pa.Schema) -> list[pa.Field]:
+        """The columns of a table that holds the rows of this query, which was run and gave this schema."""
+        if self._types is None:
+            return [pa.field(f.name, f.type, metadata=f.metadata) for f in schema]
+        for type, f in zip(self._types, schema, strict=True):
+            if pa.types.is_interval(f.type):
+                check_held(type, f.name)
+        return [stored_field(f.name, f.type, type) for type, f in zip(self._types, schema, strict=True)]
+
     def describe(self) -> pa.Table:
-        schema, batches = self._run_in_duckdb(self.query.text("describe "))
+        schema, batches = self._run_in_duckdb(self._text("describe "))
         return pa.Table.from_batches(list(batches), schema)
+
+
+def _result_field(name: str, f: Field) -> pa.Field:
+    return pa.field(name, f.type, metadata=mark_of(f))
 
 
 def plan_query(

@@ -29,16 +29,16 @@ def requalified(fragment: Fragment, names: Mapping[str, str], bare: Mapping[str,
             return None
         first = parts[0]
         start, end = int(first.meta["start"]), int(first.meta["end"]) + 1
-        if len(parts) > 1 and first.name.lower() in names:
+        if len(parts) > 2 and f"{first.name}.{parts[1].name}".lower() in names:
+            new = names[f"{first.name}.{parts[1].name}".lower()]
+            after = int(parts[2].meta["start"])
+            edits.append((start, after, f"{new}." if new else ""))
+        elif len(parts) > 1 and first.name.lower() in names:
             new = names[first.name.lower()]
             if new:
                 edits.append((start, end, new))
             else:
                 edits.append((start, int(parts[1].meta["start"]), ""))
-        elif len(parts) > 2 and f"{first.name}.{parts[1].name}".lower() in names:
-            new = names[f"{first.name}.{parts[1].name}".lower()]
-            after = int(parts[2].meta["start"])
-            edits.append((start, after, f"{new}." if new else ""))
         elif len(parts) == 1 and bare is not None and first.name.lower() in bare:
             edits.append((start, start, f"{bare[first.name.lower()]}."))
     for start, end, new in sorted(edits, reverse=True):

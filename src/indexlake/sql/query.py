@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -58,6 +58,17 @@ class Reference:
         return name if self.alias == self.table.name else f"{name} AS {self.alias}"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Qualified:
+    """A name of columns that may begin with the namespace and the name of a table."""
+
+    parts: tuple[str, ...]  # in lower case, at most three
+    start: int  # of the first part
+    end: int  # of the second
+    reference: int
+    alias: str  # by which the query knows the table
+
+
 @dataclass(eq=False)
 class ParsedQuery:
     """A query taken apart as far as possible without knowing its tables."""
@@ -66,16 +77,42 @@ class ParsedQuery:
     references: tuple[Reference, ...]
     tree: Any  # None: only DuckDB could parse it
     edits: tuple[Edit, ...]
+    qualified: tuple[Qualified, ...] = ()
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of ``text_groups``
     analyses: dict[Any, Any] = field(default_factory=dict)  # by the schemas of the references
 
-    def text(self, prefix: str = "", *, careful: bool = False) -> Spliced:
-        """What DuckDB is asked; ``careful``: it may read every table as often as it likes."""
-        if not careful:
-            return self.fragment.spliced(self.edits, prefix)
-        bare = {r.start: (quoted(view_name(r.number)), sampled(r.number)) for r in self.references if r.once}
-        edits = [(start, end, new.replace(*bare.get(start, ("", "")))) for start, end, new in self.edits]
+    def text(self, prefix: str = "", *, columns: Sequence[Collection[str]] = (), careful: bool = False) -> Spliced:
+        """What DuckDB is asked.
+
+        ``columns``: of each reference, in lower case.  ``careful``: DuckDB may read every table as often as it likes.
+        """
+        edits = self.edits_over(columns)
+        if careful:
+            bare = {r.start: (quoted(view_name(r.number)), sampled(r.number)) for r in self.references if r.once}
+            edits = [(start, end, new.replace(*bare.get(start, ("", "")))) for start, end, new in edits]
         return self.fragment.spliced(edits, prefix)
+
+    def edits_over(self, columns: Sequence[Collection[str]]) -> list[Edit]:
+        """The changes of the text, given the columns of each reference in lower case."""
+        return [*self.edits, *self._qualifiers(columns)]
+
+    def _qualifiers(self, columns: Sequence[Collection[str]]) -> Iterator[Edit]:
+        """``sales.orders.id`` loses its namespace: the scan is known as ``orders``, or by both names if two share it.
+
+        As in DuckDB, a name begins with a namespace and a table where that table has the column behind them; else it
+        may begin with a table, or with a column.  Without a column behind them they are a row, where nothing else is.
+        """
+        aliases = {r.alias.lower() for r in self.references}
+        for name in self.qualified:
+            first, second, *behind = name.parts
+            if behind:
+                begins_otherwise = first in aliases or any(first in found for found in columns)
+                if behind[0] in columns[name.reference] or not begins_otherwise:
+                    yield name.start, name.end, name.alias
+            elif not any(first in found for found in columns) and not any(
+                r.alias.lower() == first and second in found for r, found in zip(self.references, columns, strict=True)
+            ):
+                yield name.start, name.end, name.alias
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -137,11 +174,12 @@ def parse_query(fragment: Fragment, parse_in_duckdb: Callable[[str], Any]) -> Pa
             long = quoted(f"{reference.table.namespace}.{reference.table.name}")
             reference = replace(reference, replacement=f"{reference.replacement.rpartition(' as ')[0]} as {long}")
         references.append(reference)
-    edits = [r.edit() for r in references] + _qualifier_edits(fragment, spliced, tree, references)
+    edits = [r.edit() for r in references]
     first = fragment.tokens[0]
     if first.is_word("table"):
         edits.append((first.start, first.end, "from"))
-    return ParsedQuery(fragment, tuple(references), tree, tuple(edits), text_groups(tree))
+    qualified = _qualified(spliced, tree, references)
+    return ParsedQuery(fragment, tuple(references), tree, tuple(edits), qualified, text_groups(tree))
 
 
 def _tree(text: str) -> Any:
@@ -252,23 +290,26 @@ def _shared_names(nodes: Iterable[Any]) -> set[str]:
     return {name for name, found in spaces.items() if len(found) > 1}
 
 
-def _qualifier_edits(fragment: Fragment, spliced: Any, tree: Any, references: list[Reference]) -> list[Edit]:
-    """``sales.orders.id`` loses its namespace: the scan is known as ``orders``, or by both where two share the name."""
+def _qualified(spliced: Any, tree: Any, references: list[Reference]) -> tuple[Qualified, ...]:
+    """The names whose first two parts are those of a table of the query that has no alias."""
     from sqlglot import exp
 
     known = {
-        (r.table.namespace.lower(), r.table.name.lower()): r.replacement.rpartition(" as ")[2]
+        (r.table.namespace.lower(), r.table.name.lower()): r
         for r in references
         if r.table.namespace is not None and not r.node.alias
     }
-    edits = []
+    found = []
     for column in tree.find_all(exp.Column):
-        db, table = column.args.get("db"), column.args.get("table")
-        if column.args.get("catalog") is not None or db is None or (db.name.lower(), table.name.lower()) not in known:
+        parts = column.parts
+        names = tuple(part.name.lower() for part in parts[:3] if not isinstance(part, exp.Star))
+        reference = known.get(names[:2])
+        if reference is None or (len(names) == 2 and len(parts) > 2):
             continue
-        alias = known[db.name.lower(), table.name.lower()]
-        edits.append((spliced.original(db.meta["start"]), spliced.original(table.meta["end"]) + 1, alias))
-    return edits
+        start, end = spliced.original(parts[0].meta["start"]), spliced.original(parts[1].meta["end"]) + 1
+        alias = reference.replacement.rpartition(" as ")[2]
+        found.append(Qualified(names, start, end, reference.number, alias))
+    return tuple(found)
 
 
 def cte_of(node: Any) -> Any:

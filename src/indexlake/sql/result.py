@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from indexlake.commit.write_set import WriteResult
-from indexlake.display import FIRST_ROWS, html_rows, shown, text_table
+from indexlake.display import FIRST_ROWS, html_rows, shown, shown_rows, text_table
 from indexlake.errors import IndexLakeError
+from indexlake.python_rows import python_columns
 from indexlake.scan.result import Result
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class SqlResult(Result):
         try:
             rows, more = self._head()
             names = [f.name for f in rows.schema]
-            text = text_table(names, [_shown_row(row) for row in _tuples(rows)])
+            text = text_table(names, [_shown_row(row) for row in shown_rows(rows)])
         except IndexLakeError as error:
             return f"<SqlResult: {type(error).__name__}: {error}>"
         return f"{text}\n… the first {FIRST_ROWS} rows" if more else text
@@ -166,7 +167,7 @@ def table_result(table: pa.Table, snapshot_id: int | None) -> SqlResult:
 
 
 def _tuples(data: pa.RecordBatch | pa.Table) -> Iterator[tuple[Any, ...]]:
-    columns = [column.to_pylist() for column in data.columns]
+    columns = python_columns(data)
     return zip(*columns, strict=True) if columns else iter([()] * data.num_rows)
 
 

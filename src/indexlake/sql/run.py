@@ -281,15 +281,16 @@ class _Session:
 
 def _description(engine: Engine, found: FoundTable) -> pa.Table:
     """As DuckDB describes a table."""
+    from indexlake.display import shown_value
     from indexlake.sql.type_names import sql_names
 
     fields = found.schema.fields
     keys = {f.field_id for f in found.schema.key_fields}
-    defaults = [None if f.default is None else str(f.codec.decode_one(f.default)) for f in fields]
+    defaults = [None if f.default is None else str(shown_value(f.codec.decode([f.default])[0])) for f in fields]
     return pa.table(
         {
             "column_name": pa.array([f.name for f in fields], pa.string()),
-            "column_type": pa.array(sql_names(engine, [f.type for f in fields]), pa.string()),
+            "column_type": pa.array(sql_names(engine, fields), pa.string()),
             "null": pa.array(["YES" if f.nullable else "NO" for f in fields], pa.string()),
             "key": pa.array(["PRI" if f.field_id in keys else None for f in fields], pa.string()),
             "default": pa.array(defaults, pa.string()),

@@ -117,7 +117,6 @@ class _Names:
             return None
         if any(True for _ in select.find_all(exp.Pivot)):
             return None
-        others = _aliases(select) - {alias}
         names: set[str] = set()
         star = False
         for node in select.walk():
@@ -132,7 +131,7 @@ class _Names:
                 if _nearest_select(node) is select:
                     return None
             elif isinstance(node, exp.Column):
-                asked = _asked(node, alias, others)
+                asked = _asked(node, alias)
                 if asked is None:
                     return None
                 names |= asked
@@ -191,11 +190,6 @@ def select_of_item(item: Any) -> Any:
     return parent if isinstance(parent, exp.Select) else None
 
 
-def _aliases(select: Any) -> set[str]:
-    """The names of the sources of a select."""
-    return {leaf.alias_or_name.lower() for leaf in from_items(select) if leaf.alias_or_name}
-
-
 def from_items(select: Any) -> Iterator[Any]:
     from sqlglot import exp
 
@@ -212,20 +206,21 @@ def from_items(select: Any) -> Iterator[Any]:
             yield item
 
 
-def _asked(column: Any, alias: str, others: set[str]) -> set[str] | None:
+def _asked(column: Any, alias: str) -> set[str] | None:
     """The names that a column reference may mean in the source ``alias``; None when it means the whole row."""
     from sqlglot import exp
 
     parts = [p.name.lower() for p in column.parts if not isinstance(p, exp.Star)]
     if len(parts) == 1:
         return None if parts[0] == alias and not isinstance(column.this, exp.Star) else {parts[0]}
+    asked = {parts[0]}  # a struct, even where another source has that name
     if parts[0] == alias:
-        return {parts[0], parts[1]}
-    if len(parts) > 2 and parts[1] == alias:
-        return {parts[0], parts[2]}
-    if parts[0] in others:
-        return set()
-    return {parts[0]}
+        asked.add(parts[1])
+    if parts[1] == alias:  # behind the namespace
+        if len(parts) == 2:
+            return None
+        asked.add(parts[2])
+    return asked
 
 
 def _nearest_select(node: Any) -> Any:

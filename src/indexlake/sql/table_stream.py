@@ -109,7 +109,7 @@ class TableStream:
         self._dictionaries = self._found_dictionaries()
         self.numbers = {name: TextNumbers() for name in self._dictionaries if name.lower() in groups}
         types = [
-            pa.int32() if f.name in self.numbers else TEXT if f.name in self._dictionaries else taken_as(f.type)
+            pa.int32() if f.name in self.numbers else TEXT if f.name in self._dictionaries else taken_as(f)
             for f in inner
         ]
         self.schema = pa.schema(zip(inner.names, types, strict=True) if types else [(_NOTHING, pa.bool_())])

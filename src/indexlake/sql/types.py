@@ -6,17 +6,25 @@ cannot take are handed over as the nearest one that it can.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.types as pt
 
-from indexlake.errors import ExpressionError, SchemaError
+from indexlake.errors import ConstraintError, ExpressionError
+from indexlake.types.convert import convert, holds, shown_type
 from indexlake.types.dictionaries import TEXT, as_text_dictionary
+from indexlake.types.hugeint import HUGEINT, is_hugeint
 
 _DIGITS = 38
 
 
-def taken_as(type: pa.DataType) -> pa.DataType:
+def taken_as(field: Any) -> pa.DataType:
     """The type in which DuckDB is given a column."""
+    return HUGEINT if is_hugeint(field) else _taken_as(field.type)
+
+
+def _taken_as(type: pa.DataType) -> pa.DataType:
     if pt.is_float16(type):
         return pa.float32()
     if pt.is_decimal(type) and (type.scale < 0 or type.precision > _DIGITS):
@@ -36,7 +44,7 @@ def taken_as(type: pa.DataType) -> pa.DataType:
 
 
 def _field(f: pa.Field) -> pa.Field:
-    return f.with_type(taken_as(f.type))
+    return f.with_type(_taken_as(f.type))
 
 
 def handed_over(array: pa.Array, type: pa.DataType, column: str) -> pa.Array:
@@ -45,6 +53,8 @@ def handed_over(array: pa.Array, type: pa.DataType, column: str) -> pa.Array:
         return array
     if type == TEXT:
         return as_text_dictionary(array)
+    if type == HUGEINT:
+        return pa.ExtensionArray.from_storage(type, array.view(type.storage_type))
     try:
         return array.cast(type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -59,7 +69,7 @@ def result_type(given: pa.DataType, column: pa.DataType) -> pa.DataType:
         return column
     if pt.is_interval(given):
         return pa.duration("us" if column.unit == "ns" else column.unit) if pt.is_duration(column) else given
-    if pt.is_nested(given) and _holds_interval(given):
+    if pt.is_nested(given) and holds(given, pt.is_interval):
         return given
     if pt.is_timestamp(column) and column.unit == "ns" and column.tz is not None:
         return given  # DuckDB has dropped the nanoseconds
@@ -68,10 +78,20 @@ def result_type(given: pa.DataType, column: pa.DataType) -> pa.DataType:
     return column
 
 
-def restored(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """A result column in the type that ``result_type`` chose."""
+def restored(array: pa.Array, type: pa.DataType, column: str) -> pa.Array:
+    """A result column in the type that ``shown_type`` and ``result_type`` chose."""
     if array.type == type:
         return array
+    given = shown_type(array.type)
+    if given != array.type:
+        try:
+            array = convert(array, given)
+        except ConstraintError as error:
+            raise ExpressionError(
+                f"Column {column!r} of the result: {error} Cast it to VARCHAR or DOUBLE in the query."
+            ) from error
+        if given == type:
+            return array
     if pt.is_interval(array.type):
         return _duration(array, type)
     if pt.is_dictionary(type):
@@ -81,12 +101,6 @@ def restored(array: pa.Array, type: pa.DataType) -> pa.Array:
     return array.cast(type)
 
 
-def _holds_interval(type: pa.DataType) -> bool:
-    if pt.is_interval(type):
-        return True
-    return any(_holds_interval(type.field(n).type) for n in range(type.num_fields))
-
-
 def _duration(array: pa.Array, type: pa.DataType) -> pa.Array:
     """DuckDB keeps an interval as months, days and microseconds; one made from a duration has no months."""
     unit = {"s": 10**9, "ms": 10**6, "us": 10**3}[type.unit]
@@ -94,17 +108,14 @@ def _duration(array: pa.Array, type: pa.DataType) -> pa.Array:
     return pa.array(values, pa.int64()).cast(type)
 
 
-def storable(type: pa.DataType, name: str, written: str) -> pa.DataType:
-    """The Arrow type of a column that SQL declares; lists take Arrow's usual names for their items."""
-    if pt.is_interval(type) or pt.is_union(type) or isinstance(type, pa.BaseExtensionType):
-        hint = " Use BIGINT, or a duration column made in Python." if pt.is_interval(type) else ""
-        raise SchemaError(f"Column {name!r}: {written} is not a type that tables hold.{hint}", column=name)
+def usual(type: pa.DataType) -> pa.DataType:
+    """The type of a column that SQL declares or gives: lists take Arrow's usual names for their items."""
     if pt.is_fixed_size_list(type):
-        return pa.list_(storable(type.value_type, name, written), type.list_size)
+        return pa.list_(usual(type.value_type), type.list_size)
     if pt.is_list(type):
-        return pa.list_(storable(type.value_type, name, written))
+        return pa.list_(usual(type.value_type))
     if pt.is_struct(type):
-        return pa.struct([pa.field(f.name, storable(f.type, name, written)) for f in type])
+        return pa.struct([pa.field(f.name, usual(f.type)) for f in type])
     if pt.is_map(type):
-        return pa.map_(storable(type.key_type, name, written), storable(type.item_type, name, written))
+        return pa.map_(usual(type.key_type), usual(type.item_type))
     return type

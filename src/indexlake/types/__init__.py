@@ -20,6 +20,7 @@ from indexlake.types.nested import ListCodec, MapCodec, StructCodec
 from indexlake.types.support import check_supported
 from indexlake.types.temporals import TemporalCodec
 from indexlake.types.text import type_from_text, type_to_text
+from indexlake.types.uuids import UuidCodec, is_uuid
 from indexlake.types.validity import check_values, holds_null
 
 __all__ = [
@@ -74,6 +75,8 @@ def _build(type: Any) -> Codec:
         return FixedBinaryCodec(type)
     if t.is_binary(type) or t.is_large_binary(type) or t.is_binary_view(type):
         return BinaryCodec(type)
+    if is_uuid(type):
+        return UuidCodec(type)
     if t.is_dictionary(type):
         return DictionaryCodec(type, codec_for(type.value_type))
     if t.is_struct(type):

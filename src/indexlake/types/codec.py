@@ -88,6 +88,13 @@ class Codec(ABC):
     def decode_one(self, value: SqlValue) -> Any:
         """The Python value, as ``pyarrow.Scalar.as_py`` gives it."""
 
+    def show_one(self, value: SqlValue) -> Any:
+        """The Python value, for a message: text where Python has no such value."""
+        try:
+            return self.decode_one(value)
+        except ConstraintError:
+            return f"{self.type} {value!r}"
+
     def canonical(self, value: SqlValue) -> SqlValue:
         """The one encoded form of all values that compare equal (-0.0 and 0.0, all NaNs)."""
         return value

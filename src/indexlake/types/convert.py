@@ -19,7 +19,9 @@ from indexlake.errors import ConstraintError
 from indexlake.types import codec_for
 from indexlake.types.buffers import children_of, chunks, fixed_array, fixed_values, nested_array, null_mask
 from indexlake.types.dictionaries import DictionaryCodec
+from indexlake.types.hugeint import HELD_AS, HUGEINT, UHUGEINT
 from indexlake.types.nested import list_parts, offsets_of
+from indexlake.types.uuids import as_uuids, is_uuid
 
 _Mask = npt.NDArray[np.bool_] | None
 
@@ -57,6 +59,29 @@ def without_view(type: Any) -> Any:
     return pa.binary() if pa.types.is_binary_view(type) else type
 
 
+def holds(type: Any, kind: Callable[[Any], bool]) -> bool:
+    """Whether a type is of some kind, or has one inside it that is."""
+    return kind(type) or any(holds(type.field(n).type, kind) for n in range(type.num_fields))
+
+
+def shown_type(type: Any) -> Any:
+    """A type that DuckDB gives as users have it: numbers of 128 bits as decimals, JSON as text, plain booleans."""
+    return mapped_leaves(type, _shown_leaf) if holds(type, lambda t: _shown_leaf(t) != t) else type
+
+
+def _shown_leaf(type: Any) -> Any:
+    if type in (HUGEINT, UHUGEINT):
+        return HELD_AS
+    if isinstance(type, pa.Bool8Type):
+        return pa.bool_()
+    return pa.string() if isinstance(type, pa.JsonType) else type
+
+
+def in_files(type: Any) -> Any:
+    """A leaf type as files hold it: without views, and a UUID as its bytes."""
+    return type.storage_type if is_uuid(type) else without_view(type)
+
+
 def convert(array: Any, type: Any) -> Any:
     """The array, or chunked array, as exactly this type."""
     return _convert(array, type)
@@ -84,6 +109,10 @@ def _convert(array: Any, type: Any, hidden: _Mask = None) -> Any:
         array = pa.nulls(0, source)
     if source.equals(type, check_metadata=True) and not _has_required(type) and not _has_empty_slice(array):
         return array
+    if isinstance(source, pa.BaseExtensionType):
+        return _integer(array.storage, source, type) if t.is_decimal(type) else _convert(array.storage, type)
+    if is_uuid(type):
+        return as_uuids(_convert(array, type.storage_type))
     if t.is_dictionary(source):
         return _convert(_codec(source).decode_array(array), type)
     if t.is_dictionary(type):
@@ -161,6 +190,23 @@ def _decimal(array: Any, type: Any) -> Any:
     out[:, :kept] = limbs[:, :kept]
     out[:, kept:] = (limbs[:, kept - 1] >> 63)[:, None]
     return fixed_array(out, type, null_mask(array), len(array))
+
+
+def _integer(array: Any, source: Any, type: Any) -> Any:
+    """DuckDB's integers of 128 bits, which are bits of a decimal with no digit after the point."""
+    words = fixed_values(array.drop_null(), np.uint64, 2).reshape(-1, 2)
+    low, high = words[:, 0], words[:, 1]
+    most_high, most_low = divmod(10**type.precision - 1, 1 << 64)
+    least_high, least_low = divmod(1 - 10**type.precision, 1 << 64)
+    if source == HUGEINT:
+        signed = high.view(np.int64)
+        too_small = (signed < least_high) | ((signed == least_high) & (low < least_low))
+        wrong = (signed > most_high) | ((signed == most_high) & (low > most_low)) | too_small
+    else:
+        wrong = (high > most_high) | ((high == most_high) & (low > most_low))
+    if wrong.any():
+        raise ConstraintError(f"A value of type {source.type_name.upper()} has more than {type.precision} digits.")
+    return array.view(type)
 
 
 def _codec(type: Any) -> DictionaryCodec:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from indexlake.errors import SchemaError
+from indexlake.types.uuids import is_uuid
 
 MAX_LEVELS = 20
 MAX_LISTS = 8
@@ -73,7 +74,7 @@ def _check(type: Any, column: str, place: str, depth: int) -> None:
     t = pa.types
     if depth > _MOST_LEVELS:
         raise _too_deep(f"nests more than {_MOST_LEVELS} levels deep", column)
-    if isinstance(type, pa.BaseExtensionType):
+    if isinstance(type, pa.BaseExtensionType) and not is_uuid(type):
         raise refuse(
             f"extension types are not supported ({type.extension_name})",
             f"Use its storage type {type.storage_type} (array.storage gives the values)",
@@ -119,7 +120,7 @@ def _check(type: Any, column: str, place: str, depth: int) -> None:
 
 def _check_dictionary(type: Any, column: str, place: str, depth: int, refuse: Any) -> None:
     value = type.value_type
-    if pa.types.is_nested(value) or pa.types.is_dictionary(value):
+    if pa.types.is_nested(value) or pa.types.is_dictionary(value) or is_uuid(value):
         raise refuse("a dictionary may hold plain values only", f"Use the value type {value} itself")
     _check(value, column, place, depth + 1)
 
@@ -151,6 +152,7 @@ def _is_plain(type: Any) -> bool:
         or t.is_binary(type)
         or t.is_large_binary(type)
         or t.is_binary_view(type)
+        or is_uuid(type)
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from indexlake.errors import ConstraintError
 from indexlake.types.codec import SqlValue
 from indexlake.types.integers import Int64Codec
 
@@ -110,7 +111,13 @@ class TemporalCodec(Int64Codec):
 
     def slow(self, value: SqlValue) -> Any:
         """What pyarrow makes of values outside the calendar, of nanoseconds, of dates with a time of day."""
-        return pa.scalar(value, self.type).as_py()
+        try:
+            return pa.scalar(value, self.type).as_py()
+        except (OverflowError, ValueError):
+            raise ConstraintError(
+                f"A value of type {self.type} is a moment that Python does not have, such as infinity or the year "
+                "10000. Cast it to VARCHAR in SQL, or take the rows as Arrow."
+            ) from None
 
     def ticks(self, microseconds: int, value: Any) -> int:
         """Microseconds in the unit of the type; refused when something is lost or does not fit."""

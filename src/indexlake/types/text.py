@@ -25,6 +25,7 @@ _PLAIN: dict[str, Any] = {
     **{name: getattr(pa, name)() for name in ("string", "large_string", "string_view")},
     **{name: getattr(pa, name)() for name in ("binary", "large_binary", "binary_view")},
     "bool": pa.bool_(),
+    "uuid": pa.uuid(),
     **{f"time32[{unit}]": pa.time32(unit) for unit in ("s", "ms")},
     **{f"time64[{unit}]": pa.time64(unit) for unit in ("us", "ns")},
     **{f"duration[{unit}]": pa.duration(unit) for unit in _UNITS},

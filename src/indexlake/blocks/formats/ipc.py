@@ -30,7 +30,7 @@ from indexlake.blocks.formats.chunked import ChunkedReader
 from indexlake.errors import CorruptionError
 from indexlake.storage import InputFile, OutputFile
 from indexlake.storage.failure import first_line
-from indexlake.types.convert import mapped_leaves, without_view
+from indexlake.types.convert import in_files, mapped_leaves
 
 if TYPE_CHECKING:
     from indexlake.expr import Bound
@@ -67,7 +67,7 @@ def open_reader(file: InputFile, schema: pa.Schema) -> ChunkedReader:
 
 def ipc_type(type: Any) -> Any:
     """The Arrow type in which values of `type` are written: dictionaries and views as their values."""
-    return mapped_leaves(type, without_view)
+    return mapped_leaves(type, in_files)
 
 
 def _batch_rows(first: list[pa.RecordBatch]) -> int:

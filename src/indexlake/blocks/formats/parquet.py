@@ -22,7 +22,7 @@ from indexlake.blocks.formats.chunked import ChunkedReader
 from indexlake.errors import CorruptionError
 from indexlake.storage import InputFile, OutputFile
 from indexlake.storage.failure import first_line
-from indexlake.types.convert import mapped_leaves, without_view
+from indexlake.types.convert import in_files, mapped_leaves
 
 if TYPE_CHECKING:
     from indexlake.expr import Bound
@@ -78,7 +78,7 @@ def _parquet_leaf(type: Any) -> Any:
         return pa.int32()
     if t.is_decimal(type) and not 0 <= type.scale <= type.precision:
         return _unscaled(type)
-    return without_view(type)
+    return in_files(type)
 
 
 def _unscaled(type: Any) -> Any:

@@ -36,6 +36,7 @@ from indexlake.types.buffers import children_of
 from indexlake.types.convert import mapped_leaves, without_view
 from indexlake.types.dictionaries import TEXT, is_text
 from indexlake.types.selection import gather
+from indexlake.types.uuids import is_uuid
 from indexlake.types.vortex import vortex_type
 
 if TYPE_CHECKING:
@@ -273,11 +274,12 @@ class _PointScan:
         self._columns = columns
         self._logical = pa.schema([reader.schema.field(name) for name in columns])
         self._scalars = all(_has_scalars(field.type) for field in self._logical)
-        # Times are integers in the file, as they are in the catalog.
+        # Times are integers in the file, as they are in the catalog, and UUIDs bytes.
         self._times = [
             (field.name, codec_for(field.type).decode_one)
             for field in self._logical
-            if pa.types.is_temporal(field.type.value_type if pa.types.is_dictionary(field.type) else field.type)
+            if is_uuid(field.type)
+            or pa.types.is_temporal(field.type.value_type if pa.types.is_dictionary(field.type) else field.type)
         ]
         self._scan = reader._file.to_repeated_scan(list(columns))
 
@@ -384,6 +386,7 @@ def _has_scalars(type: Any) -> bool:
         and all(
             not pa.types.is_temporal(inner.type)
             and not pa.types.is_dictionary(inner.type)
+            and not is_uuid(inner.type)
             and _has_scalars(inner.type)
             and _is_plain_name(inner.name)
             for inner in (type.field(index) for index in range(type.num_fields))
