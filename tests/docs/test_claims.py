@@ -36,8 +36,8 @@ RETURNED = {
     kind.__name__: kind
     for kind in (il.Table, il.Scan, il.Changes, il.LakeView, il.TableStats, il.Transaction, Pipeline, Alter, Merge)
 }
-OTHERS_NAMES = {"timestamp_ntz"}
-"""Words with an underscore that belong to other software."""
+OTHERS_NAMES = {"timestamp_ntz", "IntEnum", "DataFrame"}
+"""Names that belong to other software."""
 
 
 def inline(page: Path) -> list[str]:
@@ -152,8 +152,9 @@ def test_a_method_or_an_argument_that_does_not_exist_is_found() -> None:
 
 
 @all_pages
-def test_errors_exist(page: Path) -> None:
+def test_errors_and_other_classes_are_public(page: Path) -> None:
     named = set(re.findall(r"\b[A-Z]\w+Error\b", page.read_text()))
+    named |= {text for text in inline(page) if re.fullmatch(r"([A-Z][a-z]+){2,}", text)} - OTHERS_NAMES
     assert {name for name in named if not hasattr(il, name) and not hasattr(builtins, name)} == set()
 
 
