@@ -58,7 +58,7 @@ def run(
                     else:
                         kill_at_step(lake, chance.choice(STEPS), chance.choice((1, 2, 3, 5, 8)))
                     done += 1
-                lake.finish()
+                lake.finish(most=40)
             except BaseException as error:
                 error.add_note(f"seed {seed}, lake seed {lake_seed}, kill {done}, lake kept in {lake.folder}")
                 raise
