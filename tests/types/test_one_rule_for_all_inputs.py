@@ -349,3 +349,24 @@ def test_an_integer_beyond_its_column_is_a_typed_error_on_insert(lake):
             with pytest.raises(ConstraintError, match="it is outside -9223372036854775808 to 9223372036854775807"):
                 t.insert(rows)
     assert t.count() == 0
+
+
+@pytest.mark.parametrize(
+    ("type", "value"),
+    [
+        (pa.timestamp("us"), CLOCK),
+        (pa.timestamp("ns", "UTC"), MOMENT),
+        (pa.date32(), dt.date(2024, 1, 1)),
+        (pa.time64("us"), dt.time(1, 2)),
+        (pa.duration("ms"), dt.timedelta(seconds=5)),
+    ],
+    ids=str,
+)
+def test_moments_are_found_by_what_they_were_given_as(lake, type, value):
+    for stored in (type, pa.dictionary(pa.int8(), type)):
+        t = lake.create_table(f"m{len(lake.tables())}", pa.schema({"id": pa.int64(), "v": stored}), primary_key="id")
+        t.insert([{"id": 1, "v": value}, {"id": 2, "v": None}])
+        for _ in ("hot", "in a block"):
+            for where in ("v = $v", "v >= $v", "v in ($v)"):
+                assert t.scan(where, params={"v": value}).count() == 1
+            lake.pipeline("threads").dump(t.name)

@@ -91,6 +91,9 @@ class DictionaryCodec(Codec):
     def encode_one(self, value: Any) -> SqlValue:
         return self.values.encode_one(value)
 
+    def encode_constant(self, value: Any) -> SqlValue:
+        return self.values.encode_constant(value)
+
     def decode_one(self, value: SqlValue) -> Any:
         return self.values.decode_one(value)
 

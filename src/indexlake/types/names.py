@@ -17,6 +17,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*(?:\[[^\]<>]*\]|\([^)<>]*\))?")
 _FIELD = re.compile(r"\s*([^:<>,\[\]()]*):\s*")
 _ENTRY_NAME = re.compile(r"\s*\('([^']*)'\)")
 _DICTIONARY = re.compile(r"\s*,\s*indices=")
+_EXTENSION = re.compile(r"\s*arrow\.([a-z_]+)")
 _ORDERED = re.compile(r"\s*,\s*ordered=([01])")
 _LISTS = {"list": pa.list_, "large_list": pa.large_list}
 _PRINTED = {
@@ -92,6 +93,8 @@ class _Reader:
             return pa.struct(fields)
         if name == "map":
             return self._map()
+        if name == "extension":
+            return _plain(self._match(_EXTENSION)[1])
         if name == "dictionary":
             self._expect("values=")
             values = self.type()

@@ -71,7 +71,7 @@ class TemporalCodec(Int64Codec):
         return super().encode_other(value)
 
     def same_as(self, value: Any) -> Any:
-        """Subclasses of the Python types, as the Python type itself; a date is also a moment at midnight."""
+        """Subclasses of the Python types as the Python type itself; a datetime at midnight as the date that it is."""
         if isinstance(value, str):
             how = {
                 dt.timedelta: "datetime.timedelta(…)",
