@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,8 @@ def values_of(type: pa.DataType) -> pa.Array:
         return pa.array(moments, type)
     if t.is_fixed_size_binary(type):
         return pa.array([b"\xff" * type.byte_width, None], type)
+    if type == pa.uuid():
+        return pa.array([uuid.UUID(int=0), uuid.UUID(int=2**128 - 1), None], type)
     found = next((values for kind, values in EXTREMES.items() if kind(type)), [b"", b"\xff\x00", None])
     return pa.array(found, type)
 
