@@ -199,7 +199,6 @@ def test_pmp_for_write_predicates_the_second_writer_loses(case: Case) -> None:
     assert case.now() == {1: 20, 2: 30}
 
 
-@pytest.mark.xfail(strict=True, reason="a truncate inside a transaction does not see what was committed meanwhile yet")
 def test_pmp_for_a_truncate_the_rows_that_came_later_are_not_lost(case: Case) -> None:
     one, two = case.begin(), case.begin()
     assert one.read() == {1: 10, 2: 20}

@@ -149,20 +149,28 @@ def _clause(r: TokenReader) -> MergeClause:
     if rows != "not matched" and r.take("delete"):
         return MergeClause(rows, condition, "delete", None, place)
     if rows != "not matched" and r.take("update"):
-        assignments = None
         if r.take("set") and not r.take_symbol("*"):
-            assignments = _assignments(r, "when", "returning")
-        return MergeClause(rows, condition, "update", assignments, place)
+            return MergeClause(rows, condition, "update", _assignments(r, "when", "returning"), place)
+        return MergeClause(rows, condition, "update", None, place, by_name=_by_name(r))
     if rows == "not matched" and r.take("insert"):
-        return MergeClause(rows, condition, "insert", _inserted(r), place)
+        return _insert_clause(r, condition, place)
     what = "INSERT" if rows == "not matched" else "UPDATE or DELETE"
     raise r.wrong(f"After WHEN {rows.upper()} comes {what}, or DO NOTHING.")
 
 
-def _inserted(r: TokenReader) -> tuple[Assignment, ...] | None:
-    """``insert``, ``insert *``, ``insert by name``: every column by its name."""
-    if r.take_symbol("*") or r.take("by", "name") or r.at_end or r.sees("when") or r.sees("returning"):
-        return None
+def _by_name(r: TokenReader) -> bool:
+    """How columns of the source find those of the table: by position unless it says ``by name``."""
+    if r.take("by", "name"):
+        return True
+    r.take("by", "position")
+    return False
+
+
+def _insert_clause(r: TokenReader, condition: Fragment | None, place: int) -> MergeClause:
+    rows, action = "not matched", "insert"
+    by_name = _by_name(r)
+    if r.take_symbol("*") or r.at_end or r.sees("when") or r.sees("returning"):
+        return MergeClause(rows, condition, action, None, place, by_name=by_name)
     opening = r.here
     columns = r.names() if r.sees_symbol("(") else None
     r.expect("values")
@@ -174,11 +182,12 @@ def _inserted(r: TokenReader) -> tuple[Assignment, ...] | None:
             break
     r.expect_symbol(")")
     if columns is None:
-        r.fail("Name the columns: insert (a, b) values (…).", opening)
+        return MergeClause(rows, condition, action, None, place, values=tuple(values))
     if len(columns) != len(values):
         r.fail(f"{len(columns)} columns are named, but {len(values)} values are given.", opening)
     assert opening is not None
-    return tuple(Assignment(c, v, opening.start) for c, v in zip(columns, values, strict=True))
+    assignments = tuple(Assignment(c, v, opening.start) for c, v in zip(columns, values, strict=True))
+    return MergeClause(rows, condition, action, assignments, place)
 
 
 def _until_comma_or_close(r: TokenReader) -> Fragment:

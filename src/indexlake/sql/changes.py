@@ -7,8 +7,8 @@ transaction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -33,6 +33,8 @@ from indexlake.sql.type_names import sql_names
 if TYPE_CHECKING:
     from indexlake.table import Table
     from indexlake.transaction import Transaction
+
+T = TypeVar("T")
 
 
 class Changes:
@@ -276,24 +278,34 @@ class Changes:
                 params = self._parameters.of(statement.on.parameters) or None
             merge = own.merge(source, on=on, **({} if params is None else {"params": params}))
             for clause in statement.clauses:
-                merge = self._clause(merge, clause, schema, names, bare)
+                merge = self._clause(merge, clause, schema, source_schema.names, names, bare)
             return merge.execute().rows
 
         return table._write("merge", apply, self._token)
 
     def _clause(
-        self, merge: Any, clause: st.MergeClause, schema: TableSchema, names: dict[str, str], bare: dict[str, str]
+        self,
+        merge: Any,
+        clause: st.MergeClause,
+        schema: TableSchema,
+        source: Sequence[str],
+        names: dict[str, str],
+        bare: dict[str, str],
     ) -> Any:
         condition = self._condition(clause.condition, names, bare)
         if clause.action == "nothing":
             return merge.when_do_nothing(clause.rows, **condition)
         values: dict[str, Any] | None = None
-        if clause.assignments is not None:
-            values = {}
-            for a in clause.assignments:
-                f = self._field(schema, a, a.value)
-                default = _is_default(a.value)
-                values[f.name] = f.default_value if default else self._merge_value(a.value, names, bare)
+        if clause.assignments is not None or clause.values is not None:
+            fields = [self._field(schema, a, a.value) for a in clause.assignments or ()] or schema.fields
+            given = clause.values or [a.value for a in clause.assignments or ()]
+            values = {
+                f.name: f.default_value if _is_default(value) else self._merge_value(value, names, bare)
+                for f, value in _paired(fields, given)
+            }
+        elif clause.rows != "not matched by source" and clause.action != "delete":
+            wanted = [schema.field(name) for name in source] if clause.by_name else schema.fields
+            values = {f.name: expr(f"s.{quoted(name)}") for f, name in _paired(wanted, source)}
         if clause.rows == "matched":
             if clause.action == "delete":
                 return merge.when_matched_delete(**condition)
@@ -323,6 +335,16 @@ class Changes:
 
 def _alias(statement: st.Update | st.Delete) -> str:
     return statement.alias or statement.table.name
+
+
+def _paired(fields: Sequence[Field], values: Sequence[T]) -> Iterator[tuple[Field, T]]:
+    """Columns and the values that they get by their places."""
+    if len(fields) != len(values):
+        raise SchemaError(
+            f"{len(fields)} columns are filled by position, but there are {len(values)} values. Name the columns, or say "
+            "BY NAME."
+        )
+    return zip(fields, values, strict=True)
 
 
 def _is_default(fragment: Fragment) -> bool:

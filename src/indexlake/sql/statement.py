@@ -104,8 +104,10 @@ class MergeClause:
     rows: str  # "matched" | "not matched" | "not matched by source"
     condition: Fragment | None
     action: str  # "update" | "delete" | "insert" | "nothing"
-    assignments: tuple[Assignment, ...] | None  # None: every column by its name
+    assignments: tuple[Assignment, ...] | None
     place: int
+    values: tuple[Fragment, ...] | None = None  # for all columns of the table in their order
+    by_name: bool = False  # without assignments and values: how columns of the source find those of the table
 
 
 @dataclass(frozen=True, eq=False)

@@ -89,7 +89,7 @@ def restored(array: pa.Array, type: pa.DataType, column: str) -> pa.Array:
         except ConstraintError as error:
             raise ExpressionError(
                 f"Column {column!r} of the result: {error} Cast it to VARCHAR or DOUBLE in the query."
-            ) from error
+            ) from None
         if given == type:
             return array
     if pt.is_interval(array.type):

@@ -135,4 +135,4 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
         raise StorageError(
             f"An Arrow IPC block has batches of equal length, chosen by its first rows; later rows are so large that "
             f"{sum(b.num_rows for b in batches):,} of them are no batch ({error}). Use another dump_format."
-        ) from error
+        ) from None
