@@ -341,8 +341,8 @@ def _paired(fields: Sequence[Field], values: Sequence[T]) -> Iterator[tuple[Fiel
     """Columns and the values that they get by their places."""
     if len(fields) != len(values):
         raise SchemaError(
-            f"{len(fields)} columns are filled by position, but there are {len(values)} values. Name the columns, or say "
-            "BY NAME."
+            f"{len(fields)} columns are filled by position, but there are {len(values)} values. Name the columns, or "
+            "say BY NAME."
         )
     return zip(fields, values, strict=True)
 
