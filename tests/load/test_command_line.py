@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -42,11 +41,9 @@ def test_it_has_a_version_and_is_a_module() -> None:
 
 
 def test_where_nothing_is_due_spark_is_not_started(lake: Path) -> None:
-    begun = time.monotonic()
     done = command("pipeline", "run", lake, JAVA_HOME="/nowhere")  # Spark could not start
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("vacuum: deleted 0 files")
-    assert time.monotonic() - begun < 30
     for job in ("dump", "compact", "freeze", "thaw", "expire", "vacuum", "verify"):
         done = run("pipeline", job, str(lake), "--json")
         assert done[0] == 0, (job, done)

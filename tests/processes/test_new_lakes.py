@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
+from indexlake import faults
 from servers import S3Server
 
 from .scripts import run_script
@@ -88,8 +90,12 @@ STEPS = [
 
 @pytest.mark.parametrize("step", STEPS)
 def test_whoever_dies_while_making_a_lake_leaves_what_the_next_one_mends(tmp_path: Path, step: str) -> None:
-    ended = run_script("il.connect(sys.argv[1])", tmp_path / "lake", env={"INDEXLAKE_FAULTS": f"{step}=kill"})
-    assert ended.code == -9
+    child = os.fork()
+    if not child:
+        faults.install(faults.from_text(f"{step}=kill"))
+        il.connect(tmp_path / "lake")
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     with il.connect(tmp_path / "lake") as lake:
         lake.create_table("t", SCHEMA).insert([{"id": n, "name": "a"} for n in range(3)])
         lake.pipeline(runner="threads").dump()
