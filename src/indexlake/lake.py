@@ -326,9 +326,7 @@ class Lake:
                 tx.write_set.operation = operation
                 try:
                     if turn is not None:
-                        tx.write_set.turn = turn
-                        with self.catalog.read() as r:
-                            tx._set_base(commits.last_snapshot(r)[0])
+                        tx.write_set.turn, tx.reads_anew = turn, True
                     rows = apply(tx)
                     if tx.write_set.empty and token is None:
                         return WriteResult(rows, tx.snapshot_id)
@@ -336,9 +334,6 @@ class Lake:
                 except (ConflictError, SnapshotExpiredError) as error:
                     turn = turn or Turn(self._turns)
                     turn.lost(error, tx.write_set)
-                    for table_id in tx.write_set.tables:
-                        with self._reading(table_id):
-                            pass  # a state that is up to date
                 finally:
                     self._readers.discard(tx)
         finally:

@@ -33,6 +33,7 @@ class Transaction:
         self._thread = threading.get_ident()
         self._base = base
         self.is_statement = base is None  # a single statement, which finds its snapshot when it first reads
+        self.reads_anew = False  # it lost: what is cached may be why
         self.started = time.monotonic()
         self.write_set = WriteSet(base if base is not None else -1, token, single=base is None)
         self.result: WriteResult | None = None
@@ -134,7 +135,7 @@ class Transaction:
         if known is not None:
             return known.state
         state = self._lake._states.get(table_id)
-        if state is None or (self._base is not None and state.at < self._base):
+        if state is None or self.reads_anew or (self._base is not None and state.at < self._base):
             with self._lake._reading(table_id) as (_, state, _last):
                 pass
         self._set_base(state.at)

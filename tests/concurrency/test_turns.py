@@ -122,7 +122,9 @@ def test_a_turn_and_its_reservation_go_with_the_process_that_is_killed(
         assert reservations(lake) == 1
         lake.table(TABLE).update({"n": 7}, "id = 2")  # another row is free
         lake._turns.timeout = 0.3
-        with pytest.raises(il.ConflictError, match=r"whose turn it is\. It lost and then waited for its turn"):
+        with pytest.raises(
+            il.ConflictError, match=r"whose turn it is\. It waited 0\.\d s for its turn \(retry_timeout=0\.3;"
+        ):
             counters.add_by_statement(lake)
         tx = lake.transaction()  # nobody can run it again: it waits at its commit
         tx.table(TABLE).update({"n": il.expr("n + 1")}, "id = 1")

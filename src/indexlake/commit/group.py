@@ -102,7 +102,7 @@ class Committer:
                 raise ticket.error
             if ticket.result is not None:
                 if ws.turn is not None:
-                    ws.turn.committed()
+                    ws.turn.committed(ws)
                 return ticket.result
             if ticket.lost is not None:
                 failures += 1

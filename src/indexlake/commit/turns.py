@@ -146,7 +146,7 @@ class Turn:
                 left = self._began + self._timeout - time.monotonic()
                 if left <= 0 or not self._turns.catalog.turn(slot).acquire(left):
                     waited = time.monotonic() - self._began
-                    raise self._given_up(error, f"It lost and then waited for its turn, {waited:.1f} s in all")
+                    raise self._given_up(error, f"It waited {waited:.1f} s for its turn")
                 self._slots.append(slot)
         self._tables = tables
 
@@ -176,9 +176,9 @@ class Turn:
         while self._slots:
             self._turns.catalog.turn(self._slots.pop()).release()
 
-    def committed(self) -> None:
-        """The commit has taken its reservations away."""
-        self._in_catalog = set()
+    def committed(self, ws: WriteSet) -> None:
+        """The commit has taken away the reservations of the tables that it wrote."""
+        self._in_catalog.difference_update(t for t, writes in ws.tables.items() if not writes.empty)
 
     def _given_up(self, error: ConflictError | SnapshotExpiredError, tried: str) -> IndexLakeError:
         text = str(error).split(" Run it again")[0]
