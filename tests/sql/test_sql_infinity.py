@@ -81,6 +81,8 @@ def test_what_duckdb_refuses_is_an_error_of_ours(both: tuple[il.Lake, duckdb.Duc
     lake, _, _ = both
     with pytest.raises(ExpressionError, match="Cannot subtract infinite timestamps"):
         lake.table("t").scan("ts - timestamp '2024-01-01' > interval 1 day").count()
+    with pytest.raises(ExpressionError, match="needs a moment between the years 1 and 9999"):
+        lake.sql("select k from t at (timestamp => 'infinity')")
     with pytest.raises(ExpressionError, match="Cannot subtract infinite timestamps"):
         lake.sql("select ts - timestamp '2024-01-01' from t").fetchall()
 

@@ -348,7 +348,36 @@ def test_uuids_of_arrow_pandas_and_python_make_uuid_columns(lake: il.Lake, names
     lake.sql(f"create table {names}_text (u varchar)")
     lake.sql(f"insert into {names}_text select u from {names}_dicts")
     assert lake.sql(f"select u from {names}_text order by u").fetchall() == [(str(u),) for u in U]
+    with pytest.raises(SchemaError, match="The default of column 'd'"):
+        lake.sql(f"alter table {names}_dicts add column d uuid default 'x'")
     lake.sql(f"alter table {names}_dicts add column d uuid default '{U[1].hex.upper()}'")
     assert lake.sql(f"select distinct d from {names}_dicts").fetchall() == [(U[1],)]
     with pytest.raises(SchemaError, match="cannot become string"):
         made.widen_column("d", pa.string())
+
+
+VALUES = (
+    *("'0101'::bit", "'12:00:00+05'::timetz", "5::uhugeint", "7::hugeint", "'[1, 2]'::json", "'5'::json"),
+    *("'a'::enum('a', 'b')", "uuid '00000000-0000-0000-0000-0000000000AB'", "123::bignum", "interval 1 day"),
+    *("union_value(a := 5)", "5::variant", "'POINT(1 2)'::geometry", "'infinity'::timestamp", "2.5::double"),
+)
+
+
+@pytest.mark.parametrize("target", ["varchar", "blob", "bigint", "time", "uuid"])
+def test_what_a_query_gives_is_cast_to_the_column_as_duckdb_casts_it(lake: il.Lake, names: str, target: str) -> None:
+    plain = judge()
+
+    def inserted(run: Any, value: str) -> Any:
+        try:
+            run(f"insert into {names} select {value}")
+        except (duckdb.Error, il.IndexLakeError):
+            return None
+        found = run(f"select v::varchar, typeof(v) from {names}").fetchall()
+        run(f"truncate {names}")
+        return found
+
+    for run in (lake.sql, plain.execute):
+        run(f"create table {names} (v {target})")
+    answers = [inserted(plain.execute, value) for value in VALUES]
+    assert [inserted(lake.sql, value) for value in VALUES] == answers
+    assert any(answer is not None for answer in answers)

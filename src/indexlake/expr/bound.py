@@ -124,7 +124,7 @@ class Bound:
         if not isinstance(other, Bound):
             return NotImplemented
         same = self.text == other.text and self.values == other.values
-        return same and self._template.schema.equals(other._template.schema)
+        return same and self._template.schema.equals(other._template.schema, check_metadata=True)
 
     def __hash__(self) -> int:
         return hash((self.text, len(self.values)))

@@ -334,7 +334,11 @@ def _at(engine: Engine, view: Viewpoint, reference: Reference, parameters: Param
     value, kind = reference.at.value, reference.at.kind
     spliced = value.spliced(prefix="select (", suffix=")::BIGINT" if kind == "version" else ")::TIMESTAMPTZ")
     with translating(value.source, spliced):
-        answer = engine.table(spliced.text, parameters.of(value.parameters)).column(0)[0].as_py()
+        found = engine.table(spliced.text, parameters.of(value.parameters)).column(0)[0]
+    try:
+        answer = found.as_py()
+    except (OverflowError, ValueError):
+        value.source.fail("at (…) needs a moment between the years 1 and 9999.", value.start)
     if answer is None:
         value.source.fail("at (…) needs a value.", value.start)
     lake = view.lake

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from indexlake.sql.fragment import Edit, Fragment, Spliced
+from indexlake.sql.qualified_names import Qualified, qualified_names, qualifier_edits
 from indexlake.sql.text_groups import text_groups
 from indexlake.sql.token_reader import TableName
 from indexlake.sql.tokens import Token, quoted
@@ -58,17 +59,6 @@ class Reference:
         return name if self.alias == self.table.name else f"{name} AS {self.alias}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Qualified:
-    """A name of columns that may begin with the namespace and the name of a table."""
-
-    parts: tuple[str, ...]  # in lower case, at most three
-    start: int  # of the first part
-    end: int  # of the second
-    reference: int
-    alias: str  # by which the query knows the table
-
-
 @dataclass(eq=False)
 class ParsedQuery:
     """A query taken apart as far as possible without knowing its tables."""
@@ -94,25 +84,7 @@ class ParsedQuery:
 
     def edits_over(self, columns: Sequence[Collection[str]]) -> list[Edit]:
         """The changes of the text, given the columns of each reference in lower case."""
-        return [*self.edits, *self._qualifiers(columns)]
-
-    def _qualifiers(self, columns: Sequence[Collection[str]]) -> Iterator[Edit]:
-        """``sales.orders.id`` loses its namespace: the scan is known as ``orders``, or by both names if two share it.
-
-        As in DuckDB, a name begins with a namespace and a table where that table has the column behind them; else it
-        may begin with a table, or with a column.  Without a column behind them they are a row, where nothing else is.
-        """
-        aliases = {r.alias.lower() for r in self.references}
-        for name in self.qualified:
-            first, second, *behind = name.parts
-            if behind:
-                begins_otherwise = first in aliases or any(first in found for found in columns)
-                if behind[0] in columns[name.reference] or not begins_otherwise:
-                    yield name.start, name.end, name.alias
-            elif not any(first in found for found in columns) and not any(
-                r.alias.lower() == first and second in found for r, found in zip(self.references, columns, strict=True)
-            ):
-                yield name.start, name.end, name.alias
+        return [*self.edits, *qualifier_edits(self.qualified, [r.alias for r in self.references], columns)]
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -178,7 +150,12 @@ def parse_query(fragment: Fragment, parse_in_duckdb: Callable[[str], Any]) -> Pa
     first = fragment.tokens[0]
     if first.is_word("table"):
         edits.append((first.start, first.end, "from"))
-    qualified = _qualified(spliced, tree, references)
+    known: dict[tuple[str, ...], tuple[int, str]] = {
+        (r.table.namespace.lower(), r.table.name.lower()): (r.number, r.replacement.rpartition(" as ")[2])
+        for r in references
+        if r.table.namespace is not None and not r.node.alias
+    }
+    qualified = qualified_names(spliced, tree, known)
     return ParsedQuery(fragment, tuple(references), tree, tuple(edits), qualified, text_groups(tree))
 
 
@@ -288,28 +265,6 @@ def _shared_names(nodes: Iterable[Any]) -> set[str]:
         if not node.alias:
             spaces.setdefault(node.name.lower(), set()).add(node.db.lower())
     return {name for name, found in spaces.items() if len(found) > 1}
-
-
-def _qualified(spliced: Any, tree: Any, references: list[Reference]) -> tuple[Qualified, ...]:
-    """The names whose first two parts are those of a table of the query that has no alias."""
-    from sqlglot import exp
-
-    known = {
-        (r.table.namespace.lower(), r.table.name.lower()): r
-        for r in references
-        if r.table.namespace is not None and not r.node.alias
-    }
-    found = []
-    for column in tree.find_all(exp.Column):
-        parts = column.parts
-        names = tuple(part.name.lower() for part in parts[:3] if not isinstance(part, exp.Star))
-        reference = known.get(names[:2])
-        if reference is None or (len(names) == 2 and len(parts) > 2):
-            continue
-        start, end = spliced.original(parts[0].meta["start"]), spliced.original(parts[1].meta["end"]) + 1
-        alias = reference.replacement.rpartition(" as ")[2]
-        found.append(Qualified(names, start, end, reference.number, alias))
-    return tuple(found)
 
 
 def cte_of(node: Any) -> Any:
