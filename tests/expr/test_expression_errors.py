@@ -43,7 +43,7 @@ CASES: list[tuple[str, Any, str]] = [
         None,
         'there is no column "totl"; did you mean "Total"? The columns are: id, Total, name, day, tags, raw, st',
     ),
-    ("zzz = 1", None, 'there is no column "zzz" The columns are: id, Total, name, day, tags, raw, st (in `zzz = 1`)'),
+    ("zzz = 1", None, 'there is no column "zzz". The columns are: id, Total, name, day, tags, raw, st (in `zzz = 1`)'),
     ("id = = 1", None, "cannot parse `id = = 1`: "),
     ("id = 1; id = 2", None, "`id = 1; id = 2` holds several expressions; give one"),
     ("select 1", None, "cannot parse `select 1`: "),
