@@ -91,11 +91,12 @@ def cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def _check_values(batch: pa.RecordBatch) -> None:
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
         if (size := _array_bytes(array)) > VALUE_BYTES + 64:  # with offsets and validity
-            raise ConstraintError(
-                f"Column {name!r}: a value takes {size:,} bytes, and {VALUE_BYTES:,} is the most. Store it in pieces, "
-                "or outside the table.",
-                column=name,
-            )
+            raise ConstraintError(f"Column {name!r}: {too_large(size)}", column=name)
+
+
+def too_large(size: int) -> str:
+    """Why a value cannot be stored."""
+    return f"a value takes {size:,} bytes, and {VALUE_BYTES:,} is the most. Store it in pieces, or outside the table."
 
 
 def batch_bytes(batch: pa.RecordBatch) -> int:
