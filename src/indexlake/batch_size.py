@@ -91,11 +91,12 @@ def cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def _check_values(batch: pa.RecordBatch) -> None:
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
         if (size := _array_bytes(array)) > VALUE_BYTES + 64:  # with offsets and validity
-            raise ConstraintError(
-                f"Column {name!r}: a value takes {size:,} bytes, and {VALUE_BYTES:,} is the most. Store it in pieces, "
-                "or outside the table.",
-                column=name,
-            )
+            raise ConstraintError(f"Column {name!r}: {too_large(size)}", column=name)
+
+
+def too_large(size: int) -> str:
+    """Why a value cannot be stored."""
+    return f"a value takes {size:,} bytes, and {VALUE_BYTES:,} is the most. Store it in pieces, or outside the table."
 
 
 def batch_bytes(batch: pa.RecordBatch) -> int:
@@ -107,26 +108,29 @@ def _array_bytes(array: Any) -> int:
     t, type = pa.types, array.type
     if t.is_string_view(type) or t.is_binary_view(type):
         return int(_view_lengths(array).sum()) + 16 * len(array)
-    if t.is_dictionary(type) and not t.is_primitive(type.value_type):
-        return int(_value_lengths(array.dictionary)[_indices(array)].sum()) + int(array.indices.nbytes)
+    if t.is_dictionary(type):
+        indices = np.asarray(array.indices.drop_null())
+        return int(_value_lengths(array.dictionary)[indices].sum()) + int(array.indices.nbytes)
     return int(array.nbytes)
 
 
 def _view_lengths(array: Any) -> Any:
-    views = np.frombuffer(array.buffers()[1] or b"", np.int32).reshape(-1, 4)
-    lengths = views[array.offset : array.offset + len(array), 0].astype(np.int64)
+    if not len(array):
+        return np.zeros(0, np.int64)
+    end = array.offset + len(array)
+    lengths = np.frombuffer(array.buffers()[1], np.int32, 4 * end)[4 * array.offset :: 4].astype(np.int64)
     if array.null_count:
         lengths[np.asarray(array.is_null())] = 0
     return lengths
 
 
 def _value_lengths(values: Any) -> Any:
-    if pa.types.is_string_view(values.type) or pa.types.is_binary_view(values.type):
+    """What each value of a dictionary takes."""
+    t, type = pa.types, values.type
+    if t.is_string_view(type) or t.is_binary_view(type):
         return _view_lengths(values)
-    from indexlake import kernels as pc
+    if t.is_string(type) or t.is_large_string(type) or t.is_binary(type) or t.is_large_binary(type):
+        from indexlake import kernels as pc
 
-    return np.asarray(pc.fill_null(pc.binary_length(values), 0)).astype(np.int64)
-
-
-def _indices(array: Any) -> Any:
-    return np.asarray(array.indices.drop_null())
+        return np.asarray(pc.fill_null(pc.binary_length(values), 0)).astype(np.int64)
+    return np.full(len(values), -(-type.bit_width // 8), np.int64)

@@ -86,6 +86,12 @@ def test_a_generator_is_not_read_far_ahead(small_batches: None) -> None:
         pa.array(["x" * 1_000] * 300, pa.string_view()),
         pa.array([b"x" * 1_000, None] * 300, pa.binary_view()),
         pa.DictionaryArray.from_arrays(pa.array([0, None, 0] * 100, pa.int8()), pa.array(["x" * 3_000])),
+        pa.DictionaryArray.from_arrays(
+            pa.array([0, None, 0] * 100, pa.int8()), pa.array(["x" * 900], pa.string_view())
+        ),
+        *[pa.DictionaryArray.from_arrays(pa.array([0, None, 0] * 9), v) for v in (pa.array([True]), pa.array([1.5]))],
+        pa.DictionaryArray.from_arrays(pa.array([0, None] * 1_000), pa.array([b"x" * 30, None], pa.binary(30))),
+        pa.DictionaryArray.from_arrays(pa.array([0, 1] * 1_000), pa.array([1, None], pa.decimal128(3, 1))),
         pa.array([["x" * 500] * 2] * 300),
         pa.array([{"a": "x" * 1_000}] * 300),
         pa.array(np.arange(100_000)),
@@ -213,6 +219,7 @@ def test_a_default_is_small(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3_600)
 def test_more_than_two_gigabytes_in_one_column(tmp_path: Path) -> None:
     """2,300 hot rows of 1 MB; 10 GB of disk and 6 GB of memory."""
     megabyte = 1_000_000

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from indexlake import batch_size
 from indexlake.errors import ConstraintError
 from indexlake.types.buffers import python_bytes
 from indexlake.types.codec import NULL, Codec, SqlValue
@@ -15,8 +16,6 @@ from indexlake.types.codec import NULL, Codec, SqlValue
 _SMALL = pa.binary()
 _LARGE = pa.large_binary()
 _NONE = type(None)
-_LIMIT = 2**31 - 1
-"""Bytes of one value, whatever the type: what 32-bit offsets and every tier can hold."""
 
 
 class BytesCodec(Codec):
@@ -37,6 +36,11 @@ class BytesCodec(Codec):
             raise ConstraintError(
                 f"One batch holds more than 2 GiB of {self.type} values. Pass smaller batches."
             ) from None
+
+    def _sized(self, data: bytes) -> bytes:
+        if len(data) > batch_size.VALUE_BYTES:
+            raise ConstraintError(batch_size.too_large(len(data)))
+        return data
 
     def to_json(self, array: Any) -> list[str]:
         return [_to_base64(value) for value in python_bytes(self.to_storage(array))]
@@ -66,23 +70,18 @@ class BinaryCodec(BytesCodec):
         return array if self.type == self.storage else array.cast(self.type)
 
     def encode_one(self, value: Any) -> SqlValue:
-        if type(value) is bytes and len(value) <= _LIMIT:
-            return value
+        if type(value) is bytes:
+            return self._sized(value)
         if value is None:
             return None
         return self.encode_other(value)
 
     def same_as(self, value: Any) -> Any:
-        if type(value) is bytes:
-            self.refuse(value, self._wrong_size(value))
         if isinstance(value, bytes | bytearray) or (isinstance(value, memoryview) and value.itemsize == 1):
             return bytes(value)
         if isinstance(value, str):
             self.refuse(value, "give bytes: value.encode()")
         return super().same_as(value)
-
-    def _wrong_size(self, value: bytes) -> str:
-        return f"it has {len(value):,} bytes, more than the {_LIMIT:,} that a value may have"
 
     def decode_one(self, value: SqlValue) -> Any:
         return value
@@ -101,8 +100,10 @@ class FixedBinaryCodec(BinaryCodec):
             return None
         return self.encode_other(value)
 
-    def _wrong_size(self, value: bytes) -> str:
-        return f"it has {len(value):,} bytes, not {self._size:,}"
+    def same_as(self, value: Any) -> Any:
+        if type(value) is bytes:
+            self.refuse(value, f"it has {len(value):,} bytes, not {self._size:,}")
+        return super().same_as(value)
 
 
 class StringCodec(BytesCodec):
@@ -126,9 +127,7 @@ class StringCodec(BytesCodec):
                 data = value.encode()
             except UnicodeEncodeError as error:
                 self.refuse(value, f"it is not valid Unicode ({error.reason} at position {error.start})")
-            if len(data) > _LIMIT:
-                self.refuse(value, f"it has {len(data):,} bytes, more than the {_LIMIT:,} that a value may have")
-            return data
+            return self._sized(data)
         if value is None:
             return None
         return self.encode_other(value)
