@@ -99,7 +99,7 @@ QUESTIONS = (
 
 
 def test_types_are_held_with_their_meaning(lake: il.Lake) -> None:
-    """One column of each type, hot and in every kind of block."""
+    """One column of each type, hot, made by a query, and in a table with every kind of block."""
     plain = judge()
     types = [*HELD.items(), *NESTED.values()]
     columns = ", ".join(f"c{n} {type}" for n, (type, _) in enumerate(types))
@@ -128,8 +128,8 @@ def test_types_are_held_with_their_meaning(lake: il.Lake) -> None:
     for format in FORMATS:
         lake.table("held").set_config(dump_format=format)
         lake.pipeline(runner="threads").dump("held")
-        ask("held")
         both(f"insert into held values ({len(rows) + FORMATS.index(format)}, {rows[2]})")
+    ask("held")
 
 
 @pytest.mark.parametrize("type", REFUSED)

@@ -86,7 +86,7 @@ class Codec(ABC):
 
     @abstractmethod
     def decode_one(self, value: SqlValue) -> Any:
-        """The Python value, as ``pyarrow.Scalar.as_py`` gives it."""
+        """The Python value, as ``pyarrow.Scalar.as_py`` gives it; ``ConstraintError`` if Python has no such value."""
 
     def show_one(self, value: SqlValue) -> Any:
         """The Python value, for a message: text where Python has no such value."""
