@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from indexlake import batch_size
 from indexlake.batch_size import batch_bytes, cut
 from indexlake.blocks.formats.batches import ahead
 from indexlake.blocks.new_block import NewBlock
@@ -65,8 +64,6 @@ class Target:
         if format == "vortex" and not lasting and not any(has_dictionaries(f.type) for f in self.schema.fields):
             few, rest = ahead(batches, self.block_row_count // SMALL_PART, SMALL_BYTES)
             format = "ipc" if rest is None else format
-            if any(batch_bytes(batch) > batch_size.BATCH_BYTES for batch in few):
-                format = "parquet"  # of a row as large as a batch: Vortex takes minutes and ten times its memory
             batches = chain(few, rest or ())
         return write_block(storage, self.folder, self.writer_id, self.schema, self.schema_version, format, batches)
 
