@@ -130,7 +130,7 @@ WRONG: list[tuple[Any, str]] = [
     (lambda t: t.widen_column("deep..a", pa.int64()), "does not name a column"),
     (lambda t: t.widen_column((), pa.int64()), "does not name a column"),
     (lambda t: t.widen_column(5, pa.int64()), "does not name a column"),
-    (lambda t: t.add_column("deep.x", "int8"), "needs an Arrow type"),
+    (lambda t: t.add_column("deep.x", 8), "needs an Arrow type"),
     (lambda t: t.add_column("deep.x", pa.int8(), default=300), "default of column 'deep.x' does not fit"),
 ]
 

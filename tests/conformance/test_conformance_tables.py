@@ -182,7 +182,7 @@ def test_handles_describe_themselves(lake: il.Lake, make: Any) -> None:
     assert repr(t) == f"<Table {t.name}: id int64, city string, total double, primary key (id)>"
     assert f"at snapshot {lake.snapshot_id}" in repr(t.at(lake.snapshot_id))
     assert repr(lake).startswith("<Lake ")
-    assert repr(lake).endswith(", open>")
+    assert repr(lake).endswith((", open>", ", new>"))
     assert "at snapshot" in repr(lake.at(lake.snapshot_id))
     scan = t.scan("id = 1", columns=["city"], limit=2)
     assert repr(scan) == f"<Scan of {t.name}, where id = 1, columns city, limit 2>"
