@@ -36,7 +36,7 @@ RETURNED = {
     kind.__name__: kind
     for kind in (il.Table, il.Scan, il.Changes, il.LakeView, il.TableStats, il.Transaction, Pipeline, Alter, Merge)
 }
-OTHERS_NAMES = {"timestamp_ntz", "IntEnum", "DataFrame"}
+OTHERS_NAMES = {"timestamp_ntz", "IntEnum", "DataFrame", "AWS_ACCESS_KEY_ID", "STANDARD_IA"}
 """Names that belong to other software."""
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import resource
 import stat
 import subprocess
 import sys
 import tempfile
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -179,3 +182,30 @@ def test_a_spill_dir_that_goes_away_is_a_typed_error(tmp_path: Path) -> None:
         place.write_text("in the way")
         with pytest.raises(il.IndexLakeError, match=str(place)):
             lake.sql("select 1").to_pylist()
+
+
+@contextmanager
+def files_up_to(size: int) -> Iterator[None]:
+    """The system refuses to let a file grow beyond a size, as a full disk does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("order", [[], ["name"]], ids=["scan", "sort"])
+def test_a_spill_that_cannot_be_written_is_a_typed_error(
+    tmp_path: Path, order: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sorted_runs, "RUN_BYTES", 0)
+    rows = pa.table({"id": range(3_000), "name": [f"a name of row {n}" for n in range(3_000)]})
+    with il.connect(tmp_path / "lake", automatic=False) as lake:
+        t = lake.create_table("t", SCHEMA)
+        t.insert(rows)
+        if not order:
+            monkeypatch.setattr(hot_rows, "MEMORY_BYTES", 0)
+        with files_up_to(20_000), pytest.raises(il.StorageError, match=r"does not fit into memory .*spill_dir="):
+            t.scan(order_by=order).to_arrow()
+        assert t.scan(order_by=order).to_arrow().num_rows == 3_000

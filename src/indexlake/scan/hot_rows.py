@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -83,22 +84,22 @@ class HotRows:
     def _keep(self, batch: pa.RecordBatch) -> None:
         self.count += batch.num_rows
         self.size += batch.nbytes
-        if self._writer is None and self.size > MEMORY_BYTES:
-            self._spill = self._place.file()
-            self._writer = pa.ipc.new_stream(self._spill, self.schema)
+        self._batches.append(batch)
+        if self._writer is None and self.size <= MEMORY_BYTES:
+            return
+        with self._place.writing():
+            if self._writer is None:
+                self._spill = self._place.file()
+                self._writer = pa.ipc.new_stream(self._spill, self.schema)
             for held in self._batches:
                 self._writer.write_batch(held)
-            self._batches = []
-        if self._writer is None:
-            self._batches.append(batch)
-        else:
-            self._writer.write_batch(batch)
+        self._batches = []
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         if self._writer is None:
             yield from self._batches
             return
-        with _finishing:
+        with _finishing, self._place.writing():
             self._writer.close()
             self._spill.flush()
         # Mapped, so that several readers have each a place of their own in the file.
@@ -120,4 +121,5 @@ class HotRows:
 
     def __del__(self) -> None:
         if self._spill is not None:
-            self._spill.close()
+            with suppress(OSError):  # what could not be written need not be
+                self._spill.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from contextlib import suppress
 from typing import IO
 
 import pyarrow as pa
@@ -50,16 +51,17 @@ class Spool:
     def _write(self, batch: pa.RecordBatch) -> None:
         # A stream of its own for each batch: the dictionaries of a column may differ from one to the next.
         assert self._file is not None
-        begin = self._file.tell()
-        with pa.ipc.new_stream(self._file, batch.schema) as writer:
-            writer.write_batch(batch)
+        with self._spill.writing():
+            begin = self._file.tell()
+            with pa.ipc.new_stream(self._file, batch.schema) as writer:
+                writer.write_batch(batch)
+            self._file.flush()
         self._places.append((begin, self._file.tell() - begin))
 
     def batch(self, number: int) -> pa.RecordBatch:
         if self._file is None:
             return self._held[number]
         begin, length = self._places[number]
-        self._file.flush()
         data = os.pread(self._file.fileno(), length, begin)
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
             return reader.read_next_batch()
@@ -69,7 +71,6 @@ class Spool:
         if self._file is None:
             return self._held[number]
         if self._map is None:
-            self._file.flush()
             self._map = pa.py_buffer(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
         begin, length = self._places[number]
         with pa.ipc.open_stream(self._map.slice(begin, length)) as reader:
@@ -77,4 +78,5 @@ class Spool:
 
     def __del__(self) -> None:
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # what could not be written need not be
+                self._file.close()

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 from indexlake.errors import StorageError
@@ -73,6 +74,18 @@ class Spill:
     def file(self) -> IO[bytes]:
         """A file without a name, which goes when it is closed."""
         return tempfile.TemporaryFile(dir=self.folder())
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Around writes to its files: a full disk is a typed error."""
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(
+                f"What does not fit into memory cannot be written to {self._where()!r}: {error.strerror or error}. "
+                "Make room there, or name another directory: il.connect(…, spill_dir=…).",
+                path=self._where(),
+            ) from None
 
     def named_file(self) -> str:
         """The path of a new file, for libraries that write to paths only; its user deletes it."""
