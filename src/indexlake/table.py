@@ -258,7 +258,7 @@ class Table(Result):
         if not wanted:
             return schema.arrow.empty_table()
         for values in wanted:
-            self._encoded_key(schema, values)  # what is no key is an error, as in get
+            self._encoded_key(schema, values)  # a value of another type is an error, as in get; no row has a null
         if len(fields) == 1:
             where = f"{_quoted(fields[0].name)} in $keys"
             return self.scan(where, params={"keys": [k[0] for k in wanted]}).to_arrow()
@@ -292,7 +292,12 @@ class Table(Result):
 
     def _key(self, state: TableState, key: Any) -> list[Any]:
         """Encoded key values."""
-        return self._encoded_key(state.current, self._key_values(state.current, key))
+        schema = state.current
+        encoded = self._encoded_key(schema, self._key_values(schema, key))
+        if None in encoded:
+            name = schema.key_fields[encoded.index(None)].name
+            raise ConstraintError(f"Primary key column {name!r} is never null.", column=name)
+        return encoded
 
     def _encoded_key(self, schema: TableSchema, values: list[Any]) -> list[Any]:
         encoded = []
@@ -301,8 +306,6 @@ class Table(Result):
                 encoded.append(codec.encode_one(value))
             except ConstraintError as error:
                 raise ConstraintError(f"Primary key column {f.name!r}: {error}", column=f.name) from None
-            if encoded[-1] is None:
-                raise ConstraintError(f"Primary key column {f.name!r} is never null.", column=f.name)
         return encoded
 
     def _lock_rows(self, row_ids: list[int]) -> None:

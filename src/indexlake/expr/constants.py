@@ -119,23 +119,12 @@ def integer_type(value: int) -> SqlType:
     return INT32 if value == -(2**31) else literal_type(value)
 
 
-def _exact_float(value: int) -> float:
-    """A whole number beyond 128 bits, which only a float can be."""
-    try:
-        found = float(value)
-    except OverflowError:
-        found = 0.0
-    if found != value:
-        raise ExpressionError("a whole number of the parameters is beyond a 128-bit integer; give a float")
-    return found
-
-
 def typed(value: Any) -> tuple[SqlType, Any]:
     """The SQL type of a Python value, and the value as a constant of it."""
     kind = type(value)
     if kind is int:
         if not fits(value, "hugeint"):
-            raise ExpressionError(f"the parameter {value} has more than 38 digits; give a float, or text")
+            raise ExpressionError("a parameter that is an integer has at most 38 digits; give a float, or text")
         return integer_type(value), value
     if kind is str:
         return STRING_LITERAL, value
