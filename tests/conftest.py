@@ -38,10 +38,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker of ``pytest -n`` takes all tests of a file, and all of Spark: they share what they start."""
+    """One worker of ``pytest -n`` takes all tests of a file, and all that need Spark: they share what they start."""
     for item in items:
         file = item.path.relative_to(Path(__file__).parent)
-        item.add_marker(pytest.mark.xdist_group("spark" if file.parts[0] == "spark" else str(file)))
+        item.add_marker(pytest.mark.xdist_group("spark" if file.parts[0] in ("docs", "spark") else str(file)))
 
 
 @pytest.fixture(scope="session")
