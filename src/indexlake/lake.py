@@ -187,8 +187,8 @@ class Lake:
         pyarrow prints it: ``"int64"``, ``"timestamp[us, tz=UTC]"``, ``"list<string>"``, ``"decimal128(10, 2)"``.
 
         Data is what ``insert`` takes: files too, whose types are found by looking at all of them.  Data that is
-        refused leaves no table behind.  A dict whose values are all types or names of types is a schema, any other
-        dict is one row; to insert a row in which every value happens to be the name of a type, give ``[row]``.
+        refused leaves no table behind.  A dict whose values are all types or all strings is a schema, any other dict is
+        one row; give a row of strings as ``[row]``.
 
         Examples
         --------

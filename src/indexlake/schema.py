@@ -248,27 +248,33 @@ DEFAULT_BYTES = 16 << 10
 
 
 def as_schema(given: Any) -> pa.Schema | None:
-    """A schema, if that is what is given: an Arrow schema, or a dict of column names and types or their names."""
+    """A schema, if that is what is given: an Arrow schema, or a dict of column names and types or their names.
+
+    A dict that names no value but strings is one, too: a misspelt type must not become a row.
+    """
     if isinstance(given, pa.Schema):
         return given
     if not isinstance(given, Mapping) or not given:
         return None
-    by_name = all(isinstance(value, str | pa.DataType) for value in given.values())
-    types = {name for name, value in given.items() if isinstance(value, pa.DataType) or (by_name and is_type(value))}
-    if not types:
+    no_values = [isinstance(value, pa.DataType) or callable(value) for value in given.values()]
+    if not any(no_values) and not all(isinstance(value, str) for value in given.values()):
         return None  # a row
     for name, value in given.items():
-        if name not in types:
-            other = next(iter(types))
-            raise SchemaError(
-                f"The dict names a type for {str(other)!r} ({given[other]}), but {value!r} for {name!r} is no type. "
-                "For a schema give a type for every column: {'id': 'int64', 'city': 'string'}. For a row give it in a "
-                "list: [{'id': 1, 'city': 'Oslo'}].",
-                column=str(name),
-            )
         if not isinstance(name, str):
-            raise SchemaError(f"Column names are text, not {name!r}.")
+            raise SchemaError(f"Column names are strings, not {name!r}.")
+        if not is_type(value):
+            raise SchemaError(
+                f"Column {name!r}: {_shown(value)} is not a type. A schema gives one for every column, as pyarrow names "
+                "it: {'id': 'int64', 'city': 'string', 'at': 'timestamp[us]'}. If this is a row, put it in a list: "
+                "[{'id': 1, 'city': 'Oslo'}].",
+                column=name,
+            )
     return pa.schema([(name, as_type(value)) for name, value in given.items()])
+
+
+def _shown(value: Any) -> str:
+    name = getattr(value, "__name__", None)
+    return repr(value) if name is None else f"the {'class' if isinstance(value, type) else 'function'} {name}"
 
 
 def check_columns(schema: pa.Schema, old: Collection[str] = ()) -> None:

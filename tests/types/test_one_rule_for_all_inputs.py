@@ -283,13 +283,19 @@ def test_a_dict_is_a_schema_when_every_value_is_a_type(lake):
         t = lake.create_table(f"s{len(lake.tables())}", given, primary_key="a")
         assert t.schema.types == [pa.int64(), pa.list_(pa.string())]
         assert t.count() == 0
-    assert lake.create_table("row", {"a": "x", "b": "Oslo"}).to_pylist() == [{"a": "x", "b": "Oslo"}]
+    assert lake.create_table("row", [{"a": "x", "b": "Oslo"}]).to_pylist() == [{"a": "x", "b": "Oslo"}]
     assert lake.create_table("row2", {"a": "int64", "b": 5}).to_pylist() == [{"a": "int64", "b": 5}]
     assert lake.create_table("row3", [{"a": "int64"}]).to_pylist() == [{"a": "int64"}]
-    for mixed in ({"a": "int64", "b": "Oslo"}, {"a": pa.int64(), "b": 5}, {"b": "Oslo", "a": pa.int64()}):
+    for wrong, shown in (
+        ({"a": "int64", "b": "Oslo"}, "'Oslo'"),
+        ({"a": pa.int64(), "b": 5}, "5"),
+        ({"b": "bigint", "a": "text"}, "'bigint'"),
+        ({"a": pa.int64(), "b": pa.string}, "the function string"),
+        ({"b": int}, "the class int"),
+    ):
         with pytest.raises(SchemaError) as caught:
-            lake.create_table("mixed", mixed)
-        for part in ("names a type for 'a' (int64)", "for 'b' is no type", "{'id': 'int64'", "[{'id': 1"):
+            lake.create_table("wrong", wrong)
+        for part in (f"Column 'b': {shown} is not a type", "{'id': 'int64'", "[{'id': 1"):
             assert part in str(caught.value)
     t.add_column("c", "timestamp[us, tz=UTC]")
     t.add_column("d", "int32")
