@@ -9,11 +9,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from indexlake.errors import ConstraintError
+from indexlake.errors import ConstraintError, SchemaError
 
 
 def python_rows(data: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
     """The rows as dicts."""
+    names = data.schema.names
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise SchemaError(
+            f"Two columns are named {twice!r}, so a dict cannot hold both. Rename one with AS, or take the rows as tuples "
+            "(fetchall) or as Arrow (to_arrow).",
+            column=twice,
+        )
     try:
         rows: list[dict[str, Any]] = data.to_pylist()
     except (OverflowError, ValueError) as error:

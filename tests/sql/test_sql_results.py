@@ -257,3 +257,11 @@ print(sum(next(k).num_rows > 0 for k in kept))
             [sys.executable, "-c", script, str(tmp_path / "lake")], capture_output=True, text=True, timeout=120
         )
         assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
+
+
+def test_columns_of_one_name_are_no_dict(lake: il.Lake) -> None:
+    result = lake.sql("select 1 as a, 2 as a")
+    assert result.fetchall() == [(1, 2)]
+    for read in (result.to_pylist, lambda: list(result)):
+        with pytest.raises(il.SchemaError, match="Two columns are named 'a'"):
+            read()

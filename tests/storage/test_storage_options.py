@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import indexlake as il
 from indexlake.storage.options import PUBLIC_OPTIONS, SECRET_OPTIONS, WITHOUT_EFFECT
+from servers import S3Server
 
 
 @pytest.mark.parametrize(
@@ -43,3 +45,12 @@ def test_the_names_are_those_of_opendal() -> None:
 def test_the_options_are_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "storage.md").read_text()
     assert {name for name in PUBLIC_OPTIONS | SECRET_OPTIONS if f"`{name}`" not in page} == set()
+
+
+def test_a_store_without_keys_says_how_to_give_them(tmp_path: Path, s3: S3Server, monkeypatch: Any) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    options = {"endpoint": s3.endpoint, "region": "us-east-1", "disable_ec2_metadata": "true"}
+    with pytest.raises(il.StorageError, match="no keys for the object store. Give access_key_id and secret_access_key"):
+        il.connect(tmp_path / "lake", storage=f"s3://{s3.bucket()}/x", storage_options=options)
