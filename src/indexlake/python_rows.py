@@ -18,8 +18,8 @@ def python_rows(data: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise SchemaError(
-            f"Two columns are named {twice!r}, so a dict cannot hold both. Rename one with AS, or take the rows as tuples "
-            "(fetchall) or as Arrow (to_arrow).",
+            f"Two columns are named {twice!r}, so a dict cannot hold both. Rename one with AS, or take the rows as "
+            "tuples (fetchall) or as Arrow (to_arrow).",
             column=twice,
         )
     try:

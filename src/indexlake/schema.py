@@ -265,8 +265,8 @@ def as_schema(given: Any) -> pa.Schema | None:
         if not is_type(value):
             raise SchemaError(
                 f"Column {name!r}: {_shown(value)} is not a type. A schema gives one for every column, as pyarrow "
-                "names it: {'id': 'int64', 'city': 'string', 'at': 'timestamp[us]'}. If this is a row, put it in a list: "
-                "[{'id': 1, 'city': 'Oslo'}].",
+                "names it: {'id': 'int64', 'city': 'string', 'at': 'timestamp[us]'}. If this is a row, put it in a "
+                "list: [{'id': 1, 'city': 'Oslo'}].",
                 column=name,
             )
     return pa.schema([(name, as_type(value)) for name, value in given.items()])

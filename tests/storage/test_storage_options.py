@@ -52,5 +52,5 @@ def test_a_store_without_keys_says_how_to_give_them(tmp_path: Path, s3: S3Server
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     options = {"endpoint": s3.endpoint, "region": "us-east-1", "disable_ec2_metadata": "true"}
-    with pytest.raises(il.StorageError, match="no keys for the object store. Give access_key_id and secret_access_key"):
+    with pytest.raises(il.StorageError, match=r"no keys for the object store\. Give access_key_id and "):
         il.connect(tmp_path / "lake", storage=f"s3://{s3.bucket()}/x", storage_options=options)

@@ -74,8 +74,8 @@ def _of_service(action: str, path: str, error: Exception) -> IndexLakeError:
         details["retryable"] = True
     if "signing credential" in str(error):
         return StorageError(
-            f"cannot {action} {path!r}: there are no keys for the object store. Give access_key_id and secret_access_key "
-            "in storage_options, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+            f"cannot {action} {path!r}: there are no keys for the object store. Give access_key_id and "
+            "secret_access_key in storage_options, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
             **details,
         )
     advice = _SERVICE_ADVICE.get(kind)
