@@ -148,3 +148,18 @@ def test_a_statement_sees_one_moment(table: il.Table) -> None:
     assert len(merged.column("seen").unique()) == 1
     assert table.scan("seen > now()").count() == 0
     assert table.scan("seen >= now() - interval 1 hour").count() == 50
+
+
+@pytest.mark.parametrize("dumped", [False, True], ids=["hot", "block"])
+def test_a_predicate_may_have_thousands_of_conditions(dumped: bool) -> None:
+    with il.connect(":memory:", automatic=False) as lake:
+        t = lake.create_table("t", {"id": "int64", "name": "string"}, primary_key="id")
+        t.insert([{"id": n, "name": str(n)} for n in range(2_000)])
+        if dumped:
+            lake.pipeline(runner="threads").dump("t")
+        for where, count in (
+            (" or ".join(f"name = '{n}'" for n in range(1_500)), 1_500),
+            (" and ".join(f"id <> {n}" for n in range(1_500)), 500),
+        ):
+            assert t.scan(where).count() == count
+            assert lake.sql(f"select count(*) from t where {where}").scalar() == count

@@ -284,14 +284,32 @@ def drop(tx: Transaction, table_id: int) -> None:
 
 
 def test_sql(test: Test, codecs: Mapping[str, Codec], since: Mapping[str, int]) -> tuple[str, list[SqlValue]]:
-    """SQL that holds for every row that satisfies the test; columns are named as in the inline table."""
+    """SQL that holds for every row that satisfies the test; columns are named as in the inline table.
+
+    A test of very many conditions gives none: databases limit how deep an expression is.
+    """
+    return _test_sql(test, codecs, since) if _size(test) <= _IN_LIMIT else ("1 = 1", [])
+
+
+def _size(test: Test) -> int:
+    """How many conditions there are."""
+    count, rest = 0, [test]
+    while rest:
+        one = rest.pop()
+        count += 1
+        if isinstance(one, All | Any_):
+            rest += one.children
+    return count
+
+
+def _test_sql(test: Test, codecs: Mapping[str, Codec], since: Mapping[str, int]) -> tuple[str, list[SqlValue]]:
     if isinstance(test, All | Any_):
         if not test.children:
             return ("1 = 1" if isinstance(test, All) else "1 = 0"), []
         texts: list[str] = []
         values: list[SqlValue] = []
         for child in test.children:
-            text, params = test_sql(child, codecs, since)
+            text, params = _test_sql(child, codecs, since)
             texts.append(text)
             values += params
         joined = (" and " if isinstance(test, All) else " or ").join(texts)

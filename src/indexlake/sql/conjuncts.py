@@ -125,13 +125,15 @@ def conjuncts_of(select: Any, sources: Sources) -> Iterator[tuple[int, list[Conj
 def _flat(condition: Any) -> Iterator[Any]:
     from sqlglot import exp
 
-    if isinstance(condition, exp.And):
-        yield from _flat(condition.this)
-        yield from _flat(condition.expression)
-    elif isinstance(condition, exp.Paren) and isinstance(condition.this, exp.And | exp.Paren):
-        yield from _flat(condition.this)
-    else:
-        yield condition
+    rest = [condition]
+    while rest:
+        one = rest.pop()
+        if isinstance(one, exp.And):
+            rest += [one.expression, one.this]
+        elif isinstance(one, exp.Paren) and isinstance(one.this, exp.And | exp.Paren):
+            rest.append(one.this)
+        else:
+            yield one
 
 
 def _conjunct(part: Any, table: Any, sources: Sources, nullable: bool) -> Conjunct | None:
