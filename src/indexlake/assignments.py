@@ -18,7 +18,7 @@ from indexlake.expression import Expression
 from indexlake.rows import Values, fit, null_error
 from indexlake.schema import Field, TableSchema
 from indexlake.types import SqlValue, holds_null
-from indexlake.types.convert import convert, mapped_leaves, without_view
+from indexlake.types.convert import convert, in_files, mapped_leaves, without_view
 from indexlake.types.selection import take
 
 if TYPE_CHECKING:
@@ -128,16 +128,15 @@ def _column_of(expression: Bound) -> str | None:
 
 def _computed(expression: Bound, batch: pa.RecordBatch, f: Field) -> pa.Array:
     column = _column_of(expression)
-    if column is not None:  # in the type it has, which may hold more than SQL knows of
-        array = _in_type(batch.column(column), f)
-    else:
-        array = expression.evaluate(batch)
+    # A column alone is taken in the type it has, which may hold more than SQL knows of.
+    array = expression.evaluate(batch) if column is None else batch.column(column)
+    array = _in_type(array, f)
     return fit(array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array, f)
 
 
 def _in_type(array: pa.Array, f: Field) -> pa.Array:
-    """An array of the field's type that is kept without dictionaries and views, as the field has it."""
-    if array.type != f.type and array.type == mapped_leaves(f.type, without_view):
+    """An array of the field's type that is kept without views, or with UUIDs as their bytes, as the field has it."""
+    if array.type != f.type and array.type in (mapped_leaves(f.type, without_view), mapped_leaves(f.type, in_files)):
         return convert(array, f.type)
     return array
 
@@ -146,4 +145,4 @@ def _computed_one(expression: Bound, row: Mapping[str, Any], f: Field) -> SqlVal
     value = expression.evaluate_row(row)
     if expression.type == f.type:
         return f.codec.encode_one(value)
-    return f.codec.encode(fit(pa.array([value], expression.type), f))[0]
+    return f.codec.encode(fit(_in_type(pa.array([value], expression.type), f), f))[0]

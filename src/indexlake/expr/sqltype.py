@@ -262,7 +262,7 @@ def _nested_from_arrow(type: pa.DataType) -> SqlType:
         made = list_of(from_arrow(type.value_type))
     else:
         return NESTED
-    return made if made.parts and not {NESTED, UUID} & set(made.parts) else NESTED
+    return made if made.parts and NESTED not in made.parts else NESTED
 
 
 def _is_view(type: pa.DataType) -> bool:
