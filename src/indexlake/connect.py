@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -27,7 +28,7 @@ from indexlake.errors import (
     StorageError,
 )
 from indexlake.lake import Lake
-from indexlake.owner import MARK, write_mark
+from indexlake.owner import MARK, marked_owner, write_mark
 from indexlake.storage import Storage
 from indexlake.storage.cache import CACHE_BYTES, CacheSpec
 from indexlake.storage.options import checked_options
@@ -39,6 +40,7 @@ log = logging.getLogger("indexlake")
 CATALOG_FILE = "catalog.sqlite"
 FILES_FOLDER = "files"
 SPILL_FOLDER = "spill"
+_HALF_ADDRESS = re.compile(r"(s3a?|gs|az|abfss?|https?|file):(?!//)", re.IGNORECASE)
 PROBE = "indexlake.probe"
 """A file that is written and deleted before a lake is made.  One name: what a killed process left is deleted too."""
 
@@ -89,9 +91,10 @@ def connect(
     address = os.fspath(catalog)
     if not isinstance(address, str) or not address:
         raise CatalogError("il.connect takes a folder, a postgresql:// address or ':memory:'.")
+    _check_path(address)
     root = _storage_address(storage)
     options = checked_options(storage_options)
-    checked_timeout(retry_timeout)
+    retry_timeout = checked_timeout(retry_timeout)
     cache = CacheSpec.of(cache_dir, cache_bytes)
     spill = None if spill_dir is None else Spill.given(spill_dir)
     create = create and not read_only
@@ -135,7 +138,20 @@ def _storage_address(storage: str | os.PathLike[str] | None) -> str | None:
     root = os.fspath(storage) if isinstance(storage, str | os.PathLike) else None
     if not isinstance(root, str) or not root:
         raise SchemaError(f"storage is a directory or s3://bucket/prefix, not {storage!r}.")
+    _check_path(root)
+    if _HALF_ADDRESS.match(root):
+        raise SchemaError(f"storage={root!r} looks like an address, which has two slashes: s3://bucket/prefix.")
     return os.path.expanduser(root)
+
+
+def _check_path(path: str) -> None:
+    try:
+        if "\0" not in path:
+            path.encode()
+            return
+    except UnicodeEncodeError:
+        pass
+    raise CatalogError(f"{path!r} is not a path: it holds a character that no path can have.")
 
 
 class _Opening:
@@ -203,13 +219,18 @@ class _Opening:
         properties: dict[str, Any] = {"hot": "inline", "storage": self._persisted(root)}
         places = [] if "://" in root else [self._resolved(properties["storage"])]
         with _removed_after_failure([*places, *([self._folder] if self._folder else [])]):
-            _probe(self._files(properties["storage"]))
-            if catalog is None:
-                catalog = self._open_catalog(True)
+            files = self._files(properties["storage"])
+            _probe(files)
             try:
+                owner = marked_owner(files)
+                if owner is not None:
+                    catalog = catalog or self._there(create=True)  # maybe another process has made it meanwhile
+                    _check_owner(catalog, owner, files)
+                catalog = catalog or self._open_catalog(True)
                 return catalog, tables.create_lake(catalog, properties, now())
             except BaseException:
-                catalog.close()
+                if catalog is not None:
+                    catalog.close()
                 raise
 
     def _files(self, root: str) -> Storage:
@@ -244,7 +265,11 @@ class _Opening:
                 with suppress(AlreadyExistsError):
                     write_mark(files, record, overwrite=False)
         except IndexLakeError as error:
-            raise type(error)(f"{error}{self._way_out(catalog)}", **error.details) from None
+            if "NoSuchBucket" not in str(
+                error
+            ):  # what else may be wrong is not kept in the catalog: keys, the endpoint
+                raise
+            raise type(error)(f"{str(error).rstrip('.')}.{self._way_out(catalog)}", **error.details) from None
 
     def _way_out(self, catalog: Catalog) -> str:
         """What to do about a lake that has never been used, when its storage is not the right one."""
@@ -258,6 +283,17 @@ class _Opening:
         return (
             f" No table was ever made in this lake: if its storage is the wrong one, delete {catalog_is}, and connect "
             "again with the right storage=."
+        )
+
+
+def _check_owner(catalog: Catalog | None, owner: tuple[str, int], files: Storage) -> None:
+    """Refuse files of another lake: two in one place would delete each other's."""
+    record = None if catalog is None else tables.read_lake(catalog)
+    if record is None or record.lake_id != owner[0]:
+        raise StorageError(
+            f"No lake was made: the files at {files.root} belong to another lake ({MARK} there names {owner[0]}). "
+            "Choose another directory or prefix for storage=, or remove the old lake's files first.",
+            path=files.root,
         )
 
 

@@ -27,7 +27,7 @@ from indexlake.catalog.definitions import (
 from indexlake.catalog.driver import Catalog, ReadTransaction
 from indexlake.commit.group import Committer
 from indexlake.commit.section import Looks
-from indexlake.commit.turns import RETRY_TIMEOUT, Turn, Turns, checked_timeout
+from indexlake.commit.turns import RETRY_TIMEOUT, Turn, Turns, checked_retries, checked_timeout
 from indexlake.commit.write_set import WriteResult, WriteSet
 from indexlake.config import TableConfig
 from indexlake.display import Listing, html_table, html_text, shown
@@ -296,7 +296,8 @@ class Lake:
         After a few conflicts it waits its turn, so that it gets through.  ``ConflictError`` comes only after
         ``retry_timeout`` seconds (by default those of ``il.connect``) or, if given, so many ``retries``.
         """
-        with Turn(self._turns, checked_timeout(retry_timeout), retries) as turn:
+        timeout = None if retry_timeout is None else checked_timeout(retry_timeout)
+        with Turn(self._turns, timeout, checked_retries(retries)) as turn:
             while True:
                 tx = self.transaction(token)
                 tx.write_set.turn = turn

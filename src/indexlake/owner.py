@@ -23,22 +23,13 @@ def check_owner(lake: Lake) -> None:
     """The mark at the storage root names this lake and this copy of its catalog."""
     record = tables.read_lake(lake.catalog)
     assert record is not None
-    try:
-        with lake.storage.open_file(MARK) as f:
-            mark = json.loads(f.read())
-        found = (mark["lake_id"], mark["incarnation"])
-    except NotFoundError:
+    found = marked_owner(lake.storage)
+    if found is None:
         raise StorageError(
             f"The storage root has no {MARK}, so it is not certain whose files these are: nothing is deleted. "
             "Open the lake once more for writing, which puts it there.",
             path=MARK,
-        ) from None
-    except (ValueError, KeyError, TypeError):
-        raise StorageError(
-            f"{MARK} at the storage root is damaged, so it is not certain whose files these are: nothing is deleted. "
-            "If they are this lake's, lake.adopt() writes it anew.",
-            path=MARK,
-        ) from None
+        )
     if found != (record.lake_id, record.incarnation):
         raise StorageError(
             f"The files at {lake.storage.root} belong to lake {found[0]}, incarnation {found[1]}; this catalog is "
@@ -46,6 +37,22 @@ def check_owner(lake: Lake) -> None:
             "files of the living one. To take the files over with this catalog call lake.adopt().",
             path=MARK,
         )
+
+
+def marked_owner(storage: Storage) -> tuple[str, int] | None:
+    """The lake, and the copy of its catalog, that the mark names; None without a mark."""
+    try:
+        with storage.open_file(MARK) as f:
+            mark = json.loads(f.read())
+        return mark["lake_id"], mark["incarnation"]
+    except NotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        raise StorageError(
+            f"{MARK} at the storage root is damaged, so it is not certain whose files these are: nothing is deleted. "
+            "If they are this lake's, lake.adopt() writes it anew.",
+            path=MARK,
+        ) from None
 
 
 def adopt(lake: Lake) -> int:

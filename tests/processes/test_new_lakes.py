@@ -191,3 +191,56 @@ def test_storage_is_an_address(tmp_path: Path) -> None:
         with pytest.raises(il.SchemaError, match="storage is a directory or s3://bucket/prefix"):
             il.connect(tmp_path / "lake", storage=wrong)  # type: ignore[arg-type]
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("catalog", ["sqlite", "postgres"])
+def test_the_files_of_another_lake_are_refused(tmp_path: Path, postgres_dsn: str, catalog: str) -> None:
+    """Its vacuum would delete them."""
+    files = tmp_path / "files"
+    with il.connect(tmp_path / "a", storage=files) as lake:
+        lake.create_table("t", SCHEMA).insert({"id": 1, "name": "a"})
+        schema = f"second_{uuid.uuid4().hex[:8]}"
+        second = (tmp_path / "b", {}) if catalog == "sqlite" else (postgres_dsn, {"catalog_schema": schema})
+        with pytest.raises(il.StorageError, match=r"No lake was made: the files at .* belong to another lake"):
+            il.connect(second[0], storage=files, **second[1])
+        assert sorted(os.listdir(tmp_path)) == ["a", "files"]
+        with il.connect(second[0], storage=tmp_path / "others", **second[1]) as other:
+            assert other.tables() == []
+    with il.connect(tmp_path / "a") as lake:
+        assert lake.table("t").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "storage", "said"),
+    [
+        ("lake", "s3:bucket/x", "looks like an address, which has two slashes"),
+        ("lake", "S3:/bucket/x", "looks like an address, which has two slashes"),
+        ("la\0ke", None, "is not a path"),
+        ("lake", "fi\0les", "is not a path"),
+        ("la\udcffke", None, "is not a path"),
+    ],
+)
+def test_addresses_that_cannot_be_meant_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, storage: str | None, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((il.SchemaError, il.CatalogError), match=said):
+        il.connect(address, storage=storage)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("timeout", [None, -1, True, "5", float("nan")])
+def test_a_timeout_that_is_none_is_refused(timeout: object) -> None:
+    with pytest.raises(il.SchemaError, match="retry_timeout must be a number of seconds"):
+        il.connect(":memory:", retry_timeout=timeout)  # type: ignore[arg-type]
+
+
+def test_writers_may_wait_for_ever() -> None:
+    with il.connect(":memory:", retry_timeout=float("inf")) as lake:
+        t = lake.create_table("t", SCHEMA, primary_key="id")
+        t.insert({"id": 1, "name": ""})
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda _: t.update({"name": il.expr("name || 'x'")}, "id = 1"), range(48)))
+        assert t.get(1)["name"] == "x" * 48
+        with pytest.raises(il.SchemaError, match="retries must be a whole number"):
+            lake.run(lambda tx: None, retries=1.5)

@@ -119,8 +119,10 @@ class PostgresRead(_Statements):
         session, self._session = self._session, _OVER
         try:
             session.control("commit")
-        except self._errors:
+        except BaseException as error:  # an interrupt too: the session must not stay taken
             self._catalog.sessions.discard(session)
+            if not isinstance(error, self._errors):
+                raise
         self._catalog.sessions.give_back(session)
 
     def __enter__(self) -> PostgresRead:

@@ -33,6 +33,9 @@ Rows = BitMap64 | None
 """Row ids; None: all rows, also those that are not there yet (truncate)."""
 
 RETRY_TIMEOUT = 30.0
+LONGEST = 1_000_000.0
+"""Seconds, eleven days: more than this means for ever, and locks take no more."""
+
 FREE_LOSSES = 2
 """After so many losses a writer asks for its turn."""
 
@@ -182,7 +185,7 @@ class Turn:
 
     def _given_up(self, error: ConflictError | SnapshotExpiredError, tried: str) -> IndexLakeError:
         text = str(error).split(" Run it again")[0]
-        if self._retries is not None:
+        if self._retries is not None and self._losses > self._retries:
             limit = f"retries={self._retries}"
         else:
             limit = f"retry_timeout={self._timeout:g}; a longer one gives it more time"
@@ -190,10 +193,16 @@ class Turn:
         return kind(f"{text} {tried} ({limit}).", **{k: v for k, v in error.details.items() if k != "tables"})
 
 
-def checked_timeout(seconds: float | None) -> float | None:
-    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0):
-        raise SchemaError(f"retry_timeout is a number of seconds that is not negative, not {seconds!r}.")
-    return seconds
+def checked_timeout(seconds: float) -> float:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+        raise SchemaError(f"retry_timeout must be a number of seconds, zero or more; got {seconds!r}.")
+    return min(seconds, LONGEST)
+
+
+def checked_retries(retries: int | None) -> int | None:
+    if retries is not None and (isinstance(retries, bool) or not isinstance(retries, int) or retries < 0):
+        raise SchemaError(f"retries must be a whole number, zero or more; got {retries!r}.")
+    return retries
 
 
 def turn_needed(ws: WriteSet, tables: Iterable[int]) -> TurnNeeded:
