@@ -8,6 +8,10 @@ another thread is slow, the child is refused that file.
 Where nothing can be written beside the file, SQLite has no place for the index of its log.  If the log holds nothing,
 such a file is read as one that does not change (immutable), and whether it has changed is asked before and after each
 transaction: another user, or another machine, may be able to write to it.
+
+A second SQLite in this process, such as Python's ``sqlite3``, does not see our locks; when it closes the file it takes
+itself for the last user and removes the log.  What we wrote from then on would go with this process.  So every commit
+looks whether the log is still the one that the session opened.
 """
 
 from __future__ import annotations
@@ -53,6 +57,7 @@ class SqliteSession:
     __slots__ = (
         "_as_it_was",
         "_durable",
+        "_log",
         "_path",
         "_read_only",
         "_timeout",
@@ -69,6 +74,7 @@ class SqliteSession:
         self._durable = durable
         self._timeout = timeout
         self._as_it_was: _State | None = None
+        self._log: int | None = None  # the inode
         self.connection: Any = None
         self.cursor: Any = None
         self.streams: list[Stream] = []
@@ -104,6 +110,8 @@ class SqliteSession:
         connection.set_busy_timeout(int(self._timeout * 1000))
         self.cursor = connection.cursor()
         self.cursor.execute(_PRAGMAS.format("full" if self._durable else "off")).fetchall()
+        with contextlib.suppress(OSError):
+            self._log = os.stat(f"{self._path}-wal").st_ino
         frames = self.wal_frames
 
         def count_frames(_: object, __: str, number: int) -> int:
@@ -111,6 +119,18 @@ class SqliteSession:
             return 0
 
         connection.set_wal_hook(count_frames)  # which also switches SQLite's own checkpoints off
+
+    def has_lost_log(self) -> bool:
+        """Whether the log that this session writes to has been removed.  Asked after a commit, when there is one."""
+        if not self._durable:
+            return False
+        try:
+            found = os.stat(f"{self._path}-wal").st_ino
+        except FileNotFoundError:
+            return True
+        if self._log is None:
+            self._log = found
+        return found != self._log
 
     def stream(self) -> Stream:
         stream = Stream(self.connection.cursor())

@@ -179,6 +179,12 @@ class SqliteTransaction(_Statements):
             raise failure from None
         try:
             faults.step("sql.commit.after")
+            if session.has_lost_log():
+                raise CatalogError(
+                    f"The log of the catalog {catalog.location} was removed while it was in use, so what was just "
+                    "written will be lost. Something in this process has opened and closed the file with another "
+                    "SQLite library, such as Python's sqlite3. Close the lake, connect again and repeat the write."
+                )
             catalog.after_commit(session)
         except OSError as error:
             raise CommitUnknown(f"The answer to COMMIT on {catalog.location} was lost: {error}.") from None
