@@ -467,7 +467,8 @@ class Table(Result):
         with self._reading(None) as (r, state, snapshot):
             first = max(state.table.begin_snapshot, state.table.horizon)
             rows = list(commits.list_snapshots(r, first))
-        return Listing(s for s in map(snapshot_of, rows) if s.snapshot_id <= snapshot and self._concerns(s, state))
+        found = (snapshot_of(row, self._table_id) for row in rows)
+        return Listing(s for s in found if s.snapshot_id <= snapshot and self._concerns(s, state))
 
     def _concerns(self, snapshot: Snapshot, state: TableState) -> bool:
         return snapshot.snapshot_id == state.table.begin_snapshot or str(self._table_id) in snapshot.summary

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from indexlake import faults
 from indexlake.catalog import commits, files
 from indexlake.catalog.clock import correct_moments
+from indexlake.display import counted
 from indexlake.errors import SchemaError
 from indexlake.owner import check_owner
 from indexlake.pipeline.job import Job
@@ -55,8 +56,8 @@ class VacuumResult:
     def __str__(self) -> str:
         did = "would delete" if self.dry_run else "deleted"
         return (
-            f"{did} {self.files:,} files of {self.bytes:,} bytes; {self.waiting:,} wait for the grace period, "
-            f"{self.kept:,} are in use"
+            f"{did} {counted(self.files, 'file')} of {counted(self.bytes, 'byte')}; "
+            f"{self.waiting:,} waiting for the grace period, {self.kept:,} in use"
         )
 
 
