@@ -238,11 +238,9 @@ class Lake:
             if record is None:
                 known = [t.full_name for t in definitions.list_tables(r, at)]
         if record is None:
-            from difflib import get_close_matches
-
             full = f"{namespace}.{table_name}"
-            close = get_close_matches(full, known, 1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
+            near = definitions.near_name(full, known)
+            hint = f" Did you mean {near!r}?" if near else ""
             raise NotFoundError(f"There is no table {full!r}.{hint}", name=full)
         return Table(self, record.table_id, record.full_name, transaction=transaction, snapshot=snapshot)
 

@@ -6,7 +6,7 @@ the handle belongs to).  Safe to share between threads unless it belongs to a tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -254,6 +254,8 @@ class Table(Result):
         """The rows with those primary keys that exist, in no particular order."""
         schema = self._schema_now()
         fields = self._key_fields(schema)
+        if isinstance(keys, str | bytes | Mapping) or not isinstance(keys, Iterable):
+            raise ConstraintError(f"get_many takes a list of keys, not {keys!r}; for one key use get.")
         wanted = [self._key_values(schema, key) for key in keys]
         if not wanted:
             return schema.arrow.empty_table()

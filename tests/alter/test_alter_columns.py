@@ -201,7 +201,7 @@ def test_every_widening_keeps_every_value(lake: il.Lake) -> None:
 
 
 REFUSED = [
-    (pa.int64(), pa.int32(), "not every int64 is exactly a int32"),
+    (pa.int64(), pa.int32(), "not every int64 value fits int32 exactly"),
     (pa.int64(), pa.float64(), "a wider integer"),
     (pa.int32(), pa.uint64(), "a wider integer"),
     (pa.int64(), pa.decimal128(18, 0), "enough digits"),

@@ -198,7 +198,7 @@ def test_a_name_that_is_taken_is_refused(lake: il.Lake, fill: Fill) -> None:
     t = fill(lake)
     lake.create_table("shop.u", SCHEMA)
     before = lake.snapshot_id
-    with pytest.raises(il.AlreadyExistsError, match=r"'shop\.u' exists already"):
+    with pytest.raises(il.AlreadyExistsError, match=r"'shop\.u' already exists"):
         t.rename("Shop.U")
     assert lake.snapshot_id == before
     lake.drop_table("shop.u")

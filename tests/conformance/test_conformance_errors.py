@@ -301,7 +301,7 @@ def test_arguments_of_a_wrong_kind_are_typed_errors(local_lake: il.Lake, make_lo
             (lambda: t.scan(order_by=5).to_arrow(), "order_by takes column names"),
             (lambda: local_lake.create_table(new, SCHEMA, primary_key=5), "primary_key is a column name"),
             (lambda: local_lake.create_table(new, SCHEMA, config={"block_row_count": 5}), "il.TableConfig"),
-            (lambda: local_lake.create_table(new, 5), "Rows cannot be taken from int"),
+            (lambda: local_lake.create_table(new, 5), "Rows cannot be read from int"),
             (lambda: local_lake.create_table(new, []), "give a schema, such as"),
             (lambda: local_lake.create_table(new, [{"a": 1}, {"a": "x"}]), "no type in common"),
             (lambda: t.insert(row(1), token=5), "A token is text"),

@@ -128,7 +128,7 @@ def test_infinite_defaults_and_keys(tmp_path_factory: pytest.TempPathFactory) ->
         assert lake.sql(shown).fetchall() == expected
         lake.pipeline(runner="threads").dump("p")
         assert lake.sql(shown).fetchall() == expected
-        with pytest.raises(il.DuplicateKeyError, match="exists already"):
+        with pytest.raises(il.DuplicateKeyError, match="already exists"):
             lake.sql("insert into p (d) values ('infinity')")
         assert lake.sql("update p set until = default, v = v + 1 where d = 'infinity'").updated == 1
         assert lake.sql("select v from p where d = 'infinity'").scalar() == 2

@@ -24,7 +24,9 @@ app = typer.Typer(name="indexlake", no_args_is_help=True, pretty_exceptions_enab
 app.add_typer(pipeline.app, name="pipeline")
 console = Console()
 Lake = Annotated[str, typer.Argument(help="A lake: a folder or a postgresql:// address.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON; NaN, infinities, bytes (base64), times and durations are strings.")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print JSON; NaN, infinities, bytes (base64), times and durations are strings.")
+]
 OneTable = Annotated[str, typer.Argument(help="namespace.table")]
 
 
@@ -113,7 +115,9 @@ def explain(
 
 @app.command()
 def load(
-    lake: Annotated[str, typer.Argument(help="A lake: a folder or a postgresql:// address. Created if it does not exist.")],
+    lake: Annotated[
+        str, typer.Argument(help="A lake: a folder or a postgresql:// address. Created if it does not exist.")
+    ],
     table: Annotated[str, typer.Argument(help="namespace.table; created from the files if it does not exist.")],
     files: Annotated[list[str], typer.Argument(help="Files, folders, or patterns in quotes.")],
     primary_key: Annotated[

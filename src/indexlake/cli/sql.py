@@ -52,4 +52,6 @@ def _print_table(console: Console, result: SqlResult, limit: int) -> None:
         table.add_row(*(escape("NULL" if value is None else cell(value)) for value in row))
     console.print(table)
     if len(rows) > limit:
-        console.print(f"… the first {counted(limit, 'row')}; --limit shows more, --csv and --json all.", highlight=False)
+        console.print(
+            f"… the first {counted(limit, 'row')}; --limit shows more, --csv and --json all.", highlight=False
+        )

@@ -28,7 +28,7 @@ def check_widening(column: str, old: pa.DataType, new: Any) -> None:
         raise SchemaError(f"Column {column!r} is of type {old} already.", column=column)
     if not _widens(old, new):
         raise SchemaError(
-            f"Column {column!r} of type {old} cannot become {new}: not every {old} is exactly a {new}. "
+            f"Column {column!r} of type {old} cannot become {new}: not every {old} value fits {new} exactly. "
             f"{_possible(column, old)}",
             column=column,
         )

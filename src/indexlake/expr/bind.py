@@ -35,6 +35,7 @@ from indexlake.expr.sqltype import (
 )
 from indexlake.expr.type_names import type_of
 
+_NO_OVERLAP = "`&&` is not supported; between conditions write `and`"
 _COMPARISONS = {"eq": "=", "neq": "<>", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 _ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "div": "/", "intdiv": "//", "mod": "%"}
 _CALLS = {  # operators and special forms that are functions of their parts, in this order
@@ -90,8 +91,12 @@ class Binder:
         key = syntax.key
         if key in _COMPARISONS:
             if syntax.this.key in _COMPARISONS or syntax.expression.key in _COMPARISONS:
+                if any(part.key == "arrayoverlaps" for part in syntax.walk()):
+                    self.fail(_NO_OVERLAP)
                 self.fail("comparisons are not chained; write `a < b and b < c`")
             return self.build.compare(_COMPARISONS[key], self.bind(syntax.this), self.bind(syntax.expression))
+        if key == "arrayoverlaps":
+            self.fail(_NO_OVERLAP)
         if key in _ARITHMETIC:
             return self.build.arithmetic(_ARITHMETIC[key], self.bind(syntax.this), self.bind(syntax.expression))
         if key in _CALLS:

@@ -88,8 +88,8 @@ def _given(parsed: Parsed, params: Parameters) -> list[Any]:
         return values
     if params is None:
         params = ()
-    if isinstance(params, (str, bytes)):
-        _fail(parsed, "params is a mapping of names or a sequence of values, not text")
+    if isinstance(params, str | bytes) or not isinstance(params, Sequence):
+        _fail(parsed, f"params must be a dict of names or a list of values, not {type(params).__name__}")
     for name in names:
         if isinstance(name, str):
             _fail(parsed, f'parameter ${name} has no value; give params={{"{name}": …}}')

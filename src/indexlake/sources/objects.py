@@ -111,4 +111,7 @@ def _is_a(rows: Any, module: str, name: str) -> bool:
 
 
 def _refused(rows: Any, error: Exception) -> SchemaError:
-    return SchemaError(f"The rows of this {type(rows).__name__} are not readable as Arrow data: {error}")
+    kind = type(rows).__name__
+    if kind == "Series":
+        return SchemaError("A Series is one column, not rows. Give a frame: series.to_frame(name).")
+    return SchemaError(f"The rows of this {kind} are not readable as Arrow data: {error}")

@@ -59,7 +59,7 @@ class FileStream:
 
 
 def checked_files(files: Files, schema: TableSchema) -> list[SourceFile]:
-    """The files, which have no column that the table has not."""
+    """The files, which have no column that the table lacks."""
     found = files.list()
     _check_columns(found, schema)
     return found
@@ -139,7 +139,7 @@ def _check_names(names: tuple[str, ...], schema: TableSchema) -> None:
     unknown = [name for name in names if name.lower() not in schema.by_name]
     if len(unknown) > 1:
         raise SchemaError(
-            f"It has columns that the table has not: {', '.join(map(repr, unknown))}. "
+            f"It has columns that the table does not have: {', '.join(map(repr, unknown))}. "
             f"The columns are {', '.join(schema.names)}.",
             column=unknown[0],
         )

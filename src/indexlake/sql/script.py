@@ -121,7 +121,7 @@ def _statement(r: TokenReader) -> Statement:
             if len(words) == len(r.tokens) and r.take(*words):
                 return made()
     raise r.wrong(
-        f"{head.text!r} begins no statement that can be run here. There are: select, insert, update, delete, merge, "
+        f"{head.text!r} is not a supported statement. Supported: select, insert, update, delete, merge, "
         "truncate, create/drop/alter table, create/drop schema, begin, commit, rollback, show, describe, explain."
     )
 
