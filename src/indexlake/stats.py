@@ -66,7 +66,8 @@ class TableStats:
         lines.append(
             f"  {counted(self.blocks, 'block')}, {counted(self.bytes, 'byte')}, "
             f"{counted(self.deleted_in_blocks, 'row')} deleted in them; "
-            f"{counted(self.superseded_hot_rows, 'superseded row')} hot, {counted(self.history_blocks, 'history block')}"
+            f"{counted(self.superseded_hot_rows, 'superseded row')} hot, "
+            f"{counted(self.history_blocks, 'history block')}"
         )
         if self.cache is not None:
             lines.append(f"  {self.cache}")

@@ -55,8 +55,9 @@ class InsertedRows:
 
     def _check_count(self, given: int) -> None:
         if given != len(self._fields):
+            names = [f.name for f in self._fields]
             raise self._wrong(
-                f"{counted(given, 'value')} given for {counted(len(self._fields), 'column')} ({', '.join(f.name for f in self._fields)})."
+                f"{counted(given, 'value')} given for {counted(len(names), 'column')} ({', '.join(names)})."
             )
 
     # ------------------------------------------------------------ without an engine
