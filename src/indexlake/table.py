@@ -103,14 +103,17 @@ class Table(Result):
 
     @property
     def schema(self) -> pa.Schema:
+        """Names and types of the columns."""
         return self._schema_now().arrow
 
     @property
     def primary_key(self) -> tuple[str, ...]:
+        """The columns of the primary key; empty if there is none."""
         return tuple(f.name for f in self._schema_now().key_fields)
 
     @property
     def config(self) -> TableConfig:
+        """The table's settings; change them with ``set_config``."""
         return self._state().table.config
 
     def __len__(self) -> int:
@@ -318,11 +321,14 @@ class Table(Result):
     # ------------------------------------------------------------ writing
 
     def insert(self, rows: Any, token: str | None = None, progress: bool | None = None) -> WriteResult:
-        """Add rows: a dict, dicts, files, or anything that speaks Arrow.  Large inputs go straight to blocks.
+        """Add rows: one dict, a list of dicts, files, or any Arrow-compatible data.  Large inputs go straight to blocks.
 
         Files are a path, a pattern such as ``"data/*.csv"``, a folder, a list of those, or ``il.files(…)``; they may be
         on an object store: ``"s3://bucket/data/*.parquet"``.
-        ``progress``: a bar on the error stream; None shows it when it takes long and somebody sees it.
+
+        ``token`` makes a retry harmless: a write whose token was used in this lake in the last 7 days changes nothing
+        and returns the result of the first, whatever its rows are.
+        ``progress``: a bar on standard error; by default shown for slow operations in a terminal or notebook.
         """
         return self._write("insert", changes.Insert(self._table_id, self._reaching(rows), progress), token)
 

@@ -71,7 +71,7 @@ CASES: list[tuple[str, Any, str]] = [
         'column "st" (STRUCT(a INTEGER, "my f" VARCHAR)) has no field "colour" The fields are: a',
     ),
     ("st.aa = 1", None, 'column "st" (STRUCT(a INTEGER, "my f" VARCHAR)) has no field "aa"; did you mean "a"?'),
-    ("id.a = 1", None, 'column "id" (BIGINT) is no struct and has no field "a"'),
+    ("id.a = 1", None, 'column "id" (BIGINT) is not a struct and has no field "a"'),
     ("st[1] = 1", None, "the field of a struct is written as text: s['field']"),
     ("tags['x'] = 'a'", None, "'x' cannot be read as BIGINT"),
     ("id[1] = 1", None, "list_extract(BIGINT, integer literal) is not defined; list_extract takes list or text, place"),

@@ -222,7 +222,7 @@ class SqliteCatalog:
         if not self.read_only:
             return self._not_writable()
         return CatalogError(
-            f"The catalog {self.location} lies in a folder that cannot be written to, and its log {self.location}-wal "
+            f"The catalog {self.location} is in a folder that cannot be written to, and its log {self.location}-wal "
             f"holds commits that are not in the file yet. SQLite reads them only where it may write beside the file: "
             f"open the lake once where the folder is writable, for writing, and close it; or copy the lake, with its "
             f"log, to a folder that is writable. (SQLite: {error})"
@@ -230,7 +230,7 @@ class SqliteCatalog:
 
     def _not_writable(self) -> CatalogError:
         return CatalogError(
-            f"The catalog {self.location} lies in a folder that cannot be written to. To read the lake, connect with "
+            f"The catalog {self.location} is in a folder that cannot be written to. To read the lake, connect with "
             f"read_only=True; to write, make the folder writable."
         )
 

@@ -227,7 +227,7 @@ class Builder:
     def field(self, node: tree.Node, name: str) -> tree.Node:
         type = node.type
         if type.kind != "struct":
-            self.fail(f'{described(node)} is no struct and has no field "{name}"')
+            self.fail(f'{described(node)} is not a struct and has no field "{name}"')
         place = field_place(name, type.names)
         if place is None:
             near = difflib.get_close_matches(name, type.names, 1, 0.5)

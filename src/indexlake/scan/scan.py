@@ -44,7 +44,7 @@ class Explanation:
     cache_hits: int | None = None
     """How many chunks of the blocks to read the local cache has now; None: there is no cache."""
     cache_misses: int | None = None
-    """How many it has not.  A read that needs only some chunks of a block fetches only those."""
+    """How many it does not have.  A read that needs only some chunks of a block fetches only those."""
 
     def __str__(self) -> str:
         lines = [

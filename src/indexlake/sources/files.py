@@ -156,7 +156,7 @@ def files(
         CSV: True, the first row has the names; False, there is none and the columns stand in the table's order;
         or the names of the columns, for files without a header.
     null
-        CSV: the texts that mean null when they are not in quotes; by default nothing at all.
+        CSV: the values that mean null when they are not in quotes; by default nothing at all.
     storage_options
         How to reach ``s3://…``, as for ``il.connect``.  Not needed for the bucket that the lake itself is in.
 
@@ -205,7 +205,7 @@ def _as_paths(source: Any) -> tuple[str, ...] | None:
 
 def _texts(name: str, values: Any) -> tuple[str, ...]:
     if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
-        raise SchemaError(f"{name} takes texts, not {values!r}.")
+        raise SchemaError(f"{name} takes strings, not {values!r}.")
     return tuple(values)
 
 

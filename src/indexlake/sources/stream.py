@@ -101,7 +101,7 @@ def _common(files: Sequence[SourceFile]) -> pa.Schema:
                 has, lacks = (file, files[0]) if name in own else (files[0], file)
                 raise SchemaError(
                     f"The files do not agree: {has.path!r} has a column {(own.get(name) or merged[name]).name!r}, "
-                    f"{lacks.path!r} has not. Create the table with a schema, then insert the files.",
+                    f"{lacks.path!r} does not. Create the table with a schema, then insert the files.",
                     column=name,
                     path=file.path,
                 )

@@ -97,8 +97,8 @@ def check_columns(frame: StructType, schema: TableSchema) -> None:
         column = schema.field(name)
         if not fits(field.dataType, column.arrow()):
             raise SchemaError(
-                f"Column {column.name!r} is {column.type}; the frame has {field.dataType.simpleString()} there. Cast "
-                "it before.",
+                f"Column {column.name!r} is {column.type} but the DataFrame has {field.dataType.simpleString()}. Cast "
+                "it first.",
                 column=column.name,
             )
 

@@ -6,7 +6,7 @@ and where ``ordered`` says so in the same order (floats: NaN is the greatest onc
 
 A Python value is stored exactly or refused with what to give instead.  Each codec has a direct path for the Python
 type that its values have, and takes the few others that mean the same (subclasses, numpy and Arrow scalars); nothing
-is guessed: a text is not a list of letters, a number is not a moment, ``True`` is not 1.
+is guessed: a string is not a list of characters, a number is not a timestamp, ``True`` is not 1.
 """
 
 from __future__ import annotations
