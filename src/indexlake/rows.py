@@ -112,8 +112,8 @@ def arrow_batches(rows: Any, schema: TableSchema | None) -> Iterator[pa.RecordBa
     if isinstance(rows, Iterable) and not isinstance(rows, str | bytes):
         return _from_items(iter(rows), schema)
     raise SchemaError(
-        f"Rows cannot be read from {type(rows).__name__}. Give a dict, a list of dicts, files, or Arrow-compatible data: "
-        "a pyarrow Table, a pandas or polars DataFrame, a DuckDB relation."
+        f"Rows cannot be read from {type(rows).__name__}. Give a dict, a list of dicts, files, or Arrow-compatible "
+        "data: a pyarrow Table, a pandas or polars DataFrame, a DuckDB relation."
     )
 
 

@@ -321,7 +321,9 @@ class Table(Result):
     # ------------------------------------------------------------ writing
 
     def insert(self, rows: Any, token: str | None = None, progress: bool | None = None) -> WriteResult:
-        """Add rows: one dict, a list of dicts, files, or any Arrow-compatible data.  Large inputs go straight to blocks.
+        """Add rows: one dict, a list of dicts, files, or any Arrow-compatible data.
+
+        Large inputs go straight to blocks.
 
         Files are a path, a pattern such as ``"data/*.csv"``, a folder, a list of those, or ``il.files(…)``; they may be
         on an object store: ``"s3://bucket/data/*.parquet"``.

@@ -264,8 +264,10 @@ def test_wrong_settings_are_refused_when_they_are_made() -> None:
         {"dump_format": "csv"},
         {"retention": -1},
         {"retention": "a week"},
+        {"retention": float("nan")},
+        {"freeze_after": 1e300},
     ):
-        with pytest.raises(il.SchemaError, match=f"TableConfig.{next(iter(wrong))}"):
+        with pytest.raises(il.SchemaError, match=f"{next(iter(wrong))} must be"):
             il.TableConfig(**wrong)
 
 
@@ -304,8 +306,8 @@ def test_arguments_of_a_wrong_kind_are_typed_errors(local_lake: il.Lake, make_lo
             (lambda: local_lake.create_table(new, 5), "Rows cannot be read from int"),
             (lambda: local_lake.create_table(new, []), "give a schema, such as"),
             (lambda: local_lake.create_table(new, [{"a": 1}, {"a": "x"}]), "no type in common"),
-            (lambda: t.insert(row(1), token=5), "A token is text"),
-            (lambda: local_lake.transaction(token=""), "A token is text"),
+            (lambda: t.insert(row(1), token=5), "token must be a non-empty string"),
+            (lambda: local_lake.transaction(token=""), "token must be a non-empty string"),
         ):
             with pytest.raises(il.SchemaError, match=text):
                 use()

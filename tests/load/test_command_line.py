@@ -197,7 +197,7 @@ def test_wrong_options_are_usage_errors(lake: Path, arguments: list[str], said: 
 
 
 def test_an_empty_address(lake: Path) -> None:
-    assert run("tables", "") == (1, "", "CatalogError: A lake is a folder or a postgresql:// address, not ''.\n")
+    assert run("tables", "") == (1, "", "CatalogError: A lake is a folder or a PostgreSQL address, not ''.\n")
 
 
 def test_what_is_missing_can_be_copied_from_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,7 @@ def test_another_bucket_needs_options(tmp_path, s3, bucket):
         with pytest.raises(il.StorageError, match=r"to_parquet\(…, storage_options=\{…\}\)"):
             t.to_parquet(out)
         assert t.to_parquet(out, storage_options=s3.options) == 5
-        with pytest.raises(il.StorageError, match="Give s3://bucket/file, or a local path"):
+        with pytest.raises(il.StorageError, match="Use s3://bucket/file or a local path"):
             t.insert("http://example.com/a.parquet")
 
 

@@ -26,6 +26,7 @@ from indexlake.catalog.sessions import Sessions, closed
 from indexlake.catalog.sqlite_errors import translate
 from indexlake.catalog.sqlite_session import SqliteSession
 from indexlake.catalog.sqlite_transaction import CHUNK, SqliteRead, SqliteTransaction
+from indexlake.catalog.tables import advice
 from indexlake.catalog.writer_lock import SqliteTurn, WriterLock
 from indexlake.errors import CatalogError, NotFoundError, OwnershipError
 from indexlake.temporary import TemporaryFolder, is_writable
@@ -65,7 +66,7 @@ class SqliteCatalog:
             if not os.path.exists(path):
                 if not create or read_only:
                     raise NotFoundError(
-                        f"There is no catalog at {path}. Check the path, or connect with create=True.",
+                        f"There is no catalog at {path}. {advice(read_only)}",
                         name=path,
                     )
                 _make_directory(os.path.dirname(path))
