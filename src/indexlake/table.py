@@ -148,7 +148,7 @@ class Table(Result):
     def at(self, snapshot: int | None = None, *, time: datetime | None = None) -> Table:
         """A read-only view of the table as it was."""
         if self._tx is not None:
-            raise OwnershipError("at() is not for tables inside a transaction: it reads one snapshot already.")
+            raise OwnershipError("at() is not for tables inside a transaction: it already reads one snapshot.")
         number = snapshot_number(self._lake, snapshot, time)
         view = Table(self._lake, self._table_id, self._name, snapshot=number)
         with view._reading(None) as (r, state, _s):
@@ -301,7 +301,7 @@ class Table(Result):
         encoded = self._encoded_key(schema, self._key_values(schema, key))
         if None in encoded:
             name = schema.key_fields[encoded.index(None)].name
-            raise ConstraintError(f"Primary key column {name!r} is never null.", column=name)
+            raise ConstraintError(f"Primary key column {name!r} cannot be null.", column=name)
         return encoded
 
     def _encoded_key(self, schema: TableSchema, values: list[Any]) -> list[Any]:
@@ -339,7 +339,7 @@ class Table(Result):
     ) -> WriteResult:
         """Change rows.  Plain values are values; ``il.expr("total * 0.9")`` is SQL over the old row."""
         if where is None:
-            raise ExpressionError("update needs where=…; to change every row say where='true'.")
+            raise ExpressionError("update needs where=…; to change every row pass where='true'.")
         return self._write(
             "update",
             lambda tx: changes.update(tx, self._table_id, assignments, lambda s: bind_predicate(where, s, params)),

@@ -212,7 +212,7 @@ REFUSED = [
     (pa.timestamp("us"), pa.timestamp("ns", "UTC"), "the same time zone"),
     (pa.bool_(), pa.int8(), "add a column and fill it"),
     (pa.struct([("x", pa.int8())]), pa.struct([("x", pa.int16())]), r"name the field: 'c\.…'"),
-    (pa.int32(), pa.int32(), "is of type int32 already"),
+    (pa.int32(), pa.int32(), "is already of type int32"),
     (pa.int32(), "int65", "int65"),
     (pa.int32(), 64, "needs an Arrow type"),
     (pa.int32(), pa.null(), "can hold no value"),

@@ -81,8 +81,8 @@ CASES: list[tuple[str, Any, str]] = [
     ("name like 'a' escape 'xy'", None, "the escape of `like` is one character or empty, not 'xy'"),
     ("frobnicate(id)", None, "there is no function frobnicate() (in `frobnicate(id)`)"),
     ("lowr(name) = 'a'", None, "there is no function lowr(); did you mean lower()?"),
-    ("ltrim() = 'a'", None, "ltrim() takes text[, characters]; 0 arguments are given (in `ltrim() = 'a'`)"),
-    ("length(name, 1, 2) = 1", None, "length() takes text or a list; 3 arguments are given"),
+    ("ltrim() = 'a'", None, "ltrim() takes text[, characters]; 0 arguments given (in `ltrim() = 'a'`)"),
+    ("length(name, 1, 2) = 1", None, "length() takes text or a list; 3 arguments given"),
     ("lower(id) = 'a'", None, 'lower(BIGINT) is not defined: argument 1 is column "id" (BIGINT); lower takes text'),
     (
         "substr(name, Total) = 'a'",
@@ -116,15 +116,15 @@ CASES: list[tuple[str, Any, str]] = [
     ("id = $x", {"y": 1}, "parameter $x has no value; give params={…} with it"),
     ("id = $x", {"x": 1, "y": 1}, "parameter $y is given but not used"),
     ("id = $2", [1], "parameter $2 has no value: 1 given"),
-    ("id = ?", [1, 2], "2 parameters are given, but the text uses 1"),
+    ("id = ?", [1, 2], "2 parameters given, but the text uses 1"),
     ("id = ?", 1, "params must be a dict of names or a list of values, not int"),
     ("id = ?", {1}, "params must be a dict of names or a list of values, not set"),
     ("id = ?", "1", "params must be a dict of names or a list of values, not str"),
     ("id = $x", {"x": object}, "a parameter of type type (<class 'object'>) is not supported"),
     ("id = $x", {"x": [1]}, 'cannot compare column "id" (BIGINT) with parameter $x (INTEGER[]); add a cast'),
     ("tags = $x", {"x": [1, "a"]}, "the elements of [1, 'a'] have no common type"),
-    ("id in $x", {"x": 1}, "after `in` stands a list: `in (1, 2)`, a list column or a list parameter `in $ids`"),
-    ("id in name", None, "after `in` stands a list: `in (1, 2)`, a list column or a list parameter `in $ids`"),
+    ("id in $x", {"x": 1}, "`in` needs a list: `in (1, 2)`, a list column or a list parameter `in $ids`"),
+    ("id in name", None, "`in` needs a list: `in (1, 2)`, a list column or a list parameter `in $ids`"),
 ]
 
 

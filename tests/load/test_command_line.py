@@ -91,7 +91,7 @@ def test_spark_says_that_it_starts_and_its_own_lines_are_shown_only_if_it_fails(
             "SchemaError: order='zorder' says how to cluster: give --cluster-by too.",
         ),
         (["sql", "LAKE", "select $x"], "Parameter $x has no value; the command line has no parameters, write the"),
-        (["load", "LAKE", "t", "FILE"], "otherwise say it: --format parquet, csv, json or arrow."),
+        (["load", "LAKE", "t", "FILE"], "for others pass --format parquet, csv, json or arrow."),
     ],
 )  # fmt: skip
 def test_hints_are_things_that_can_be_typed(

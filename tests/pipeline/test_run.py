@@ -167,7 +167,7 @@ def test_cancel_ends_a_watch(lake):
     p.cancel()
     thread.join(30)
     assert not thread.is_alive()
-    with pytest.raises(il.SchemaError, match="every is a timedelta above zero"):
+    with pytest.raises(il.SchemaError, match="every must be a timedelta above zero"):
         p.watch(every=timedelta(0))
 
 

@@ -281,7 +281,7 @@ def test_an_array_of_another_type_is_refused():
     ids=str,
 )
 def test_a_value_in_the_catalog_that_is_none_of_the_type_is_reported_as_such(type, value):
-    with pytest.raises(CatalogError, match=r"The catalog holds a value that is no .* restore the catalog"):
+    with pytest.raises(CatalogError, match=r"The catalog holds a value that is not a valid .* restore the catalog"):
         codec_for(type).decode([value])
 
 

@@ -192,7 +192,7 @@ class Turn:
 
 def checked_timeout(seconds: float | None) -> float | None:
     if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0):
-        raise SchemaError(f"retry_timeout is a number of seconds that is not negative, not {seconds!r}.")
+        raise SchemaError(f"retry_timeout must be a number of seconds, zero or more; got {seconds!r}.")
     return seconds
 
 

@@ -176,7 +176,7 @@ class Binder:
         amount, unit = syntax.this, syntax.args.get("unit")
         if unit is None:
             if amount is None or not amount.is_string:
-                self.fail("an interval has a unit: `interval 3 day` or `interval '3 days'`")
+                self.fail("an interval needs a unit: `interval 3 day` or `interval '3 days'`")
             return Leaf(amount.this, None, STRING_LITERAL, ((INTERVAL, False),))
         name = UNITS.get(str(unit.name).lower())
         if name is None:
@@ -252,7 +252,7 @@ class Binder:
         if container.type.kind == "map":
             return self.build.call("map_contains", [container, child])
         if container.type.kind not in ("list", "array"):
-            self.fail("after `in` stands a list: `in (1, 2)`, a list column or a list parameter `in $ids`")
+            self.fail("`in` needs a list: `in (1, 2)`, a list column or a list parameter `in $ids`")
         return self.build.call("list_contains", [container, child])
 
     def _is_list(self, syntax: Any) -> bool:

@@ -72,7 +72,7 @@ def vacuum(
 ) -> VacuumResult:
     """Find the files that nothing reaches, and unless it is a dry run delete them."""
     if not isinstance(grace, timedelta) or grace < timedelta(0):
-        raise SchemaError(f"grace is a timedelta that is not negative, not {grace!r}.")
+        raise SchemaError(f"grace must be a timedelta, zero or more; got {grace!r}.")
     check_owner(lake)
     with Job(lake, "vacuum", WHOLE_LAKE, stop=stop, bar=bar) as job:
         listed = list(lake.storage.list(FOLDER))

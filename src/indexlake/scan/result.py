@@ -131,7 +131,7 @@ class Result(ABC):
 def check_count(n: Any) -> None:
     """Of rows to be shown."""
     if not isinstance(n, int) or isinstance(n, bool) or n < 0:
-        raise ExpressionError(f"head takes a whole number of at least 0, not {n!r}.")
+        raise ExpressionError(f"head takes a whole number, 0 or more; got {n!r}.")
 
 
 class _FirstBatch:

@@ -83,7 +83,7 @@ class Scan(Result):
     ) -> None:
         for name, number in (("limit", limit), ("offset", offset)):
             if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 0):
-                raise ExpressionError(f"{name} is a whole number of at least 0, not {number!r}.")
+                raise ExpressionError(f"{name} must be a whole number, 0 or more; got {number!r}.")
         if where is not None:
             check_text(where)
         if isinstance(columns, str):

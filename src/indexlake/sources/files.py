@@ -87,8 +87,8 @@ class Files:
         format = self.format or SUFFIXES.get(suffix)
         if format is None:
             raise SchemaError(
-                f"The name of {path!r} does not say what it holds. Known are {', '.join(SUFFIXES)}; "
-                f"otherwise say it: il.files(…, format={' | '.join(map(repr, FORMATS))}).",
+                f"The format of {path!r} is not clear from its name. Known suffixes: {', '.join(SUFFIXES)}; "
+                f"for others pass il.files(…, format={' | '.join(map(repr, FORMATS))}).",
                 path=path,
             )
         if compression is not None and format not in ("csv", "json"):
@@ -253,7 +253,7 @@ def _check_head(path: str, format: str, compression: str | None, head: bytes) ->
         for signature, name in _SIGNATURES.items():
             if head.startswith(signature):
                 raise SchemaError(
-                    f"{path!r} is to be read as {format}, but it begins as a {name} file. Say what it is by its "
-                    "suffix or by il.files(…, format=…).",
+                    f"{path!r} is to be read as {format}, but it begins as a {name} file. Give it the right "
+                    "suffix, or pass il.files(…, format=…).",
                     path=path,
                 )

@@ -207,7 +207,7 @@ def _upsert(
 
 
 def too_many(partitions: int) -> JobError:
-    return JobError(f"A load has at most {partitions:,} partitions. Call df.coalesce(…) before.")
+    return JobError(f"A load has at most {partitions:,} partitions. Call df.coalesce(…) first.")
 
 
 def accepted(found: Sequence[Written]) -> list[Any]:

@@ -176,7 +176,7 @@ def _show(r: TokenReader) -> ShowTables | ShowSchemas | DescribeTable:
         found = DescribeTable(r.table_name())
     else:
         r.fail(
-            "Show what? There are: show tables [from namespace], show all tables, show schemas, show columns from t."
+            "Show what? Supported: show tables [from namespace], show all tables, show schemas, show columns from t."
         )
     r.expect_end()
     return found

@@ -63,7 +63,7 @@ class Codec(ABC):
             return self.from_storage(pa.array(values, self.storage))
         except CONVERSION_ERRORS as error:
             raise CatalogError(
-                f"The catalog holds a value that is no {self.type} ({error}). Something other than indexlake "
+                f"The catalog holds a value that is not a valid {self.type} ({error}). Something other than indexlake "
                 "changed the inline table: restore the catalog from a backup."
             ) from None
 
