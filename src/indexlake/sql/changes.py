@@ -342,8 +342,8 @@ def _paired(fields: Sequence[Field], values: Sequence[T]) -> Iterator[tuple[Fiel
     """Columns and the values that they get by their places."""
     if len(fields) != len(values):
         raise SchemaError(
-            f"{counted(len(values), 'value')} given for {counted(len(fields), 'column')} by position. Name the columns, "
-            "or say BY NAME."
+            f"{counted(len(values), 'value')} given for {counted(len(fields), 'column')} by position. Name the "
+            "columns, or say BY NAME."
         )
     return zip(fields, values, strict=True)
 
