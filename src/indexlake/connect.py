@@ -86,11 +86,12 @@ def connect(
         A local directory for what does not fit into memory.  By default a folder inside the lake's own one, or the
         system's temporary directory where that cannot be written to or there is none.
     retry_timeout
-        So many seconds a single statement or ``lake.run`` goes on against other writers before ``ConflictError``.
+        How long, in seconds, a statement or ``lake.run`` keeps retrying against other writers before it raises
+        ``ConflictError``.
     """
-    address = os.fspath(catalog)
+    address = os.fspath(catalog) if isinstance(catalog, str | os.PathLike) else None
     if not isinstance(address, str) or not address:
-        raise CatalogError("il.connect takes a folder, a postgresql:// address or ':memory:'.")
+        raise CatalogError(f"il.connect takes a folder, a postgresql:// address or ':memory:', not {catalog!r}.")
     _check_path(address)
     root = _storage_address(storage)
     options = checked_options(storage_options)
@@ -124,7 +125,7 @@ def connect(
         raise CatalogError(f"{address!r} is a file. A lake is a directory; name one that exists, or a new one.")
     path = os.path.join(folder, CATALOG_FILE)
     if not create and not os.path.exists(path):
-        raise NotFoundError(f"There is no lake in {address!r}. Pass create=True to make one.", name=address)
+        raise NotFoundError(f"There is no lake in {address!r}. {tables.advice(read_only)}", name=address)
     opening = _Opening(
         lambda create: SqliteCatalog(path, create=create, read_only=read_only),
         FILES_FOLDER, folder, options, cache, spill,
@@ -305,7 +306,7 @@ def _probe(files: Storage) -> None:
         files.delete(PROBE)
     except IndexLakeError as error:
         raise StorageError(
-            f"No lake was made: its storage {files.root} does not take files. {str(error)[:1].upper()}{str(error)[1:]}",
+            f"No lake was made: cannot write to its storage {files.root}. {str(error)[:1].upper()}{str(error)[1:]}",
             **{**error.details, "path": files.root},
         ) from None
 

@@ -42,10 +42,15 @@ def cell(value: object) -> str:
         return f"{value:,}"
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="seconds")
-    if isinstance(value, Mapping):
+    if type(value) is dict:
         value = ", ".join(f"{k}: {v}" for k, v in value.items())
     text = " ".join(str(value).split())
     return text if len(text) <= CELL_CHARACTERS else text[: CELL_CHARACTERS - 1] + "…"
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 row``, ``2 rows``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 # ---------------------------------------------------------------- HTML

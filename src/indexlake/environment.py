@@ -21,7 +21,7 @@ def storage_options() -> dict[str, str]:
     except ValueError:
         found = None
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise SchemaError(f"The variable {STORAGE_OPTIONS} is a JSON object of names and texts; what it holds is not.")
+        raise SchemaError(f"{STORAGE_OPTIONS} must be a JSON object with string values.")
     return found
 
 

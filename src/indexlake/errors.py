@@ -45,7 +45,7 @@ class ConstraintError(IndexLakeError):
 
 
 class DuplicateKeyError(ConstraintError):
-    """A primary or unique key is there already, or twice in the rows given."""
+    """A primary key already exists, or is given twice."""
 
     table: str | None = None
     key: Any = None

@@ -158,10 +158,12 @@ class Lake:
             return commits.last_snapshot(r)[0]
 
     def create_namespace(self, name: str, exist_ok: bool = False) -> None:
+        """Make a namespace for tables; ``exist_ok`` accepts one that already exists."""
         _check_name(name, "namespace")
         self._define(CreateNamespace(name, exist_ok), "create namespace")
 
     def namespaces(self) -> list[str]:
+        """Names of all namespaces."""
         self._check()
         with self.catalog.read() as r:
             return definitions.list_namespaces(r)
@@ -238,11 +240,9 @@ class Lake:
             if record is None:
                 known = [t.full_name for t in definitions.list_tables(r, at)]
         if record is None:
-            from difflib import get_close_matches
-
             full = f"{namespace}.{table_name}"
-            close = get_close_matches(full, known, 1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
+            near = definitions.near_name(full, known)
+            hint = f" Did you mean {near!r}?" if near else ""
             raise NotFoundError(f"There is no table {full!r}.{hint}", name=full)
         return Table(self, record.table_id, record.full_name, transaction=transaction, snapshot=snapshot)
 
@@ -293,8 +293,8 @@ class Lake:
     ) -> T:
         """Run ``function(tx)`` and commit; on a conflict run it again at the new snapshot.
 
-        After a few conflicts it waits its turn, so that it gets through.  ``ConflictError`` comes only after
-        ``retry_timeout`` seconds (by default those of ``il.connect``) or, if given, so many ``retries``.
+        After a few conflicts it waits its turn, so that it gets through.  ``ConflictError`` is raised only after
+        ``retry_timeout`` seconds (by default those of ``il.connect``) or, if given, that many ``retries``.
         """
         timeout = None if retry_timeout is None else checked_timeout(retry_timeout)
         with Turn(self._turns, timeout, checked_retries(retries)) as turn:
@@ -401,7 +401,7 @@ class Lake:
             ``"threads"``: in this process.  ``"spark"``: on ``spark``, or on a session that is active or made.  By
             default Spark when a session is given or active or the tasks of a job read more than ``local_limit`` bytes.
         progress
-            Whether to show a bar; by default when it takes long and somebody sees it.
+            Whether to show a bar; by default shown for slow operations in a terminal or notebook.
         """
         from indexlake.pipeline.pipeline import Pipeline
 
@@ -459,7 +459,7 @@ class Lake:
 
 def _check_name(name: str, what: str) -> None:
     if not isinstance(name, str) or not name or "." in name or "\x00" in name:
-        raise SchemaError(f"{name!r} is not a {what} name: it is text without dots and not empty.")
+        raise SchemaError(f"{name!r} is not a {what} name: it must be a non-empty string without dots.")
 
 
 @atexit.register

@@ -18,7 +18,7 @@ AFTER_SECONDS = 1.0
 
 
 class ProgressBar:
-    """Counts what passes; a context manager.  ``wanted`` None: when it takes long and somebody sees it."""
+    """Counts what passes; a context manager.  ``wanted`` None: for slow operations in a terminal or notebook."""
 
     def __init__(self, label: str, wanted: bool | None = None) -> None:
         self._label = label

@@ -48,7 +48,7 @@ def _values(column: Any, name: str) -> list[Any]:
         values: list[Any] = column.to_pylist()
     except (OverflowError, ValueError):
         raise ConstraintError(
-            f"Column {name!r} of type {column.type} holds a moment that Python does not have, such as infinity or the "
+            f"Column {name!r} of type {column.type} holds a time that Python cannot represent, such as infinity or the "
             "year 10000. Cast it to VARCHAR in SQL, or take the rows as Arrow: to_arrow().",
             column=name,
         ) from None

@@ -112,8 +112,8 @@ def arrow_batches(rows: Any, schema: TableSchema | None) -> Iterator[pa.RecordBa
     if isinstance(rows, Iterable) and not isinstance(rows, str | bytes):
         return _from_items(iter(rows), schema)
     raise SchemaError(
-        f"Rows cannot be taken from {type(rows).__name__}. Give a dict, dicts, files, or anything that speaks Arrow: "
-        "a pyarrow Table, a pandas or polars DataFrame, a DuckDB relation."
+        f"Rows cannot be read from {type(rows).__name__}. Give a dict, a list of dicts, files, or Arrow-compatible "
+        "data: a pyarrow Table, a pandas or polars DataFrame, a DuckDB relation."
     )
 
 
@@ -218,7 +218,7 @@ def fit(array: pa.Array, f: Field) -> pa.Array:
         )
     if (lost := _lost_field(array.type, f.type)) is not None:
         raise SchemaError(
-            f"Column {f.name!r} is of type {f.type}; the values given have a field {lost!r}, which it has not.",
+            f"Column {f.name!r} is of type {f.type}; the values given have a field {lost!r}, which it does not have.",
             column=f.name,
         )
     try:

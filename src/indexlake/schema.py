@@ -292,7 +292,7 @@ def check_columns(schema: pa.Schema, old: Collection[str] = ()) -> None:
             )
         if f.name.lower() in seen:
             raise SchemaError(
-                f"Columns {seen[f.name.lower()]!r} and {f.name!r} differ in nothing but case. Rename one.",
+                f"Columns {seen[f.name.lower()]!r} and {f.name!r} differ only in case. Rename one.",
                 column=f.name,
             )
         seen[f.name.lower()] = f.name

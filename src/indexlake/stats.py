@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
-from indexlake.display import html_facts, html_text
+from indexlake.display import counted, html_facts, html_text
 from indexlake.state import TableState
 from indexlake.storage.cache import CacheStats
+
+
+class Summary(dict[str, Any]):
+    """Rows inserted, updated and deleted, by table id; as text the counts of one table."""
+
+    table_id: int | None = None
+
+    def __str__(self) -> str:
+        counts = self.get(str(self.table_id))
+        if not isinstance(counts, list):
+            return ""
+        said = zip(counts, ("inserted", "updated", "deleted"), strict=False)
+        return ", ".join(f"{count:,} {done}" for count, done in said if count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +32,10 @@ class Snapshot:
     snapshot_id: int
     committed_at: datetime
     operation: str
-    summary: dict[str, Any]
+    summary: Summary
 
     def _repr_html_(self) -> str:
-        return html_facts(f"snapshot {self.snapshot_id}", asdict(self))
+        return html_facts(f"snapshot {self.snapshot_id}", {f.name: getattr(self, f.name) for f in fields(self)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +59,15 @@ class TableStats:
     def __str__(self) -> str:
         width = 40
         total = max(1, self.hot_rows + self.block_rows - self.deleted_in_blocks)
-        lines = [f"{self.table}: {self.rows:,} rows at snapshot {self.snapshot_id}"]
+        lines = [f"{self.table}: {counted(self.rows, 'row')} at snapshot {self.snapshot_id}"]
         for name, rows in [("hot", self.hot_rows), *sorted(self.by_format.items())]:
             bar = "█" * max(1 if rows else 0, round(width * rows / total))
-            lines.append(f"  {name:8} {bar:{width}} {rows:,} rows")
+            lines.append(f"  {name:8} {bar:{width}} {counted(rows, 'row')}")
         lines.append(
-            f"  {self.blocks} blocks, {self.bytes:,} bytes, {self.deleted_in_blocks:,} rows deleted in them; "
-            f"{self.superseded_hot_rows:,} superseded rows hot, {self.history_blocks} history blocks"
+            f"  {counted(self.blocks, 'block')}, {counted(self.bytes, 'byte')}, "
+            f"{counted(self.deleted_in_blocks, 'row')} deleted in them; "
+            f"{counted(self.superseded_hot_rows, 'superseded row')} hot, "
+            f"{counted(self.history_blocks, 'history block')}"
         )
         if self.cache is not None:
             lines.append(f"  {self.cache}")
@@ -84,8 +99,9 @@ def table_stats(
     )  # fmt: skip
 
 
-def snapshot_of(row: tuple[int, int, str, str | None]) -> Snapshot:
-    """A commit as the catalog tells it."""
+def snapshot_of(row: tuple[int, int, str, str | None], table_id: int) -> Snapshot:
+    """A commit as the catalog tells it, and in its summary first of all what it did to a table."""
     number, at, operation, summary = row
-    counts = json.loads(summary) if summary else {}
+    counts = Summary(json.loads(summary) if summary else {})
+    counts.table_id = table_id
     return Snapshot(number, datetime.fromtimestamp(at / 1e6, UTC), operation, counts)

@@ -6,7 +6,7 @@ the handle belongs to).  Safe to share between threads unless it belongs to a tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -103,14 +103,17 @@ class Table(Result):
 
     @property
     def schema(self) -> pa.Schema:
+        """Names and types of the columns."""
         return self._schema_now().arrow
 
     @property
     def primary_key(self) -> tuple[str, ...]:
+        """The columns of the primary key; empty if there is none."""
         return tuple(f.name for f in self._schema_now().key_fields)
 
     @property
     def config(self) -> TableConfig:
+        """The table's settings; change them with ``set_config``."""
         return self._state().table.config
 
     def __len__(self) -> int:
@@ -145,7 +148,7 @@ class Table(Result):
     def at(self, snapshot: int | None = None, *, time: datetime | None = None) -> Table:
         """A read-only view of the table as it was."""
         if self._tx is not None:
-            raise OwnershipError("at() is not for tables inside a transaction: it reads one snapshot already.")
+            raise OwnershipError("at() is not for tables inside a transaction: it already reads one snapshot.")
         number = snapshot_number(self._lake, snapshot, time)
         view = Table(self._lake, self._table_id, self._name, snapshot=number)
         with view._reading(None) as (r, state, _s):
@@ -254,6 +257,8 @@ class Table(Result):
         """The rows with those primary keys that exist, in no particular order."""
         schema = self._schema_now()
         fields = self._key_fields(schema)
+        if isinstance(keys, str | bytes | Mapping) or not isinstance(keys, Iterable):
+            raise ConstraintError(f"get_many takes a list of keys, not {keys!r}; for one key use get.")
         wanted = [self._key_values(schema, key) for key in keys]
         if not wanted:
             return schema.arrow.empty_table()
@@ -296,7 +301,7 @@ class Table(Result):
         encoded = self._encoded_key(schema, self._key_values(schema, key))
         if None in encoded:
             name = schema.key_fields[encoded.index(None)].name
-            raise ConstraintError(f"Primary key column {name!r} is never null.", column=name)
+            raise ConstraintError(f"Primary key column {name!r} cannot be null.", column=name)
         return encoded
 
     def _encoded_key(self, schema: TableSchema, values: list[Any]) -> list[Any]:
@@ -316,11 +321,16 @@ class Table(Result):
     # ------------------------------------------------------------ writing
 
     def insert(self, rows: Any, token: str | None = None, progress: bool | None = None) -> WriteResult:
-        """Add rows: a dict, dicts, files, or anything that speaks Arrow.  Large inputs go straight to blocks.
+        """Add rows: one dict, a list of dicts, files, or any Arrow-compatible data.
+
+        Large inputs go straight to blocks.
 
         Files are a path, a pattern such as ``"data/*.csv"``, a folder, a list of those, or ``il.files(…)``; they may be
         on an object store: ``"s3://bucket/data/*.parquet"``.
-        ``progress``: a bar on the error stream; None shows it when it takes long and somebody sees it.
+
+        ``token`` makes a retry harmless: a write whose token was used in this lake in the last 7 days changes nothing
+        and returns the result of the first, whatever its rows are.
+        ``progress``: a bar on standard error; by default shown for slow operations in a terminal or notebook.
         """
         return self._write("insert", changes.Insert(self._table_id, self._reaching(rows), progress), token)
 
@@ -329,7 +339,7 @@ class Table(Result):
     ) -> WriteResult:
         """Change rows.  Plain values are values; ``il.expr("total * 0.9")`` is SQL over the old row."""
         if where is None:
-            raise ExpressionError("update needs where=…; to change every row say where='true'.")
+            raise ExpressionError("update needs where=…; to change every row pass where='true'.")
         return self._write(
             "update",
             lambda tx: changes.update(tx, self._table_id, assignments, lambda s: bind_predicate(where, s, params)),
@@ -467,7 +477,8 @@ class Table(Result):
         with self._reading(None) as (r, state, snapshot):
             first = max(state.table.begin_snapshot, state.table.horizon)
             rows = list(commits.list_snapshots(r, first))
-        return Listing(s for s in map(snapshot_of, rows) if s.snapshot_id <= snapshot and self._concerns(s, state))
+        found = (snapshot_of(row, self._table_id) for row in rows)
+        return Listing(s for s in found if s.snapshot_id <= snapshot and self._concerns(s, state))
 
     def _concerns(self, snapshot: Snapshot, state: TableState) -> bool:
         return snapshot.snapshot_id == state.table.begin_snapshot or str(self._table_id) in snapshot.summary

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from indexlake.catalog import commits, definitions
@@ -27,11 +27,13 @@ class LakeView:
         return f"<{self._lake!r} at snapshot {self.snapshot_id}>"
 
     def table(self, name: str) -> Table:
+        """A read-only handle to a table as it was at this snapshot."""
         view = self._lake._table(name, snapshot=self.snapshot_id)
         with view._reading(None):
             return view
 
     def tables(self) -> list[str]:
+        """Names of the tables at this snapshot, with their namespaces."""
         with self._lake.catalog.read() as r:
             return [t.full_name for t in definitions.list_tables(r, self.snapshot_id)]
 
@@ -54,9 +56,9 @@ def snapshot_number(lake: Lake, snapshot: int | None, time: datetime | None) -> 
         raise SchemaError("at() takes either a snapshot number or time=…")
     if snapshot is not None:
         if isinstance(snapshot, datetime):
-            raise SchemaError(f"A snapshot is a whole number; for a moment write at(time={snapshot!r}).")
+            raise SchemaError(f"A snapshot is a whole number; for a time write at(time={snapshot!r}).")
         if not isinstance(snapshot, int) or isinstance(snapshot, bool):
-            raise SchemaError(f"A snapshot is a whole number, not {snapshot!r}; for a moment write at(time=…).")
+            raise SchemaError(f"A snapshot is a whole number, not {snapshot!r}; for a time write at(time=…).")
         if snapshot > (last := lake.snapshot_id):
             raise NotFoundError(f"There is no snapshot {snapshot} yet; the newest is {last}.", name=str(snapshot))
         return snapshot
@@ -65,9 +67,14 @@ def snapshot_number(lake: Lake, snapshot: int | None, time: datetime | None) -> 
         raise SchemaError("at(time=…) takes a datetime with a time zone, for example datetime.now(UTC).")
     with lake.catalog.read() as r:
         found = commits.snapshot_at_time(r, commits.microseconds(time))
-    if found is None:
-        raise SnapshotExpiredError(f"Nothing that old is kept: {time.isoformat()}.")
-    return found
+        first = next(commits.list_snapshots(r)) if found is None else None
+    if found is not None:
+        return found
+    assert first is not None
+    made = datetime.fromtimestamp(first[1] / 1e6, UTC).isoformat(timespec="seconds")
+    if first[0] == 0:  # the one that made the lake: nothing has expired
+        raise NotFoundError(f"The first snapshot was made at {made}, after {time.isoformat()}.", name=time.isoformat())
+    raise SnapshotExpiredError(f"The oldest snapshot that is kept was made at {made}, after {time.isoformat()}.")
 
 
 def check_snapshot(wanted: int, last: int, table: TableRecord) -> None:

@@ -28,7 +28,7 @@ class Transaction:
 
     def __init__(self, lake: Lake, token: str | None = None, *, base: int | None = None) -> None:
         if token is not None and (not isinstance(token, str) or not token):
-            raise SchemaError(f"A token is text that names this write once and for all, not {token!r}.")
+            raise SchemaError(f"token must be a non-empty string that identifies this write; got {token!r}.")
         self._lake = lake
         self._thread = threading.get_ident()
         self._base = base

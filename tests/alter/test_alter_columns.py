@@ -201,7 +201,7 @@ def test_every_widening_keeps_every_value(lake: il.Lake) -> None:
 
 
 REFUSED = [
-    (pa.int64(), pa.int32(), "not every int64 is exactly a int32"),
+    (pa.int64(), pa.int32(), "not every int64 value fits int32 exactly"),
     (pa.int64(), pa.float64(), "a wider integer"),
     (pa.int32(), pa.uint64(), "a wider integer"),
     (pa.int64(), pa.decimal128(18, 0), "enough digits"),
@@ -212,7 +212,7 @@ REFUSED = [
     (pa.timestamp("us"), pa.timestamp("ns", "UTC"), "the same time zone"),
     (pa.bool_(), pa.int8(), "add a column and fill it"),
     (pa.struct([("x", pa.int8())]), pa.struct([("x", pa.int16())]), r"name the field: 'c\.…'"),
-    (pa.int32(), pa.int32(), "is of type int32 already"),
+    (pa.int32(), pa.int32(), "is already of type int32"),
     (pa.int32(), "int65", "int65"),
     (pa.int32(), 64, "needs an Arrow type"),
     (pa.int32(), pa.null(), "can hold no value"),

@@ -166,7 +166,7 @@ def test_alterations_of_two_processes_add_up(two: Two, fill: Fill) -> None:
     assert there.get(11) == row(11) | {"a": 1, "b": 2}
     both = [t.alter().add_column("c", pa.int8()), there.alter().add_column("C", pa.int16())]
     both[0].commit()
-    with pytest.raises(il.SchemaError, match="There is a column 'C' already"):
+    with pytest.raises(il.SchemaError, match="There is already a column 'C'"):
         both[1].commit()
     gone = there.alter().widen_column("note", pa.large_string())
     t.drop_column("note")

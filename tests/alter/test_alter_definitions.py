@@ -49,7 +49,7 @@ def test_a_step_that_fails_changes_nothing(lake: il.Lake, fill: Fill) -> None:
         a.add_column("kind", pa.string())
         raise RuntimeError("stop")
     alter = t.alter().drop_column("address").rename_column("note", "v")
-    with pytest.raises(il.SchemaError, match="There is a column 'v' already"):
+    with pytest.raises(il.SchemaError, match="There is already a column 'v'"):
         alter.commit()
     assert lake.snapshot_id == before
     assert t.schema == SCHEMA
@@ -78,8 +78,8 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda t: t.widen_column("id", pa.int64()), "part of the primary key: its type cannot change"),
     (lambda t: t.drop_column("nope"), "There is no column 'nope'"),
     (lambda t: t.rename_column("not", "x"), "Did you mean 'note'"),
-    (lambda t: t.add_column("V", pa.int8()), "There is a column 'V' already"),
-    (lambda t: t.rename_column("note", "V"), "differ in nothing but case"),
+    (lambda t: t.add_column("V", pa.int8()), "There is already a column 'V'"),
+    (lambda t: t.rename_column("note", "V"), "differ only in case"),
     (lambda t: t.rename_column("note", "_indexlake_x"), "reserved"),
     (lambda t: t.rename_column("note", ""), "not a column name"),
     (lambda t: t.rename_column("note", None), "is text"),
@@ -198,7 +198,7 @@ def test_a_name_that_is_taken_is_refused(lake: il.Lake, fill: Fill) -> None:
     t = fill(lake)
     lake.create_table("shop.u", SCHEMA)
     before = lake.snapshot_id
-    with pytest.raises(il.AlreadyExistsError, match=r"'shop\.u' exists already"):
+    with pytest.raises(il.AlreadyExistsError, match=r"'shop\.u' already exists"):
         t.rename("Shop.U")
     assert lake.snapshot_id == before
     lake.drop_table("shop.u")

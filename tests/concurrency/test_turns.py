@@ -157,7 +157,7 @@ def test_a_statement_that_never_gets_through_says_how_long_it_was_tried(tmp_path
         with pytest.raises(il.ConflictError, match=r"lost 3 times \(retries=2\)\.$"):
             lake.run(always_late, retries=2)
         for wrong in (-1, "3", float("nan"), True):
-            with pytest.raises(il.SchemaError, match=r"retry_timeout must be a number of seconds"):
+            with pytest.raises(il.SchemaError, match=r"retry_timeout must be a number of seconds, zero or more"):
                 lake.run(always_late, retry_timeout=wrong)  # type: ignore[arg-type]
             with pytest.raises(il.SchemaError, match=r"retry_timeout must be a number of seconds"):
                 il.connect(tmp_path / "none", retry_timeout=wrong)  # type: ignore[arg-type]

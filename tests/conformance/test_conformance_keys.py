@@ -133,7 +133,7 @@ def test_a_duplicate_key_is_refused_in_every_tier_and_changes_nothing(lake: il.L
     before = lake.snapshot_id
     for taken in (2, 9, 12, 25):
         for rest in ([], rows(range(200, 205)), rows(range(200, 320))):
-            with pytest.raises(il.DuplicateKeyError, match=rf"id = {taken} exists already") as caught:
+            with pytest.raises(il.DuplicateKeyError, match=rf"id = {taken} already exists") as caught:
                 t.insert([*rest, row(taken)])
             assert (caught.value.key, caught.value.table) == (taken, t.name)
     for twice in ([row(50), row(50)], rows([*range(50, 150), 77])):

@@ -75,7 +75,7 @@ def test_exist_ok_gives_the_table_that_is_there_unchanged(lake: il.Lake, make: A
 def test_a_taken_name_is_refused_in_any_case(lake: il.Lake, make: Any) -> None:
     t = make(SCHEMA, "id", name="Orders")
     for name in (t.name, t.name.upper(), t.name.lower()):
-        with pytest.raises(il.AlreadyExistsError, match=r"exists already.*exist_ok=True") as caught:
+        with pytest.raises(il.AlreadyExistsError, match=r"already exists.*exist_ok=True") as caught:
             lake.create_table(name, SCHEMA)
         assert caught.value.name is not None
 
@@ -134,7 +134,7 @@ def test_namespaces_are_made_listed_and_dropped(lake: il.Lake, namespace: str) -
     lake.create_namespace(namespace)
     assert namespace in lake.namespaces()
     lake.create_namespace(namespace.upper(), exist_ok=True)
-    with pytest.raises(il.AlreadyExistsError, match="exists already"):
+    with pytest.raises(il.AlreadyExistsError, match="already exists"):
         lake.create_namespace(namespace.upper())
     lake.drop_namespace(namespace)
     assert namespace not in lake.namespaces()

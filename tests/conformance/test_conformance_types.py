@@ -267,7 +267,7 @@ def test_unsupported_types_are_refused_by_name(local_lake: il.Lake, namespace: s
     [
         (["_indexlake_row_id"], "reserved"),
         (["_IndexLake_mine"], "reserved"),
-        (["a", "A"], "nothing but case"),
+        (["a", "A"], "differ only in case"),
         ([""], "not a column name"),
         (["a\x00b"], "not a column name"),
         ([], ""),

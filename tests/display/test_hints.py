@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
+import pyarrow.compute as pc
 import pytest
 
 import indexlake as il
@@ -49,7 +50,7 @@ def test_a_moment_in_place_of_a_snapshot(lake, t):
     for view in (lake, t):
         with pytest.raises(il.SchemaError) as caught:
             view.at(now)
-        assert str(caught.value) == f"A snapshot is a whole number; for a moment write at(time={now!r})."
+        assert str(caught.value) == f"A snapshot is a whole number; for a time write at(time={now!r})."
         view.at(time=now)
 
 
@@ -107,3 +108,94 @@ def test_what_only_looks_like_such_parameters_is_sql(lake, t):
     assert lake.sql("select [1, 2, 3][:id] a, {'x':id} b, id::varchar c, 7 %id d from t -- = :c\n").fetchone() == (
         [1], {"x": 1}, "1", 0,
     )  # fmt: skip
+
+
+def said(call, kind=il.IndexLakeError):
+    with pytest.raises(kind) as caught:
+        call()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("where", [{"id": 1}, lambda row: True, pc.field("id") == 1, 5, ["id = 1"]], ids=repr)
+def test_a_predicate_that_is_not_text_is_refused_at_the_call(t, where):
+    right = f'A predicate is SQL text such as "id = $id", not {type(where).__name__}.'
+    assert said(lambda: t.scan(where), il.ExpressionError) == right
+    assert said(lambda: t.delete(where), il.ExpressionError) == right
+
+
+@pytest.mark.parametrize("keys", [1, "abc", None, {"id": 1}])
+def test_keys_that_are_no_list(t, keys):
+    assert said(lambda: t.get_many(keys), il.ConstraintError) == (
+        f"get_many takes a list of keys, not {keys!r}; for one key use get."
+    )
+
+
+def test_a_series_is_one_column(lake, t):
+    pd = pytest.importorskip("pandas")
+    for call in (lambda s: t.insert(s), lambda s: lake.create_table("from_series", s)):
+        assert said(lambda call=call: call(pd.Series([1], name="id")), il.SchemaError) == (
+            "A Series is one column, not rows. Give a frame: series.to_frame(name)."
+        )
+
+
+@pytest.mark.parametrize("address", [None, 1, b"lake", ""])
+def test_an_address_that_is_none(address):
+    assert said(lambda: il.connect(address), il.CatalogError) == (
+        f"il.connect takes a folder, a postgresql:// address or ':memory:', not {address!r}."
+    )
+
+
+def test_a_read_only_connection_makes_no_lake(tmp_path):
+    assert said(lambda: il.connect(tmp_path / "no", read_only=True)).endswith(
+        "A read-only connection does not create one."
+    )
+    assert said(lambda: il.connect(tmp_path / "no", create=False)).endswith(
+        "Pass create=True to il.connect to create one."
+    )
+
+
+def test_a_key_that_is_given_twice_and_one_that_is_there(lake, t):
+    twice = "Primary key id = 5 is given twice: two of the rows for table 'main.t' have it. Keep only one."
+    assert said(lambda: t.insert([{"id": 5}, {"id": 5}]), il.DuplicateKeyError) == twice
+    assert said(lambda: lake.sql("insert into t (id) values (5), (5)"), il.DuplicateKeyError) == twice
+    there = "Primary key id = 1 already exists in table 'main.t'. Use update or upsert to change the existing row."
+    assert said(lambda: t.insert({"id": 1}), il.DuplicateKeyError) == there
+
+
+def test_only_near_names_of_tables_are_suggested():
+    with il.connect(":memory:") as lake:
+        lake.create_table("sales.orders", {"id": "int64"})
+        for wrong in ("orders", "order", "sales.ordres", "sale.Orders"):
+            assert said(lambda w=wrong: lake.table(w)).endswith("Did you mean 'sales.orders'?")
+            assert said(lambda w=wrong: lake.sql(f"from {w}s" if w == "order" else f"from {w}x")).endswith(
+                "'sales.orders'?"
+            )
+        for other in ("sales.customers", "sales.x"):
+            assert said(lambda o=other: lake.table(o)) == f"There is no table {other!r}."
+            assert said(lambda o=other: lake.sql(f"from {o}")) == f"There is no table {other!r}."
+
+
+def test_a_time_before_the_first_snapshot(lake, t):
+    for view in (lake, t):
+        answer = said(lambda view=view: view.at(time=dt.datetime(2020, 1, 1, tzinfo=dt.UTC)), il.NotFoundError)
+        assert answer.startswith("The first snapshot was made at 20")
+        assert answer.endswith(", after 2020-01-01T00:00:00+00:00.")
+
+
+def test_changes_in_the_past(lake):
+    assert said(lambda: lake.at(1).sql("delete from t")) == (
+        "The lake at snapshot 1 is read-only: use lake.sql without at=… to change rows."
+    )
+
+
+def test_history_tells_what_each_commit_did_to_the_table():
+    with il.connect(":memory:") as lake:
+        t, other = (lake.create_table(name, {"id": "int64"}) for name in ("t", "other"))
+        with lake.transaction() as tx:
+            tx.table("t").insert([{"id": 1}, {"id": 2}])
+            tx.table("other").insert({"id": 1})
+        t.update({"id": 3}, where="id = 1")
+        assert [str(s.summary) for s in t.history()] == ["", "2 inserted", "1 updated"]
+        assert [str(s.summary) for s in other.history()] == ["", "1 inserted"]
+        assert "2 inserted" in repr(t.history())
+        assert "2 inserted" in t.history()[1]._repr_html_()

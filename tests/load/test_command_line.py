@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import io
 import json
 import os
@@ -12,8 +13,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from rich.console import Console
 
 import indexlake as il
+from indexlake.cli import demo
 from indexlake.cli.main import main
 
 
@@ -77,7 +80,7 @@ def test_spark_says_that_it_starts_and_its_own_lines_are_shown_only_if_it_fails(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["scan", "nowhere", "t"], "There is no lake in 'nowhere'. `indexlake load` makes one from files."),
+        (["scan", "nowhere", "t"], "There is no lake in 'nowhere'. `indexlake load` creates one from files."),
         (["pipeline", "dump", "LAKE", "--runner", "thread"], "JobError: --runner is threads or spark, not thread."),
         (
             ["pipeline", "compact", "LAKE", "--cluster-by", "id", "--runner", "threads"],
@@ -88,7 +91,7 @@ def test_spark_says_that_it_starts_and_its_own_lines_are_shown_only_if_it_fails(
             "SchemaError: order='zorder' says how to cluster: give --cluster-by too.",
         ),
         (["sql", "LAKE", "select $x"], "Parameter $x has no value; the command line has no parameters, write the"),
-        (["load", "LAKE", "t", "FILE"], "otherwise say it: --format parquet, csv, json or arrow."),
+        (["load", "LAKE", "t", "FILE"], "for others pass --format parquet, csv, json or arrow."),
     ],
 )  # fmt: skip
 def test_hints_are_things_that_can_be_typed(
@@ -109,9 +112,8 @@ def test_hints_about_the_store_name_the_variable(lake: Path, monkeypatch: pytest
     monkeypatch.setenv("INDEXLAKE_STORAGE_OPTIONS", '{"endpont": "x"}')
     code, _, err = run("tables", str(lake))
     assert code == 1
-    assert (
-        err == "StorageError: INDEXLAKE_STORAGE_OPTIONS has 'endpont', which no store knows. Did you mean 'endpoint'?\n"
-    )
+    said = "Unknown storage option 'endpont' in INDEXLAKE_STORAGE_OPTIONS. Did you mean 'endpoint'?"
+    assert err == f"StorageError: {said}\n"
 
 
 def test_every_listing_prints_json(lake: Path) -> None:
@@ -140,3 +142,69 @@ def test_a_lake_that_cannot_be_written_to_can_be_looked_at(lake: Path) -> None:
         assert "read_only" not in err
     finally:
         subprocess.run(["umount", "-l", str(lake)], check=False, capture_output=True)
+
+
+def test_json_is_json_whatever_the_values_are(tmp_path: Path) -> None:
+    row = {
+        "id": 1, "nan": float("nan"), "up": float("inf"), "down": -float("inf"), "raw": b"\x00\xff",
+        "took": dt.timedelta(days=-1, microseconds=5), "many": [{"x": float("nan")}], "day": dt.date(2024, 2, 29),
+    }  # fmt: skip
+    with il.connect(tmp_path / "lake", automatic=False) as opened:
+        opened.create_table("t", [row])
+    expected = {
+        "id": 1, "nan": "NaN", "up": "Infinity", "down": "-Infinity", "raw": "AP8=",
+        "took": "-PT86399.999995S", "many": [{"x": "NaN"}], "day": "2024-02-29",
+    }  # fmt: skip
+    for arguments in (["scan", "t"], ["sql", "select * from t"]):
+        code, out, err = run(arguments[0], str(tmp_path / "lake"), *arguments[1:], "--json")
+        assert (code, err) == (0, "")
+        assert json.loads(out, parse_constant=pytest.fail) == [expected]
+    _, out, _ = run("sql", str(tmp_path / "lake"), "select interval '14 months -3 days 1.5 seconds' i", "--json")
+    assert json.loads(out) == [{"i": "P14M-3DT1.5S"}]
+
+
+def test_a_scan_says_when_there_are_more_rows(lake: Path) -> None:
+    with il.connect(lake) as opened:
+        opened.table("t").insert([{"id": n} for n in range(21)])
+    code, out, err = run("scan", str(lake), "t", "--json")
+    assert (code, len(json.loads(out)), err) == (0, 20, "… the first 20 rows; --limit shows more\n")
+    assert run("scan", str(lake), "t", "--limit", "21", "--json")[2] == ""
+
+
+def test_null_is_shown_and_history_counts(tmp_path: Path) -> None:
+    with il.connect(tmp_path / "lake", automatic=False) as opened:
+        t = opened.create_table("t", {"id": "int64", "[red]name": "string"})
+        t.insert([{"id": 1}, {"id": 2}])
+    assert command("scan", tmp_path / "lake", "t").stdout.count("NULL") == 2
+    shown = command("history", tmp_path / "lake", "t").stdout
+    assert "2 inserted" in shown
+    assert "{" not in shown
+    assert "[red]name" in command("scan", tmp_path / "lake", "t").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["pipeline", "freeze", "LAKE", "--older-than", "30"], "'30' is not a duration. Give a number and a unit:"),
+        (["pipeline", "run", "LAKE", "--watch", "--every", "0s"], "'--every': the time between runs must be more than"),
+        (["sql", "LAKE", "select 1", "--json", "--csv"], "choose one of --json and --csv."),
+    ],
+)  # fmt: skip
+def test_wrong_options_are_usage_errors(lake: Path, arguments: list[str], said: str) -> None:
+    code, out, err = run(*[str(lake) if word == "LAKE" else word for word in arguments])
+    assert (code, out) == (2, "")
+    assert said in " ".join(err.replace("│", "").split())
+
+
+def test_an_empty_address(lake: Path) -> None:
+    assert run("tables", "") == (1, "", "CatalogError: A lake is a folder or a PostgreSQL address, not ''.\n")
+
+
+def test_what_is_missing_can_be_copied_from_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)  # not installed
+    console = Console(file=io.StringIO(), width=200)
+    with il.connect(tmp_path / "lake", automatic=False) as opened:
+        schema = {"id": "int64", "city": "string", "total": "double"}
+        demo._sql(console, opened, opened.create_table("sales.orders", schema))
+    assert isinstance(console.file, io.StringIO)
+    assert "pip install 'indexlake[sql]'" in console.file.getvalue()

@@ -25,7 +25,7 @@ def test_a_file_that_is_not_there(refused, path: str):
 
 def test_addresses_that_cannot_be_reached(refused):
     refused("s3://bucket/data.parquet", il.StorageError, "not in the bucket of the lake", "storage_options={…}")
-    refused("https://example.com/data.parquet", il.StorageError, "Give s3://bucket/file, or a local path")
+    refused("https://example.com/data.parquet", il.StorageError, "Use s3://bucket/file or a local path")
 
 
 def test_an_empty_folder_and_one_of_folders(refused, tmp_path: Path):

@@ -87,7 +87,7 @@ def test_another_bucket_needs_options(tmp_path, s3, bucket):
     address = f"s3://{bucket.name}/in/a.parquet"
     with il.connect(tmp_path / "local") as lake:
         t = lake.create_table("t", {"id": "int64", "code": "string"})
-        with pytest.raises(il.StorageError, match=r"is not in the bucket of the lake\. Say how to reach it: il\.files"):
+        with pytest.raises(il.StorageError, match=r"is not in the bucket of the lake\. Pass il\.files"):
             t.insert(address)
         source = il.files(address, storage_options=s3.options)
         assert s3.secret not in repr(source)
@@ -96,7 +96,7 @@ def test_another_bucket_needs_options(tmp_path, s3, bucket):
         with pytest.raises(il.StorageError, match=r"to_parquet\(…, storage_options=\{…\}\)"):
             t.to_parquet(out)
         assert t.to_parquet(out, storage_options=s3.options) == 5
-        with pytest.raises(il.StorageError, match="Give s3://bucket/file, or a local path"):
+        with pytest.raises(il.StorageError, match="Use s3://bucket/file or a local path"):
             t.insert("http://example.com/a.parquet")
 
 

@@ -140,7 +140,7 @@ def test_primary_keys_may_be_changed_and_swapped(orders: il.Table) -> None:
     assert [contents(orders)[n] for n in (1, 4, 7)] == [(1, 70, "a"), (4, 10, "a"), (7, 40, "a")]
     assert orders.get(4) == {"id": 4, "v": 10, "s": "a"}
     before = contents(orders)
-    with pytest.raises(il.DuplicateKeyError, match="id = 5 exists already"):
+    with pytest.raises(il.DuplicateKeyError, match="id = 5 already exists"):
         orders.merge(source(id=[1], to=[5]), on="id").when_matched_update({"id": il.expr("s.to")}).execute()
     with pytest.raises(il.DuplicateKeyError, match="id = 90 is given twice"):
         orders.merge(source(id=[1, 2]), on="id").when_matched_update({"id": 90}).execute()

@@ -305,12 +305,12 @@ def test_a_plain_insert_in_the_same_transaction_is_still_a_duplicate(
     tx.table(keyed.name).upsert({"id": 5, "v": 1})
     tx.table(keyed.name).insert({"id": 7, "v": 1})
     add_7(lakes[1].table(keyed.name))
-    with pytest.raises(il.DuplicateKeyError, match="id = 7 exists already"):
+    with pytest.raises(il.DuplicateKeyError, match="id = 7 already exists"):
         tx.commit()
 
 
 def test_a_key_that_is_there_but_does_not_match_is_a_duplicate(lakes: tuple[il.Lake, il.Lake], keyed: il.Table) -> None:
-    with pytest.raises(il.DuplicateKeyError, match="id = 1 exists already"):
+    with pytest.raises(il.DuplicateKeyError, match="id = 1 already exists"):
         keyed.merge([{"id": 1, "v": 5}], on="t.id = s.id and t.v > s.v").when_not_matched_insert().execute()
 
 

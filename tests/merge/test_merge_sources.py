@@ -98,7 +98,7 @@ def test_a_large_source_is_kept_in_a_file_and_read_once(make: Make, monkeypatch:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (5, "Rows cannot be taken from int"),
+        (5, "Rows cannot be read from int"),
         ([{"id": 1}, 5], "A row is a dict"),
         ([{1: 1}], "no column name"),
         (({"id": n} if n < 10_000 else {"id": n, "w": 1} for n in range(10_001)), "names column 'w'"),

@@ -139,7 +139,7 @@ def test_a_key_given_twice_in_different_columns_is_refused(orders: il.Table) -> 
         ({"id": 1, "ID": 2}, il.SchemaError, "given twice"),
         (pa.table([[1], [2]], ["id", "ID"]), il.SchemaError, "given twice"),
         ([{"id": 1}, 7], il.SchemaError, "A row is a dict"),
-        (5, il.SchemaError, "Rows cannot be taken from int"),
+        (5, il.SchemaError, "Rows cannot be read from int"),
     ],
 )
 def test_bad_rows_are_refused_and_change_nothing(orders: il.Table, rows: Any, error: Any, message: str) -> None:

@@ -438,7 +438,7 @@ def test_a_key_that_a_dump_moves_between_look_and_commit_is_found(
     assert ticket.look
     assert ticket.result is None
     assert ticket.error is None
-    with pytest.raises(il.DuplicateKeyError, match="exists already"):
+    with pytest.raises(il.DuplicateKeyError, match="already exists"):
         tx.commit()
     assert rows(other) == {1: 1}
 

@@ -102,7 +102,7 @@ def test_freeze_takes_what_is_old_enough_and_thaw_brings_parquet_back(lake):
     assert p.thaw("t")["main.t"].blocks_before == 2, "only what is Parquet"
     assert t.stats().by_format == {"vortex": 100, "ipc": 50}
     assert content(t)[:100] == before
-    with pytest.raises(il.SchemaError, match="older_than is a timedelta"):
+    with pytest.raises(il.SchemaError, match="older_than must be a timedelta"):
         p.freeze("t", older_than=3600)
 
 

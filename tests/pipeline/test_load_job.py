@@ -114,7 +114,7 @@ def write_csv(path: Path, last: str) -> None:
     ("last", "error", "message"),
     [
         ("5,again,1\n", il.DuplicateKeyError, "id = 5 is given twice"),
-        ("-1,taken,1\n", il.DuplicateKeyError, "id = -1 exists already"),
+        ("-1,taken,1\n", il.DuplicateKeyError, "id = -1 already exists"),
         ("x,y,1\n", il.ConstraintError, "bad.csv.*'id'"),
         ("9999,y\n", il.SchemaError, "bad.csv"),
         (",y,1\n", il.ConstraintError, "'id'"),
@@ -155,7 +155,7 @@ def test_a_key_that_is_inserted_during_the_load_is_found(
         return blocks
 
     monkeypatch.setattr(load, "write_files", meanwhile)
-    with pytest.raises(il.DuplicateKeyError, match="id = 77 exists already"):
+    with pytest.raises(il.DuplicateKeyError, match="id = 77 already exists"):
         lake.pipeline(runner="threads").load(tmp_path / "a.csv", "t")
     assert contents(lake) == {77: ("first", 7)}
 

@@ -167,7 +167,7 @@ def test_cancel_ends_a_watch(lake):
     p.cancel()
     thread.join(30)
     assert not thread.is_alive()
-    with pytest.raises(il.SchemaError, match="every is a timedelta above zero"):
+    with pytest.raises(il.SchemaError, match="every must be a timedelta above zero"):
         p.watch(every=timedelta(0))
 
 
@@ -222,7 +222,7 @@ THREADS = ("--runner", "threads")
 
 
 def test_every_job_can_be_run_from_the_command_line(command, lake):
-    assert command("dump", *THREADS).startswith("main.t: 5 rows and 0 superseded ones moved to 1 blocks of ")
+    assert command("dump", *THREADS).startswith("main.t: 5 rows and 0 superseded moved to 1 block of ")
     (one,) = command("compact", "--table", "t", *THREADS, "--json")
     assert (one["table"], one["blocks_before"], one["blocks_after"], one["rows"]) == ("main.t", 4, 1, 65)
     in_blocks(lake.table("t"), 50, start=1000)
@@ -240,7 +240,7 @@ def test_every_job_can_be_run_from_the_command_line(command, lake):
 
 
 def test_verify_ends_with_one_when_something_is_wrong(command, lake):
-    assert "no problem found" in command("verify", *THREADS)
+    assert "no problems found" in command("verify", *THREADS)
     path = blocks(lake.table("t"))[0].path
     Path(lake.storage.root, path).unlink()
     assert path in command("verify", *THREADS, code=1)

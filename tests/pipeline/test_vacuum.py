@@ -291,5 +291,5 @@ def test_vacuum_works_on_an_object_store(new_address):
 
 def test_a_wrong_grace_is_refused(lake):
     for wrong in (timedelta(days=-1), 0):
-        with pytest.raises(il.SchemaError, match="grace is a timedelta"):
+        with pytest.raises(il.SchemaError, match="grace must be a timedelta"):
             lake.pipeline().vacuum(grace=wrong)

@@ -69,7 +69,7 @@ def test_a_sound_lake_has_no_problem(lake, t):
     found = lake.pipeline().verify()
     assert found.ok
     assert (found.tables, found.files, found.unreachable_files) == (2, 9, 0)
-    assert str(found) == f"2 tables, 9 files, {found.bytes:,} bytes verified; no problem found"
+    assert str(found) == f"2 tables, 9 files, {found.bytes:,} bytes verified; no problems found"
 
 
 def test_a_flipped_bit_in_a_block(lake, t):

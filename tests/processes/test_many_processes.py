@@ -84,7 +84,7 @@ def test_of_two_processes_that_create_the_same_table_one_is_told_that_it_exists(
         worker.join(60)
         assert worker.exitcode == 0
     assert found == [
-        "Table 'main.same' exists already. Use it with exist_ok=True (in SQL: IF NOT EXISTS), or drop it first.",
+        "Table 'main.same' already exists. Use it with exist_ok=True (in SQL: IF NOT EXISTS), or drop it first.",
         "made it",
     ]
     with il.connect(tmp_path) as lake:

@@ -35,7 +35,7 @@ def test_a_storage_that_refuses_leaves_no_lake_behind(s3: S3Server, tmp_path: Pa
     storage, options, said = wrong_places(s3)[what]
     with pytest.raises(il.StorageError, match=said) as caught:
         il.connect(tmp_path / "deep" / "lake", storage=storage, storage_options=options)
-    assert str(caught.value).startswith(f"No lake was made: its storage {storage} does not take files.")
+    assert str(caught.value).startswith(f"No lake was made: cannot write to its storage {storage}.")
     assert os.listdir(tmp_path) == []
 
     there = tmp_path / "there"

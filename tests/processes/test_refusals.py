@@ -81,7 +81,7 @@ def test_a_read_only_directory_can_be_read_and_nothing_else(public: Path) -> Non
     assert new.startswith("new -> StorageError No lake was made: its storage ")
     assert "permission denied" in new
     assert write.startswith("write -> CatalogError ")
-    assert "lies in a folder that cannot be written to. To read the lake, connect with read_only=True" in write
+    assert "is in a folder that cannot be written to. To read the lake, connect with read_only=True" in write
     assert read == "read -> 501"
 
 

@@ -97,7 +97,7 @@ def test_a_key_that_the_table_has_is_refused(lake: il.Lake, spark: Any, tier: st
     if tier == "block":
         lake.pipeline().dump("t")
     before = lake.snapshot_id
-    with pytest.raises(il.DuplicateKeyError, match="id = 55 exists already") as caught:
+    with pytest.raises(il.DuplicateKeyError, match="id = 55 already exists") as caught:
         lake.pipeline(spark=spark).load(frame(spark, 0, 100), "t")
     assert caught.value.key == 55
     assert lake.snapshot_id == before
@@ -134,7 +134,7 @@ def test_a_key_inserted_after_the_look_is_seen_at_the_commit(
             if then == "is deleted":
                 assert lake.pipeline(spark=spark).load(frame(spark, 0, 100), "t").inserted == 100
             else:
-                with pytest.raises(il.DuplicateKeyError, match="id = 42 exists already"):
+                with pytest.raises(il.DuplicateKeyError, match="id = 42 already exists"):
                     lake.pipeline(spark=spark).load(frame(spark, 0, 100), "t")
         finally:
             faults.install(previous)

@@ -101,7 +101,7 @@ def test_missing_columns_take_their_default_and_names_match_in_any_case(lake: il
         (["id", "'y' n"], {}, "Column 'n' is int32; the frame has string"),
         (["id", "current_timestamp() n"], {}, "the frame has timestamp"),
         (["id % 2 id"], {}, "is given twice"),
-        (["id + 5 id"], {}, "exists already"),
+        (["id + 5 id"], {}, "already exists"),
         (["id", "cast(3000000000 as bigint) n"], {}, "'n'"),
         (["cast(null as bigint) id"], {}, "'id'"),
         (["id"], {"snapshot": "1"}, "'snapshot' is for reading"),

@@ -81,7 +81,7 @@ def test_what_duckdb_refuses_is_an_error_of_ours(both: tuple[il.Lake, duckdb.Duc
     lake, _, _ = both
     with pytest.raises(ExpressionError, match="Cannot subtract infinite timestamps"):
         lake.table("t").scan("ts - timestamp '2024-01-01' > interval 1 day").count()
-    with pytest.raises(ExpressionError, match="needs a moment between the years 1 and 9999"):
+    with pytest.raises(ExpressionError, match="needs a timestamp between the years 1 and 9999"):
         lake.sql("select k from t at (timestamp => 'infinity')")
     with pytest.raises(ExpressionError, match="Cannot subtract infinite timestamps"):
         lake.sql("select ts - timestamp '2024-01-01' from t").fetchall()
@@ -103,7 +103,7 @@ def test_python_has_none_and_the_error_names_the_column(both: tuple[il.Lake, duc
         lambda: list(table.changes(0)),
     ):
         with pytest.raises(
-            ConstraintError, match=r"Column 'd' of type date32.day. holds a moment that Python does not"
+            ConstraintError, match=r"Column 'd' of type date32.day. holds a time that Python cannot"
         ) as e:
             take()
         assert "Cast it to VARCHAR in SQL" in str(e.value)
@@ -128,7 +128,7 @@ def test_infinite_defaults_and_keys(tmp_path_factory: pytest.TempPathFactory) ->
         assert lake.sql(shown).fetchall() == expected
         lake.pipeline(runner="threads").dump("p")
         assert lake.sql(shown).fetchall() == expected
-        with pytest.raises(il.DuplicateKeyError, match="exists already"):
+        with pytest.raises(il.DuplicateKeyError, match="already exists"):
             lake.sql("insert into p (d) values ('infinity')")
         assert lake.sql("update p set until = default, v = v + 1 where d = 'infinity'").updated == 1
         assert lake.sql("select v from p where d = 'infinity'").scalar() == 2

@@ -145,7 +145,7 @@ def test_files_that_are_local_or_in_memory_are_not_kept_twice(tmp_path: Path) ->
 
 @pytest.mark.parametrize("wrong", [0, -1, 1000, 1.5, True, None, "10 GiB"])
 def test_a_wrong_cache_bytes_is_refused(tmp_path: Path, wrong: Any) -> None:
-    with pytest.raises(il.StorageError, match="cache_bytes is a number of bytes of at least 1,048,576, not "):
+    with pytest.raises(il.StorageError, match="cache_bytes must be a number of bytes, 1,048,576 or more; got "):
         il.connect(tmp_path / "lake", cache_dir=tmp_path, cache_bytes=wrong)
     assert not (tmp_path / "lake").exists()
 

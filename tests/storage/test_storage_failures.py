@@ -79,7 +79,7 @@ def test_an_upload_whose_answer_is_lost_succeeds(behind_proxy: Storage, proxy: F
 def test_an_object_of_another_writer_in_the_way_is_not_taken_for_ours(behind_proxy: Storage, proxy: FlakyProxy) -> None:
     put(behind_proxy, "file", b"theirs")
     proxy.plan = lambda method, path, number: "412" if method == "PUT" else None
-    with pytest.raises(AlreadyExistsError, match="'file': the file is there already"):
+    with pytest.raises(AlreadyExistsError, match="'file': the file already exists"):
         put(behind_proxy, "file", b"ours!!")
     assert behind_proxy.open_file("file").read() == b"theirs"
 

@@ -155,7 +155,7 @@ def test_an_abandoned_file_leaves_nothing_and_warns(storage: Storage) -> None:
 def test_a_name_is_used_once_unless_overwriting_is_asked_for(storage: Storage, request: pytest.FixtureRequest) -> None:
     put(storage, "file", b"first")
     if "s3" not in request.node.callspec.id:  # the test server ignores If-None-Match; AWS and MinIO do not
-        with pytest.raises(AlreadyExistsError, match="'file': the file is there already"):
+        with pytest.raises(AlreadyExistsError, match="'file': the file already exists"):
             put(storage, "file", b"second")
         assert storage.open_file("file").read() == b"first"
     with storage.create_file("file", overwrite=True) as out:

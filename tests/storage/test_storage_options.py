@@ -16,15 +16,15 @@ from servers import S3Server
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"endpont": "x"}, "'endpont', which no store knows. Did you mean 'endpoint'?"),
+        ({"endpont": "x"}, "Unknown storage option 'endpont'. Did you mean 'endpoint'?"),
         ({"aws_access_key_id": "x"}, "Did you mean 'access_key_id'?"),
         ({"AWS_SECRET_ACCESS_KEY": "x"}, "Did you mean 'secret_access_key'?"),
         ({"virtual_host_style": "true"}, "Did you mean 'enable_virtual_host_style'"),
-        ({"zzz": "x"}, "Known are: access_key_id, "),
+        ({"zzz": "x"}, "Known options: access_key_id, "),
         ({"bucket": "x"}, "write it into the address: storage='s3://bucket/prefix'"),
-        ({"allow_anonymous": True}, "storage_options['allow_anonymous'] is text, not bool: write 'true'."),
-        ({"session_token": None}, "storage_options['session_token'] is text, not NoneType."),
-        ([("endpoint", "x")], "storage_options is a dict of names and texts, not list."),
+        ({"allow_anonymous": True}, "storage_options['allow_anonymous'] must be a string, not bool: write 'true'."),
+        ({"session_token": None}, "storage_options['session_token'] must be a string, not NoneType."),
+        ([("endpoint", "x")], "storage_options must be a dict of strings, not list."),
     ],
 )
 @pytest.mark.parametrize("storage", ["s3://bucket/x", None])

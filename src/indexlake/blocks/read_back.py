@@ -90,7 +90,7 @@ def _removing(storage: Storage, path: str, what: str) -> Iterator[None]:
             raise
         raise CorruptionError(
             f"{what} was written but cannot be read back: {first_line(error).rstrip('.')}. The file was given up and "
-            "nothing has changed. Please report this; until it is mended, another dump_format may do.",
+            "nothing has changed. Please report this; until it is fixed, try another dump_format.",
             path=path,
         ) from None
 

@@ -91,7 +91,7 @@ def _write_name(tx: Transaction, table: TableRecord, new: Definition, snapshot: 
     there = find_table(tx, new.namespace, new.name)
     if there is not None and there.table_id != table.table_id:
         raise AlreadyExistsError(
-            f"Table {there.full_name!r} exists already. Choose another name, or drop it first.", name=there.full_name
+            f"Table {there.full_name!r} already exists. Choose another name, or drop it first.", name=there.full_name
         )
     namespace_id = namespace_id_of(tx, new.namespace)
     if namespace_id is None:

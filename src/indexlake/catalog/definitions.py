@@ -6,6 +6,7 @@ the commit applies inside its critical section, where the names are checked agai
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
@@ -51,6 +52,19 @@ class TableRecord:
 
 def inline_table(table_id: int) -> str:
     return f"indexlake_inline_row_{table_id}"
+
+
+def near_name(wanted: str, known: Iterable[str]) -> str | None:
+    """The full name whose table is spelled most like the wanted one; None if none is near."""
+    from difflib import SequenceMatcher
+
+    def likeness(name: str) -> tuple[float, float]:
+        pairs = [(part(wanted.lower()), part(name.lower())) for part in (lambda n: n.rpartition(".")[2], str)]
+        table, full = (SequenceMatcher(None, *pair).ratio() for pair in pairs)
+        return table, full
+
+    found = max(known, key=likeness, default=None)
+    return found if found is not None and likeness(found)[0] >= 0.6 else None
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -191,7 +205,7 @@ class CreateNamespace:
             if self.exist_ok:
                 return False
             raise AlreadyExistsError(
-                f"Namespace {self.name!r} exists already. Accept that with exist_ok=True (in SQL: IF NOT EXISTS).",
+                f"Namespace {self.name!r} already exists. Accept that with exist_ok=True (in SQL: IF NOT EXISTS).",
                 name=self.name,
             )
         make_namespace(tx, self.name, snapshot)
@@ -244,7 +258,7 @@ class CreateTable:
                 return False
             full = f"{self.namespace}.{self.name}"
             raise AlreadyExistsError(
-                f"Table {full!r} exists already. Use it with exist_ok=True (in SQL: IF NOT EXISTS), or drop it first.",
+                f"Table {full!r} already exists. Use it with exist_ok=True (in SQL: IF NOT EXISTS), or drop it first.",
                 name=full,
             )
         namespace_id = namespace_id_of(tx, self.namespace)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def quote(identifier: str) -> str:
     """The identifier for SQL text, whatever characters it holds."""
     if not identifier or "\0" in identifier:
-        raise ValueError(f"{identifier!r} is no identifier: it is empty or holds a NUL character.")
+        raise ValueError(f"{identifier!r} is not an identifier: it is empty or holds a NUL character.")
     return '"' + identifier.replace('"', '""') + '"'
 
 

@@ -23,6 +23,7 @@ from indexlake.catalog.postgres_session import DEFAULTS, PostgresSession, import
 from indexlake.catalog.postgres_transaction import CHUNK, PostgresRead, PostgresTransaction, numbered
 from indexlake.catalog.postgres_turn import PostgresTurn
 from indexlake.catalog.sessions import Sessions, closed
+from indexlake.catalog.tables import advice
 from indexlake.errors import CatalogError, NotFoundError, OwnershipError
 
 T = TypeVar("T")
@@ -96,7 +97,7 @@ class PostgresCatalog:
             self.sessions.give_back(session)
         if found is None:
             raise NotFoundError(
-                f"There is no schema for the catalog {self.location}. Check the name, or connect with create=True.",
+                f"There is no schema for the catalog {self.location}. {advice(self._read_only)}",
                 name=schema or self.location,
             )
         if encoding not in ("UTF8", "SQL_ASCII"):

@@ -131,8 +131,8 @@ class Sessions(Generic[S]):
             while len(self._busy) >= self._limit and self.closed is None:
                 if not self._home.wait(max(0.0, deadline - time.monotonic())):
                     raise DatabaseError(
-                        f"All {self._limit} connections of this process to the catalog {self._location} are in use "
-                        f"since {self._timeout:g} s. Close scans and queries that are not finished, or use fewer "
+                        f"All {self._limit} connections of this process to the catalog {self._location} have been in "
+                        f"use for {self._timeout:g} s. Close scans and queries that are not finished, or use fewer "
                         f"threads.",
                         retryable=True,
                     )

@@ -26,6 +26,7 @@ from indexlake.catalog.sessions import Sessions, closed
 from indexlake.catalog.sqlite_errors import translate
 from indexlake.catalog.sqlite_session import SqliteSession
 from indexlake.catalog.sqlite_transaction import CHUNK, SqliteRead, SqliteTransaction
+from indexlake.catalog.tables import advice
 from indexlake.catalog.writer_lock import SqliteTurn, WriterLock
 from indexlake.errors import CatalogError, NotFoundError, OwnershipError
 from indexlake.temporary import TemporaryFolder, is_writable
@@ -65,7 +66,7 @@ class SqliteCatalog:
             if not os.path.exists(path):
                 if not create or read_only:
                     raise NotFoundError(
-                        f"There is no catalog at {path}. Check the path, or connect with create=True.",
+                        f"There is no catalog at {path}. {advice(read_only)}",
                         name=path,
                     )
                 _make_directory(os.path.dirname(path))
@@ -222,7 +223,7 @@ class SqliteCatalog:
         if not self.read_only:
             return self._not_writable()
         return CatalogError(
-            f"The catalog {self.location} lies in a folder that cannot be written to, and its log {self.location}-wal "
+            f"The catalog {self.location} is in a folder that cannot be written to, and its log {self.location}-wal "
             f"holds commits that are not in the file yet. SQLite reads them only where it may write beside the file: "
             f"open the lake once where the folder is writable, for writing, and close it; or copy the lake, with its "
             f"log, to a folder that is writable. (SQLite: {error})"
@@ -230,7 +231,7 @@ class SqliteCatalog:
 
     def _not_writable(self) -> CatalogError:
         return CatalogError(
-            f"The catalog {self.location} lies in a folder that cannot be written to. To read the lake, connect with "
+            f"The catalog {self.location} is in a folder that cannot be written to. To read the lake, connect with "
             f"read_only=True; to write, make the folder writable."
         )
 

@@ -198,13 +198,18 @@ def next_incarnation(catalog: Catalog) -> LakeRecord:
     return record
 
 
+def advice(read_only: bool) -> str:
+    """What to do where there is no lake."""
+    if read_only:
+        return "A read-only connection does not create one."
+    return "Pass create=True to il.connect to create one."
+
+
 def open_lake(catalog: Catalog, where: str, *, read_only: bool = False) -> LakeRecord:
     """The lake's record after any migration that is due."""
     record = read_lake(catalog)
     if record is None:
-        raise NotFoundError(
-            f"There is no lake at {where}. Pass create=True to il.connect to make one there.", name=where
-        )
+        raise NotFoundError(f"There is no lake at {where}. {advice(read_only)}", name=where)
     if record.schema_version > SCHEMA_VERSION:
         raise CatalogError(
             f"The catalog at {where} has version {record.schema_version}; this IndexLake knows versions up to "

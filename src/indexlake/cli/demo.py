@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 from rich.console import Console
+from rich.markup import escape
 from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -104,7 +105,7 @@ def _change(console: Console, lake: il.Lake, orders: il.Table) -> None:
     try:
         orders.insert(_order(7))
     except il.DuplicateKeyError as error:
-        console.print(f"[yellow]{error}[/yellow]", highlight=False)
+        console.print(f"[yellow]{escape(str(error))}[/yellow]", highlight=False)
 
 
 def _travel(console: Console, orders: il.Table, before: int) -> None:
@@ -125,7 +126,7 @@ def _sql(console: Console, lake: il.Lake, orders: il.Table) -> None:
     try:
         seconds, result = _timed(lambda: lake.sql(text, params={"low": 100}).to_pylist())
     except il.MissingExtraError as error:
-        console.print(f"[yellow]{error}[/yellow]", highlight=False)
+        console.print(f"[yellow]{escape(str(error))}[/yellow]", highlight=False)
         return
     for row in result:
         console.print(str(row), highlight=False)
@@ -154,7 +155,7 @@ def _spark(console: Console, lake: il.Lake) -> Any:
     try:
         seconds, spark = _timed(lambda: start(lake.storage))
     except (il.MissingExtraError, il.JobError) as error:
-        console.print(f"[yellow]{error}[/yellow]", highlight=False)
+        console.print(f"[yellow]{escape(str(error))}[/yellow]", highlight=False)
         return None
     console.print(f"Spark {spark.version} on {spark.sparkContext.master}, started in {seconds:,.1f} s")
     return spark

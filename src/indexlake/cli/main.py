@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -16,15 +14,20 @@ from rich.table import Table as RichTable
 
 from indexlake.cli import pipeline
 from indexlake.cli.hints import in_command_line
+from indexlake.cli.json_text import json_text
 from indexlake.cli.opening import open_lake
 from indexlake.cli.spark import start as start_spark
+from indexlake.display import counted
 from indexlake.errors import IndexLakeError
 
 app = typer.Typer(name="indexlake", no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(pipeline.app, name="pipeline")
 console = Console()
 Lake = Annotated[str, typer.Argument(help="A lake: a folder or a postgresql:// address.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print JSON; NaN, infinities, bytes (base64), times and durations are strings.")
+]
+OneTable = Annotated[str, typer.Argument(help="namespace.table")]
 
 
 def _version(wanted: bool) -> None:
@@ -38,7 +41,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """A lakehouse table you can write to one row at a time."""
@@ -51,7 +54,7 @@ def demo(
     ] = None,
     rows: Annotated[int, typer.Option(help="Rows to load in bulk.", min=1)] = 200_000,
 ) -> None:
-    """Rows go in, are found, updated, moved to columnar files, and queried as of any moment."""
+    """Rows go in, are found, updated, moved to columnar files, and queried as of any past snapshot."""
     from indexlake.cli.demo import run
 
     run(console, folder, rows)
@@ -81,9 +84,9 @@ def tables(lake: Lake, as_json: AsJson = False) -> None:
 @app.command()
 def scan(
     lake: Lake,
-    table: Annotated[str, typer.Argument(help="namespace.table")],
+    table: OneTable,
     where: Annotated[str | None, typer.Option(help="A predicate in SQL.")] = None,
-    limit: Annotated[int, typer.Option(help="At most so many rows.")] = 20,
+    limit: Annotated[int, typer.Option(help="Maximum number of rows.", min=0)] = 20,
     at: Annotated[int | None, typer.Option(help="A past snapshot.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -91,36 +94,41 @@ def scan(
     with open_lake(lake, reading=True) as opened:
         found = opened.table(table)
         view = found if at is None else found.at(at)
-        _show(view.scan(where, limit=limit).to_pylist(), as_json)
+        rows = view.scan(where, limit=limit + 1).to_pylist()
+        _show(rows[:limit], as_json, null="NULL")
+        if len(rows) > limit:
+            print(f"… the first {counted(limit, 'row')}; --limit shows more", file=sys.stderr)
 
 
 @app.command()
 def explain(
     lake: Lake,
-    table: str,
+    table: OneTable,
     where: Annotated[str | None, typer.Option(help="A predicate in SQL.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say which blocks a scan reads and why."""
     with open_lake(lake, reading=True) as opened:
         found = opened.table(table).scan(where).explain()
-        print(json.dumps(asdict(found), indent=2) if as_json else found)
+        print(json_text(found) if as_json else found)
 
 
 @app.command()
 def load(
-    lake: Annotated[str, typer.Argument(help="A lake: a folder or a postgresql:// address. Made if it is not there.")],
-    table: Annotated[str, typer.Argument(help="namespace.table; made from the files if it is not there.")],
+    lake: Annotated[
+        str, typer.Argument(help="A lake: a folder or a postgresql:// address. Created if it does not exist.")
+    ],
+    table: Annotated[str, typer.Argument(help="namespace.table; created from the files if it does not exist.")],
     files: Annotated[list[str], typer.Argument(help="Files, folders, or patterns in quotes.")],
     primary_key: Annotated[
         list[str] | None, typer.Option(help="A column of the key of a new table; may be repeated.")
     ] = None,
     format: Annotated[
-        str | None, typer.Option(help="parquet, csv, json (lines) or arrow; by default the suffixes say it.")
+        str | None, typer.Option(help="parquet, csv, json (lines) or arrow; by default chosen by the file suffix.")
     ] = None,
     delimiter: Annotated[str | None, typer.Option(help="CSV: what separates values.")] = None,
     header: Annotated[bool, typer.Option(help="CSV: whether the first row has the names.")] = True,
-    null: Annotated[list[str] | None, typer.Option(help="CSV: a text that means null; may be repeated.")] = None,
+    null: Annotated[list[str] | None, typer.Option(help="CSV: a value that means null; may be repeated.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Load files into a table, all in one commit."""
@@ -141,13 +149,15 @@ def sql(
     namespace: Annotated[str, typer.Option(help="Where names without a namespace are looked up.")] = "main",
     at: Annotated[int | None, typer.Option(help="A past snapshot.")] = None,
     engine: Annotated[str, typer.Option(help="What evaluates queries: duckdb or spark.")] = "duckdb",
-    limit: Annotated[int, typer.Option(help="At most so many rows in a table on the screen.")] = 100,
+    limit: Annotated[int, typer.Option(help="Maximum number of rows in a table on the screen.", min=0)] = 100,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
 ) -> None:
     """Run SQL and print the result of its last statement."""
     from indexlake.cli.sql import print_result
 
+    if as_json and as_csv:
+        raise typer.BadParameter("choose one of --json and --csv.")
     with open_lake(lake, reading=True) as opened:
         if engine == "spark":
             start_spark(opened.storage)
@@ -156,10 +166,11 @@ def sql(
 
 
 @app.command()
-def history(lake: Lake, table: str, as_json: AsJson = False) -> None:
+def history(lake: Lake, table: OneTable, as_json: AsJson = False) -> None:
     """List the commits that changed a table."""
     with open_lake(lake, reading=True) as opened:
-        _show([asdict(s) for s in opened.table(table).history()], as_json)
+        found = opened.table(table).history()
+        _show([asdict(s) if as_json else asdict(s) | {"summary": str(s.summary)} for s in found], as_json)
 
 
 @app.command()
@@ -180,20 +191,16 @@ def main() -> NoReturn:
     sys.exit(0)
 
 
-def _show(rows: list[dict[str, Any]], as_json: bool) -> None:
+def _show(rows: list[dict[str, Any]], as_json: bool, null: str = "") -> None:
     if as_json:
-        print(json.dumps(rows, default=_plain, indent=2))
+        print(json_text(rows))
         return
     if not rows:
         console.print("(none)")
         return
     table = RichTable()
     for name in rows[0]:
-        table.add_column(name, justify="right" if isinstance(rows[0][name], int | float) else "left")
+        table.add_column(escape(name), justify="right" if isinstance(rows[0][name], int | float) else "left")
     for row in rows:
-        table.add_row(*(f"{v:,}" if type(v) is int else "" if v is None else escape(str(v)) for v in row.values()))
+        table.add_row(*(f"{v:,}" if type(v) is int else null if v is None else escape(str(v)) for v in row.values()))
     console.print(table)
-
-
-def _plain(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else str(value)

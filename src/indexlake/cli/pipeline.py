@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
 
+from indexlake.cli.json_text import json_text
 from indexlake.cli.opening import open_lake
 from indexlake.cli.spark import pipeline as pipeline_of
 
@@ -23,19 +23,29 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def _duration(text: str) -> timedelta:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", text.strip())
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", text.strip())
     if not found:
-        raise typer.BadParameter(f"{text!r} is not a duration; write 90s, 15m, 12h or 7d.")
-    unit = {"": "seconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}[found[2]]
-    return timedelta(**{unit: float(found[1])})
+        raise typer.BadParameter(f"{text!r} is not a duration. Give a number and a unit: 90s, 15m, 12h or 7d.")
+    unit = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}[found[2]]
+    try:
+        return timedelta(**{unit: float(found[1])})
+    except OverflowError:
+        raise typer.BadParameter(f"{text!r} is too long.") from None
+
+
+def _period(text: str) -> timedelta:
+    found = _duration(text)
+    if not found:
+        raise typer.BadParameter("the time between runs must be more than zero, such as 30s or 1m.")
+    return found
 
 
 @app.command()
 def run(
     lake: Lake,
     table: OneTable = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Keep at it until interrupted.")] = False,
-    every: Annotated[timedelta, typer.Option(parser=_duration, metavar="TIME", help="With --watch: how often.")] = "1m",  # type: ignore[assignment]  # typer parses defaults too
+    watch: Annotated[bool, typer.Option("--watch", help="Keep running until interrupted.")] = False,
+    every: Annotated[timedelta, typer.Option(parser=_period, metavar="TIME", help="With --watch: how often.")] = "1m",  # type: ignore[assignment]  # typer parses defaults too
     runner: RunnerName = "spark",
     as_json: AsJson = False,
 ) -> None:
@@ -142,14 +152,4 @@ def _results(results: dict[str, Any], as_json: bool) -> None:
 
 def _print(what: Any, as_json: bool) -> None:
     """Plain text: names may hold anything, and the lines are for other programs too."""
-    print(json.dumps(_plain(what), indent=2) if as_json else what, flush=True)
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    return value
+    print(json_text(what) if as_json else what, flush=True)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from decimal import Decimal
 from itertools import islice
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from indexlake.display import cell
+from indexlake.cli.json_text import json_text
+from indexlake.display import cell, counted
 from indexlake.sql.result import SqlChange, SqlResult, SqlText
 
 
@@ -31,7 +29,7 @@ def _print_json(result: SqlResult) -> None:
     """A JSON array, one row per line."""
     separator = "["
     for row in result:
-        sys.stdout.write(f"{separator}\n  {json.dumps(row, default=_plain)}")
+        sys.stdout.write(f"{separator}\n  {json_text(row, indent=None)}")
         separator = ","
     sys.stdout.write("[]\n" if separator == "[" else "\n]\n")
 
@@ -54,11 +52,6 @@ def _print_table(console: Console, result: SqlResult, limit: int) -> None:
         table.add_row(*(escape("NULL" if value is None else cell(value)) for value in row))
     console.print(table)
     if len(rows) > limit:
-        console.print(f"… the first {limit} rows; --limit shows more, --csv and --json all.", highlight=False)
-
-
-def _plain(value: Any) -> Any:
-    """JSON has whole numbers of any size, and no other exact ones."""
-    if isinstance(value, Decimal) and value.as_tuple().exponent == 0:
-        return int(value)
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+        console.print(
+            f"… the first {counted(limit, 'row')}; --limit shows more, --csv and --json all.", highlight=False
+        )

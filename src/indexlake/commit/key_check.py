@@ -76,7 +76,7 @@ def wanted_keys(writes: TableWrites) -> KeyColumn | None:
             seen: set[Key] = set()
             for key, values in zip(keys, rows.values(), strict=True):
                 if key in seen:
-                    raise duplicate(writes.state, [values[p] for p in places], "is given twice")
+                    raise duplicate(writes.state, [values[p] for p in places], twice=True)
                 seen.add(key)
         parts.append(KeyColumn.from_keys(keys, ints=ints))
         if wanted:
@@ -99,7 +99,7 @@ def wanted_keys(writes: TableWrites) -> KeyColumn | None:
             needed.append(live)
     together = KeyColumn.concat(parts) if len(parts) > 1 else parts[0]
     if blocks and (again := together.first_duplicate()) is not None:
-        raise duplicate(writes.state, decode_key(writes.state, together[again]), "is given twice")
+        raise duplicate(writes.state, decode_key(writes.state, together[again]), twice=True)
     return KeyColumn.concat(needed) if len(needed) > 1 else needed[0]
 
 
@@ -220,7 +220,7 @@ def _taken(writes: TableWrites, encoded: Sequence[Any]) -> DuplicateKeyError | C
     key = encode_key(state.current.key_codecs, encoded)
     if any(key in KeySet(column) for column in writes.claimed):
         return lost_key(state)
-    return duplicate(state, encoded, "exists already")
+    return duplicate(state, encoded, twice=False)
 
 
 def lost_key(state: TableState) -> ConflictError:
@@ -232,16 +232,19 @@ def lost_key(state: TableState) -> ConflictError:
     )
 
 
-def duplicate(state: TableState, encoded: Sequence[Any], what: str) -> DuplicateKeyError:
-    """The error that names the key as the user wrote it."""
+def duplicate(state: TableState, encoded: Sequence[Any], *, twice: bool) -> DuplicateKeyError:
+    """The error that names the key as the user wrote it; ``twice``: among the rows to add, not in the table."""
     schema = state.current
     values = tuple(codec.show_one(v) for codec, v in zip(schema.key_codecs, encoded, strict=True))
     shown = values[0] if len(values) == 1 else values
     columns = ", ".join(f.name for f in schema.key_fields)
+    name = state.table.full_name
     return DuplicateKeyError(
-        f"Primary key {columns} = {shown!r} {what} in table {state.table.full_name!r}. "
-        "Use update or upsert to change the row that is there.",
-        table=state.table.full_name,
+        f"Primary key {columns} = {shown!r} is given twice: two of the rows for table {name!r} have it. Keep only one."
+        if twice
+        else f"Primary key {columns} = {shown!r} already exists in table {name!r}. Use update or upsert to change the "
+        "existing row.",
+        table=name,
         key=shown,
     )
 

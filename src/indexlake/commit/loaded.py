@@ -109,7 +109,7 @@ class LoadedKeys:
             raise LookNeeded
 
     def _taken(self, state: TableState, key: Key) -> IndexLakeError:
-        return lost_key(state) if self.claimed else duplicate(state, decode_key(state, key), "exists already")
+        return lost_key(state) if self.claimed else duplicate(state, decode_key(state, key), twice=False)
 
 
 def _is_closed(state: TableState, file_id: int, position: int, closed: BitMap64) -> bool:

@@ -106,7 +106,7 @@ class Alter:
 
     def _add(self, alteration: Alteration) -> Alter:
         if self._done:
-            raise OwnershipError("These alterations are over. Call table.alter() again.")
+            raise OwnershipError("This alteration is finished. Call table.alter() again.")
         self._definition = alteration.on(self._definition)
         self._alterations.append(alteration)
         return self
@@ -114,7 +114,7 @@ class Alter:
     def commit(self) -> WriteResult:
         """Apply all alterations, or none."""
         if self._done:
-            raise OwnershipError("These alterations are over. Call table.alter() again.")
+            raise OwnershipError("This alteration is finished. Call table.alter() again.")
         self._done = True
         lake, table = self._table._lake, self._table
         self._definition.check()

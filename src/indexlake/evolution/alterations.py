@@ -93,7 +93,7 @@ class Definition:
         seen: set[str] = set()
         for name in self.names:
             if name in seen:
-                raise SchemaError(f"There is a column {name!r} already. Give the other one another name.", column=name)
+                raise SchemaError(f"There is already a column {name!r}. Give the other one another name.", column=name)
             seen.add(name)
         old = [c.field.name for c in self.columns if c.before is not None and not c.steps]
         check_columns(pa.schema([c.field.arrow() for c in self.columns]), old)
@@ -109,7 +109,7 @@ class AddColumn:
 
     def on(self, d: Definition) -> Definition:
         if isinstance(self.path, str) and d.has(self.path):
-            raise SchemaError(f"There is a column {self.path!r} already. Give the new one another name.",
+            raise SchemaError(f"There is already a column {self.path!r}. Give the new one another name.",
                               column=self.path)  # fmt: skip
         names = parse(self.path)
         where = shown(names)
@@ -117,7 +117,7 @@ class AddColumn:
         default = encode_default(where, codec_for(self.type), self.default)
         if default is None and not self.nullable:
             raise SchemaError(
-                f"Column {where!r} is NOT NULL and needs a default for the rows that are there: add default=….",
+                f"Column {where!r} is NOT NULL and needs a default for the existing rows: add default=….",
                 column=where,
             )
         if len(names) == 1:
@@ -147,7 +147,7 @@ class DropColumn:
             if len(d.columns) == 1:
                 raise SchemaError(
                     f"Column {column.field.name!r} is the last one: a table needs at least one. Drop the table "
-                    "instead, or add another column before.",
+                    "instead, or add another column first.",
                     column=column.field.name,
                 )
             return d.with_column(column, None)
@@ -167,7 +167,7 @@ class RenameColumn:
 
     def on(self, d: Definition) -> Definition:
         if not isinstance(self.name, str):
-            raise SchemaError(f"The new name of column {self.path!r} is text, not {self.name!r}.")
+            raise SchemaError(f"The new name of column {self.path!r} must be a string, not {self.name!r}.")
         column, place, names = d.resolve(self.path)
         if not place:
             return d.with_column(column, replace(column, field=replace(column.field, name=self.name)))

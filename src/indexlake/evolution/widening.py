@@ -25,10 +25,10 @@ def check_widening(column: str, old: pa.DataType, new: Any) -> None:
     """Refuse what is no widening, saying what would be one."""
     check_supported(new, column)
     if old == new:
-        raise SchemaError(f"Column {column!r} is of type {old} already.", column=column)
+        raise SchemaError(f"Column {column!r} is already of type {old}.", column=column)
     if not _widens(old, new):
         raise SchemaError(
-            f"Column {column!r} of type {old} cannot become {new}: not every {old} is exactly a {new}. "
+            f"Column {column!r} of type {old} cannot become {new}: not every {old} value fits {new} exactly. "
             f"{_possible(column, old)}",
             column=column,
         )

@@ -35,6 +35,7 @@ from indexlake.expr.sqltype import (
 )
 from indexlake.expr.type_names import type_of
 
+_NO_OVERLAP = "`&&` is not supported; between conditions write `and`"
 _COMPARISONS = {"eq": "=", "neq": "<>", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 _ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "div": "/", "intdiv": "//", "mod": "%"}
 _CALLS = {  # operators and special forms that are functions of their parts, in this order
@@ -90,8 +91,12 @@ class Binder:
         key = syntax.key
         if key in _COMPARISONS:
             if syntax.this.key in _COMPARISONS or syntax.expression.key in _COMPARISONS:
+                if any(part.key == "arrayoverlaps" for part in syntax.walk()):
+                    self.fail(_NO_OVERLAP)
                 self.fail("comparisons are not chained; write `a < b and b < c`")
             return self.build.compare(_COMPARISONS[key], self.bind(syntax.this), self.bind(syntax.expression))
+        if key == "arrayoverlaps":
+            self.fail(_NO_OVERLAP)
         if key in _ARITHMETIC:
             return self.build.arithmetic(_ARITHMETIC[key], self.bind(syntax.this), self.bind(syntax.expression))
         if key in _CALLS:
@@ -171,7 +176,7 @@ class Binder:
         amount, unit = syntax.this, syntax.args.get("unit")
         if unit is None:
             if amount is None or not amount.is_string:
-                self.fail("an interval has a unit: `interval 3 day` or `interval '3 days'`")
+                self.fail("an interval needs a unit: `interval 3 day` or `interval '3 days'`")
             return Leaf(amount.this, None, STRING_LITERAL, ((INTERVAL, False),))
         name = UNITS.get(str(unit.name).lower())
         if name is None:
@@ -247,7 +252,7 @@ class Binder:
         if container.type.kind == "map":
             return self.build.call("map_contains", [container, child])
         if container.type.kind not in ("list", "array"):
-            self.fail("after `in` stands a list: `in (1, 2)`, a list column or a list parameter `in $ids`")
+            self.fail("`in` needs a list: `in (1, 2)`, a list column or a list parameter `in $ids`")
         return self.build.call("list_contains", [container, child])
 
     def _is_list(self, syntax: Any) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from indexlake.display import counted
 from indexlake.errors import ExpressionError
 from indexlake.expr import overloads, tree
 from indexlake.expr.coercion import castable, combine, comparison_type
@@ -227,7 +228,7 @@ class Builder:
     def field(self, node: tree.Node, name: str) -> tree.Node:
         type = node.type
         if type.kind != "struct":
-            self.fail(f'{described(node)} is no struct and has no field "{name}"')
+            self.fail(f'{described(node)} is not a struct and has no field "{name}"')
         place = field_place(name, type.names)
         if place is None:
             near = difflib.get_close_matches(name, type.names, 1, 0.5)
@@ -260,7 +261,7 @@ class Builder:
             self.fail(f"there is no function {name}(){hint}")
         least, most = function.arities()
         if len(arguments) < least or (most is not None and len(arguments) > most):
-            self.fail(f"{name}() takes {function.takes}; {len(arguments)} arguments are given")
+            self.fail(f"{name}() takes {function.takes}; {counted(len(arguments), 'argument')} given")
         if function.expand is not None:
             expanded = function.expand(self, list(arguments))
             if expanded is not None:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
+from indexlake.display import counted
 from indexlake.errors import ExpressionError, IndexLakeError, MissingExtraError
 from indexlake.expr import casts, constants, tree
 from indexlake.expr.bind import Binder
@@ -88,8 +89,8 @@ def _given(parsed: Parsed, params: Parameters) -> list[Any]:
         return values
     if params is None:
         params = ()
-    if isinstance(params, (str, bytes)):
-        _fail(parsed, "params is a mapping of names or a sequence of values, not text")
+    if isinstance(params, str | bytes) or not isinstance(params, Sequence):
+        _fail(parsed, f"params must be a dict of names or a list of values, not {type(params).__name__}")
     for name in names:
         if isinstance(name, str):
             _fail(parsed, f'parameter ${name} has no value; give params={{"{name}": …}}')
@@ -97,7 +98,7 @@ def _given(parsed: Parsed, params: Parameters) -> list[Any]:
             _fail(parsed, f"parameter ${name} has no value: {len(params)} given")
     highest = max((name for name in names if isinstance(name, int)), default=0)
     if len(params) > highest:
-        _fail(parsed, f"{len(params)} parameters are given, but the text uses {highest}")
+        _fail(parsed, f"{counted(len(params), 'parameter')} given, but the text uses {highest}")
     return [constants.plain(params[int(name) - 1]) for name in names]
 
 

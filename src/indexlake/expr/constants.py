@@ -82,7 +82,7 @@ def _check_text(value: str) -> None:
         value.encode()
     except UnicodeEncodeError as error:
         raise ExpressionError(
-            f"a text of the parameters is not valid Unicode ({error.reason} at position {error.start})"
+            f"a string in the parameters is not valid Unicode ({error.reason} at position {error.start})"
         ) from None
 
 

@@ -50,6 +50,8 @@ def _parse(text: str) -> Parsed:
         )
     if not text.strip():
         raise ExpressionError('the expression is empty; write a condition such as "id = 1"', text=text)
+    if (word := re.match(r"\s*(where|select)\b", text, re.IGNORECASE)) is not None:
+        raise ExpressionError(f"give only the condition, without `{word[1]}` (in `{text}`)", text=text)
     if (hint := parameter_hint(text)) is not None:
         raise ExpressionError(f"{hint} (in `{text}`)", text=text)
     import sqlglot
@@ -68,11 +70,14 @@ def _parse(text: str) -> Parsed:
 
 
 def _syntax_message(text: str, error: Exception) -> str:
+    if type(error).__name__ == "TokenError":
+        return f"cannot parse `{text}`: a quote is never closed; inside quotes, write ' as ''"
     details = getattr(error, "errors", None) or []
     for detail in details:
         description, near = detail.get("description"), detail.get("highlight")
         if description:
-            where = f" at `{near}` (line {detail.get('line')}, column {detail.get('col')})" if near else ""
+            at = "after" if str(description).startswith("Expect") else "at"
+            where = f" {at} `{near}` (line {detail.get('line')}, column {detail.get('col')})" if near else ""
             name = f'; if that is a column, write "{near}" in double quotes' if near and near.isidentifier() else ""
             return f"cannot parse `{text}`: {_plain(str(description))}{where}{name}"
     if isinstance(error, RecursionError):
@@ -84,6 +89,10 @@ def _plain(description: str) -> str:
     """What the parser says, without the names of its own classes."""
     if description.startswith("Required keyword:"):
         return "an operator has nothing on one of its sides"
+    if description.startswith("Invalid expression"):
+        return "unexpected text"
+    if expected := re.fullmatch(r"Expect(?:ing|ed) (\S+)", description):
+        return f"`{expected[1]}` is missing"
     return re.sub(r"\s*(?:for |of )?<class '[^']*'>", "", description).rstrip(".")
 
 

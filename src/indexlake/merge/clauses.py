@@ -174,7 +174,7 @@ def _setter(clause: Clause, schema: TableSchema, source: pa.Schema, scope: Scope
         if name.lower() not in schema.by_name:
             what = "set" if clause.action == "update" else "values"
             raise SchemaError(
-                f"The source has a column {name!r} that the table has not. Say what to do with the others: "
+                f"The source has a column {name!r} that the table does not have. Say what to do with the others: "
                 f"{what}={{'column': il.expr('s.column'), …}}. The table's columns are {', '.join(schema.names)}.",
                 column=name,
             )

@@ -78,8 +78,8 @@ def _from_text(text: str, schema: TableSchema, source: pa.Schema, params: Params
             pairs.append(found)
     if not pairs:
         raise ExpressionError(
-            f"on={text!r} names no column of the table that must equal one of the source. Write for example "
-            "'t.id = s.id', and further conditions behind it.",
+            f"on={text!r} needs at least one equality between a table column and a source column, such as "
+            "'t.id = s.id'; add other conditions with `and`.",
             text=text,
         )
     rest = scope.condition(text, params)

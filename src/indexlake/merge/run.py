@@ -188,7 +188,7 @@ class MergeRun:
         name = self._state.table.full_name
         return DuplicateKeyError(
             f"Several rows of the source match one row of {name!r}, where {', '.join(f.name for f in self._on.fields)} "
-            f"= {shown!r}, and would change it more than once. Leave one of them, or narrow the conditions.",
+            f"= {shown!r}, and would change it more than once. Keep only one of them, or narrow the conditions.",
             table=name,
             key=shown,
         )

@@ -113,7 +113,7 @@ def _from_dicts(rows: Iterable[Any], schema: TableSchema, spill: Spill) -> list[
 
 
 def _conform(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
-    """The columns under the table's names and in its types; what the table has not is refused."""
+    """The columns under the table's names and in its types; what the table does not have is refused."""
     given: dict[str, pa.Array] = {}
     for array, name in zip(batch.columns, batch.schema.names, strict=True):
         f = schema.field(name)
@@ -157,7 +157,7 @@ def _twice(state: TableState, encoded: Sequence[SqlValue]) -> DuplicateKeyError:
     shown = values[0] if len(values) == 1 else values
     return DuplicateKeyError(
         f"Primary key {', '.join(f.name for f in schema.key_fields)} = {shown!r} is given twice in the rows to upsert "
-        f"into {state.table.full_name!r}. Leave one of them.",
+        f"into {state.table.full_name!r}. Keep only one of them.",
         table=state.table.full_name,
         key=shown,
     )

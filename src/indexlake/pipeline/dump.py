@@ -27,6 +27,7 @@ from indexlake.blocks.new_block import NewBlock
 from indexlake.blocks.writer import sorted_by_row_id, write_block
 from indexlake.catalog import activity, commits, definitions, inline, layout
 from indexlake.commit.section import Section, add_block
+from indexlake.display import counted
 from indexlake.errors import ConstraintError, StorageError
 from indexlake.evolution.lineage import InlineColumns
 from indexlake.pipeline.job import Job, holding
@@ -94,8 +95,8 @@ class DumpResult:
 
     def __str__(self) -> str:
         return (
-            f"{self.rows:,} rows and {self.history_rows:,} superseded ones moved to {self.blocks:,} blocks of "
-            f"{self.bytes:,} bytes"
+            f"{counted(self.rows, 'row')} and {self.history_rows:,} superseded moved to "
+            f"{counted(self.blocks, 'block')} of {counted(self.bytes, 'byte')}"
         )
 
     def with_block(self, block: NewBlock, *, history: bool) -> DumpResult:

@@ -15,6 +15,7 @@ from indexlake.catalog import activity, commits, definitions, inline, layout, re
 from indexlake.catalog.definitions import TableRecord
 from indexlake.catalog.driver import Transaction
 from indexlake.commit.section import Section
+from indexlake.display import counted
 from indexlake.pipeline.dump import purge
 from indexlake.pipeline.job import Job
 
@@ -43,8 +44,8 @@ class ExpireResult:
 
     def __str__(self) -> str:
         return (
-            f"history from snapshot {self.horizon:,} on; {self.blocks_dropped:,} blocks and {self.rows_purged:,} "
-            "superseded rows dropped"
+            f"history from snapshot {self.horizon:,} on; {counted(self.blocks_dropped, 'block')} and "
+            f"{counted(self.rows_purged, 'superseded row')} dropped"
         )
 
 

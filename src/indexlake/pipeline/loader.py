@@ -73,7 +73,7 @@ class Loader:
             if state.current.primary_key:
                 repeated = first_repeated(self._lake.storage, blocks, self._runner, self._check)
                 if repeated is not None:
-                    raise duplicate(state, decode_key(state, repeated), "is given twice")
+                    raise duplicate(state, decode_key(state, repeated), twice=True)
             self._written = state.table.schema_version, blocks
         return self._written[1]
 

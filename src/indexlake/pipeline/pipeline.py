@@ -99,7 +99,7 @@ class Pipeline:
     def freeze(self, table: str | None = None, *, older_than: timedelta = timedelta(0)) -> dict[str, RewriteResult]:
         """Turn warm blocks whose rows are all older than that into Parquet, which every engine reads."""
         if not isinstance(older_than, timedelta):
-            raise SchemaError(f"older_than is a timedelta, not {older_than!r}.")
+            raise SchemaError(f"older_than must be a timedelta; got {older_than!r}.")
         return self._each("freeze", table, partial(freeze, self._lake, runner=self._runner, older_than=older_than))
 
     def thaw(self, table: str | None = None) -> dict[str, RewriteResult]:
@@ -139,7 +139,7 @@ class Pipeline:
         What fails is logged and tried again.
         """
         if not isinstance(every, timedelta) or every <= timedelta(0):
-            raise SchemaError(f"every is a timedelta above zero, not {every!r}.")
+            raise SchemaError(f"every must be a timedelta above zero; got {every!r}.")
         stop = self._begin(stop)
         while not stop.is_set():
             try:

@@ -26,6 +26,7 @@ from indexlake.blocks.open_files import OpenFiles
 from indexlake.blocks.stream import Rows, Target
 from indexlake.catalog import activity, commits, definitions, layout
 from indexlake.commit.section import Section, add_block
+from indexlake.display import counted
 from indexlake.errors import StorageError
 from indexlake.pipeline.job import Job, holding
 from indexlake.pipeline.runner import Runner
@@ -89,8 +90,8 @@ class RewriteResult:
 
     def __str__(self) -> str:
         return (
-            f"{self.blocks_before:,} blocks of {self.bytes_before:,} bytes became {self.blocks_after:,} of "
-            f"{self.bytes_after:,} bytes with {self.rows:,} rows"
+            f"{counted(self.blocks_before, 'block')} of {counted(self.bytes_before, 'byte')} became "
+            f"{self.blocks_after:,} of {counted(self.bytes_after, 'byte')} with {counted(self.rows, 'row')}"
         )
 
     def with_task(self, task: RewriteTask, done: Rewritten) -> RewriteResult:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from indexlake import faults
 from indexlake.catalog import commits, files
 from indexlake.catalog.clock import correct_moments
+from indexlake.display import counted
 from indexlake.errors import SchemaError
 from indexlake.owner import check_owner
 from indexlake.pipeline.job import Job
@@ -55,8 +56,8 @@ class VacuumResult:
     def __str__(self) -> str:
         did = "would delete" if self.dry_run else "deleted"
         return (
-            f"{did} {self.files:,} files of {self.bytes:,} bytes; {self.waiting:,} wait for the grace period, "
-            f"{self.kept:,} are in use"
+            f"{did} {counted(self.files, 'file')} of {counted(self.bytes, 'byte')}; "
+            f"{self.waiting:,} waiting for the grace period, {self.kept:,} in use"
         )
 
 
@@ -71,7 +72,7 @@ def vacuum(
 ) -> VacuumResult:
     """Find the files that nothing reaches, and unless it is a dry run delete them."""
     if not isinstance(grace, timedelta) or grace < timedelta(0):
-        raise SchemaError(f"grace is a timedelta that is not negative, not {grace!r}.")
+        raise SchemaError(f"grace must be a timedelta, zero or more; got {grace!r}.")
     check_owner(lake)
     with Job(lake, "vacuum", WHOLE_LAKE, stop=stop, bar=bar) as job:
         listed = list(lake.storage.list(FOLDER))

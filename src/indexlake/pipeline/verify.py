@@ -25,6 +25,7 @@ from indexlake.blocks.open_files import OpenFiles
 from indexlake.blocks.row_ids import RowIds
 from indexlake.blocks.statistics import StatisticsBuilder, stats_from_bytes
 from indexlake.catalog import commits, files
+from indexlake.display import counted
 from indexlake.errors import IndexLakeError, NotFoundError
 from indexlake.keys.encoding import key_from_bytes
 from indexlake.pipeline.job import Job, holding
@@ -65,8 +66,9 @@ class VerifyResult:
         return not self.problems
 
     def __str__(self) -> str:
-        head = f"{self.tables:,} tables, {self.files:,} files, {self.bytes:,} bytes verified; " + (
-            "no problem found" if self.ok else f"{len(self.problems):,} problems:"
+        head = (
+            f"{counted(self.tables, 'table')}, {counted(self.files, 'file')}, {counted(self.bytes, 'byte')} verified; "
+            + ("no problems found" if self.ok else f"{counted(len(self.problems), 'problem')}:")
         )
         return "\n".join([head, *(f"  {p}" for p in self.problems)])
 

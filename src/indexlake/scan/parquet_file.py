@@ -30,7 +30,7 @@ def write_parquet(
     """How many rows were written."""
     storage, name = _place(result, path, options)
     if not overwrite and storage.exists(name):
-        raise AlreadyExistsError(f"{path!r} exists already. Pass overwrite=True to replace it.", name=path)
+        raise AlreadyExistsError(f"{path!r} already exists. Pass overwrite=True to replace it.", name=path)
     schema, batches = result._run()
     with ProgressBar(f"writing {path}", progress) as bar, storage.create_file(name, overwrite=overwrite) as out:
         return _write(out, schema, bar.watch(batches), path)

@@ -106,7 +106,7 @@ class Result(ABC):
     ) -> int:
         """Write the rows to one Parquet file, in bounded memory.  How many they are.
 
-        The file appears under its name when it is complete; a failure leaves nothing.  A file that is there already is
+        The file appears under its name when it is complete; a failure leaves nothing.  A file that already exists is
         an error unless ``overwrite=True``.  ``path`` may be ``s3://bucket/…``: in the bucket of the lake its own
         options are used, for any other give ``storage_options``.
 
@@ -131,7 +131,7 @@ class Result(ABC):
 def check_count(n: Any) -> None:
     """Of rows to be shown."""
     if not isinstance(n, int) or isinstance(n, bool) or n < 0:
-        raise ExpressionError(f"head takes a whole number of at least 0, not {n!r}.")
+        raise ExpressionError(f"head takes a whole number, 0 or more; got {n!r}.")
 
 
 class _FirstBatch:

@@ -44,7 +44,7 @@ class Explanation:
     cache_hits: int | None = None
     """How many chunks of the blocks to read the local cache has now; None: there is no cache."""
     cache_misses: int | None = None
-    """How many it has not.  A read that needs only some chunks of a block fetches only those."""
+    """How many it does not have.  A read that needs only some chunks of a block fetches only those."""
 
     def __str__(self) -> str:
         lines = [
@@ -83,7 +83,9 @@ class Scan(Result):
     ) -> None:
         for name, number in (("limit", limit), ("offset", offset)):
             if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 0):
-                raise ExpressionError(f"{name} is a whole number of at least 0, not {number!r}.")
+                raise ExpressionError(f"{name} must be a whole number, 0 or more; got {number!r}.")
+        if where is not None:
+            check_text(where)
         if isinstance(columns, str):
             columns = [columns]
         self._table = table
@@ -269,6 +271,12 @@ class Scan(Result):
         )  # fmt: skip
 
 
+def check_text(where: object) -> None:
+    """Refuse a predicate that is not SQL text."""
+    if not isinstance(where, str):
+        raise ExpressionError(f'A predicate is SQL text such as "id = $id", not {type(where).__name__}.')
+
+
 def bind_predicate(where: str, schema: TableSchema, params: Mapping[str, Any] | Sequence[Any] | None) -> Bound:
     return bind_condition(where, schema.arrow_with_row_id, params)
 
@@ -277,11 +285,10 @@ def bind_condition(where: str, schema: pa.Schema, params: Mapping[str, Any] | Se
     """A predicate over any columns."""
     from indexlake.expr import compile
 
-    if not isinstance(where, str):
-        raise ExpressionError(f'A predicate is SQL text, not {type(where).__name__}. Write for example "id = $id".')
+    check_text(where)
     bound = compile(where, schema, params)
     if not pa.types.is_boolean(bound.type) and not pa.types.is_null(bound.type):
-        raise ExpressionError(f"{where!r} is of type {bound.type}; a predicate is true or false.", text=where)
+        raise ExpressionError(f"{where!r} is of type {bound.type}; a predicate must be true or false.", text=where)
     return bound
 
 

@@ -87,8 +87,8 @@ class Files:
         format = self.format or SUFFIXES.get(suffix)
         if format is None:
             raise SchemaError(
-                f"The name of {path!r} does not say what it holds. Known are {', '.join(SUFFIXES)}; "
-                f"otherwise say it: il.files(…, format={' | '.join(map(repr, FORMATS))}).",
+                f"The format of {path!r} is not clear from its name. Known suffixes: {', '.join(SUFFIXES)}; "
+                f"for others pass il.files(…, format={' | '.join(map(repr, FORMATS))}).",
                 path=path,
             )
         if compression is not None and format not in ("csv", "json"):
@@ -156,7 +156,7 @@ def files(
         CSV: True, the first row has the names; False, there is none and the columns stand in the table's order;
         or the names of the columns, for files without a header.
     null
-        CSV: the texts that mean null when they are not in quotes; by default nothing at all.
+        CSV: the values that mean null when they are not in quotes; by default nothing at all.
     storage_options
         How to reach ``s3://…``, as for ``il.connect``.  Not needed for the bucket that the lake itself is in.
 
@@ -205,7 +205,7 @@ def _as_paths(source: Any) -> tuple[str, ...] | None:
 
 def _texts(name: str, values: Any) -> tuple[str, ...]:
     if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
-        raise SchemaError(f"{name} takes texts, not {values!r}.")
+        raise SchemaError(f"{name} takes strings, not {values!r}.")
     return tuple(values)
 
 
@@ -253,7 +253,7 @@ def _check_head(path: str, format: str, compression: str | None, head: bytes) ->
         for signature, name in _SIGNATURES.items():
             if head.startswith(signature):
                 raise SchemaError(
-                    f"{path!r} is to be read as {format}, but it begins as a {name} file. Say what it is by its "
-                    "suffix or by il.files(…, format=…).",
+                    f"{path!r} is to be read as {format}, but it begins as a {name} file. Give it the right "
+                    "suffix, or pass il.files(…, format=…).",
                     path=path,
                 )

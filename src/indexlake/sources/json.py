@@ -163,7 +163,7 @@ def _block(lines: list[bytes], names: dict[str, str], schema: TableSchema, first
             if table.schema.field(spelt).type != type:
                 raise SchemaError(
                     f"column {spelt!r} holds {table.schema.field(spelt).type}, which has fields that its type "
-                    f"{schema.field(spelt).type} has not.",
+                    f"{schema.field(spelt).type} does not have.",
                     column=names[spelt],
                 )
         return table

@@ -77,7 +77,7 @@ def _from_pandas(frame: Any) -> pa.RecordBatchReader:
         raise SchemaError("Some levels of the frame's index have no name. Call frame.reset_index() first.")
     others = [name for name in frame.columns if not isinstance(name, str)]
     if others:
-        raise SchemaError(f"The frame has a column named {others[0]!r}. Column names are text; rename it first.")
+        raise SchemaError(f"The frame has a column named {others[0]!r}. Column names must be strings; rename it first.")
     return pa.Table.from_pandas(_exact_objects(frame), preserve_index=bool(named)).to_reader()
 
 
@@ -111,4 +111,7 @@ def _is_a(rows: Any, module: str, name: str) -> bool:
 
 
 def _refused(rows: Any, error: Exception) -> SchemaError:
-    return SchemaError(f"The rows of this {type(rows).__name__} are not readable as Arrow data: {error}")
+    kind = type(rows).__name__
+    if kind == "Series":
+        return SchemaError("A Series is one column, not rows. Give a frame: series.to_frame(name).")
+    return SchemaError(f"The rows of this {kind} are not readable as Arrow data: {error}")

@@ -59,7 +59,7 @@ class FileStream:
 
 
 def checked_files(files: Files, schema: TableSchema) -> list[SourceFile]:
-    """The files, which have no column that the table has not."""
+    """The files, which have no column that the table lacks."""
     found = files.list()
     _check_columns(found, schema)
     return found
@@ -101,7 +101,7 @@ def _common(files: Sequence[SourceFile]) -> pa.Schema:
                 has, lacks = (file, files[0]) if name in own else (files[0], file)
                 raise SchemaError(
                     f"The files do not agree: {has.path!r} has a column {(own.get(name) or merged[name]).name!r}, "
-                    f"{lacks.path!r} has not. Create the table with a schema, then insert the files.",
+                    f"{lacks.path!r} does not. Create the table with a schema, then insert the files.",
                     column=name,
                     path=file.path,
                 )
@@ -139,7 +139,7 @@ def _check_names(names: tuple[str, ...], schema: TableSchema) -> None:
     unknown = [name for name in names if name.lower() not in schema.by_name]
     if len(unknown) > 1:
         raise SchemaError(
-            f"It has columns that the table has not: {', '.join(map(repr, unknown))}. "
+            f"It has columns that the table does not have: {', '.join(map(repr, unknown))}. "
             f"The columns are {', '.join(schema.names)}.",
             column=unknown[0],
         )

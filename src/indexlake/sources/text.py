@@ -26,7 +26,7 @@ def csv_type(column: str, type: Any) -> Any:
         return csv_type(column, type.value_type)
     if pt.is_nested(type):
         raise SchemaError(
-            f"Column {column!r} is of type {type}, which CSV has no text for. Load it from JSON lines or Parquet.",
+            f"Column {column!r} is of type {type}, which CSV cannot hold. Load it from JSON lines or Parquet.",
             column=column,
         )
     if type == pa.binary_view():

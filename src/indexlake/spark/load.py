@@ -97,8 +97,8 @@ def check_columns(frame: StructType, schema: TableSchema) -> None:
         column = schema.field(name)
         if not fits(field.dataType, column.arrow()):
             raise SchemaError(
-                f"Column {column.name!r} is {column.type}; the frame has {field.dataType.simpleString()} there. Cast "
-                "it before.",
+                f"Column {column.name!r} is {column.type} but the DataFrame has {field.dataType.simpleString()}. Cast "
+                "it first.",
                 column=column.name,
             )
 
@@ -207,7 +207,7 @@ def _upsert(
 
 
 def too_many(partitions: int) -> JobError:
-    return JobError(f"A load has at most {partitions:,} partitions. Call df.coalesce(…) before.")
+    return JobError(f"A load has at most {partitions:,} partitions. Call df.coalesce(…) first.")
 
 
 def accepted(found: Sequence[Written]) -> list[Any]:

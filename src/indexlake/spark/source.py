@@ -154,7 +154,7 @@ def _columns(table: Table, schema: StructType) -> list[str]:
         if found.dataType != asked.dataType:
             raise SchemaError(
                 f"Column {asked.name!r} of {table.name!r} is {found.dataType.simpleString()} in Spark, not "
-                f"{asked.dataType.simpleString()}. Read it as it is and cast it then.",
+                f"{asked.dataType.simpleString()}. Read it as it is, then cast it.",
                 column=asked.name,
             )
         if not asked.nullable and asked.name.lower() not in required:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from indexlake.display import counted
 from indexlake.sql.fragment import Fragment
 from indexlake.sql.statement import Assignment, Conflict, Delete, Insert, Merge, MergeClause, Query, Truncate, Update
 from indexlake.sql.token_reader import TokenReader
@@ -184,7 +185,7 @@ def _insert_clause(r: TokenReader, condition: Fragment | None, place: int) -> Me
     if columns is None:
         return MergeClause(rows, condition, action, None, place, values=tuple(values))
     if len(columns) != len(values):
-        r.fail(f"{len(columns)} columns are named, but {len(values)} values are given.", opening)
+        r.fail(f"{counted(len(columns), 'column')} named, but {counted(len(values), 'value')} given.", opening)
     assert opening is not None
     assignments = tuple(Assignment(c, v, opening.start) for c, v in zip(columns, values, strict=True))
     return MergeClause(rows, condition, action, assignments, place)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from indexlake.commit.write_set import WriteResult
+from indexlake.display import counted
 from indexlake.errors import IndexLakeError, SchemaError
 from indexlake.expression import expr
 from indexlake.schema import ROW_ID, Field, TableSchema
@@ -341,8 +342,8 @@ def _paired(fields: Sequence[Field], values: Sequence[T]) -> Iterator[tuple[Fiel
     """Columns and the values that they get by their places."""
     if len(fields) != len(values):
         raise SchemaError(
-            f"{len(fields)} columns are filled by position, but there are {len(values)} values. Name the columns, or "
-            "say BY NAME."
+            f"{counted(len(values), 'value')} given for {counted(len(fields), 'column')} by position. Name the "
+            "columns, or say BY NAME."
         )
     return zip(fields, values, strict=True)
 

@@ -247,5 +247,5 @@ def _action(r: TokenReader) -> AlterAction:
     if r.take("set"):
         return SetOptions(_options(r))
     raise r.wrong(
-        "There are: ADD COLUMN, DROP COLUMN, RENAME COLUMN … TO …, RENAME TO, ALTER COLUMN … TYPE, SET (option = …)."
+        "Supported: ADD COLUMN, DROP COLUMN, RENAME COLUMN … TO …, RENAME TO, ALTER COLUMN … TYPE, SET (option = …)."
     )

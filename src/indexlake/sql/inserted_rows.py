@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from indexlake.display import counted
 from indexlake.errors import ExpressionError
 from indexlake.schema import Field, TableSchema
 from indexlake.sql import statement as st
@@ -54,8 +55,9 @@ class InsertedRows:
 
     def _check_count(self, given: int) -> None:
         if given != len(self._fields):
+            names = [f.name for f in self._fields]
             raise self._wrong(
-                f"{given} values are given for {len(self._fields)} columns ({', '.join(f.name for f in self._fields)})."
+                f"{counted(given, 'value')} given for {counted(len(names), 'column')} ({', '.join(names)})."
             )
 
     # ------------------------------------------------------------ without an engine

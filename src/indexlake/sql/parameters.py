@@ -25,7 +25,7 @@ class Parameters:
             given = {str(name): value for name, value in params.items()}
         elif isinstance(params, str | bytes) or not isinstance(params, Sequence):
             raise ExpressionError(
-                f"params is a mapping of names or a sequence of values, not {type(params).__name__}.", text=text
+                f"params must be a dict of names or a list of values, not {type(params).__name__}.", text=text
             )
         else:
             given = {str(n): value for n, value in enumerate(params, 1)}

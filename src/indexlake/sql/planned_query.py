@@ -338,7 +338,7 @@ def _at(engine: Engine, view: Viewpoint, reference: Reference, parameters: Param
     try:
         answer = found.as_py()
     except (OverflowError, ValueError):
-        value.source.fail("at (…) needs a moment between the years 1 and 9999.", value.start)
+        value.source.fail("at (…) needs a timestamp between the years 1 and 9999.", value.start)
     if answer is None:
         value.source.fail("at (…) needs a value.", value.start)
     lake = view.lake

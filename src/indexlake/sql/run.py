@@ -158,13 +158,13 @@ class _Session:
         for statement, place in zip(self.script.statements, self.script.starts, strict=True):
             if isinstance(statement, st.Begin):
                 if is_open or self.outer is not None:
-                    source.fail("A transaction is open already.", place)
+                    source.fail("A transaction is already open.", place)
                 is_open = True
                 writes += 1
             elif isinstance(statement, st.Commit | st.Rollback):
                 if not is_open:
-                    what = "a `begin`" if self.outer is None else "its own `begin`: leave the `with` block instead"
-                    source.fail(f"This ends no transaction of this text; it needs {what}.", place)
+                    what = "add `begin` first" if self.outer is None else "leave the `with` block instead"
+                    source.fail(f"There is no open transaction here: {what}.", place)
                 is_open = False
             elif isinstance(statement, st.Definition):
                 if is_open or self.outer is not None:
@@ -174,7 +174,7 @@ class _Session:
                 writes += 1
             if self.snapshot is not None and not isinstance(statement, st.Reading):
                 raise OwnershipError(
-                    f"The lake at snapshot {self.snapshot} is read-only: leave at=… out to change something."
+                    f"The lake at snapshot {self.snapshot} is read-only: use lake.sql without at=… to change rows."
                 )
         if is_open:
             source.fail(

@@ -121,7 +121,7 @@ def _statement(r: TokenReader) -> Statement:
             if len(words) == len(r.tokens) and r.take(*words):
                 return made()
     raise r.wrong(
-        f"{head.text!r} begins no statement that can be run here. There are: select, insert, update, delete, merge, "
+        f"{head.text!r} is not a supported statement. Supported: select, insert, update, delete, merge, "
         "truncate, create/drop/alter table, create/drop schema, begin, commit, rollback, show, describe, explain."
     )
 
@@ -176,7 +176,7 @@ def _show(r: TokenReader) -> ShowTables | ShowSchemas | DescribeTable:
         found = DescribeTable(r.table_name())
     else:
         r.fail(
-            "Show what? There are: show tables [from namespace], show all tables, show schemas, show columns from t."
+            "Show what? Supported: show tables [from namespace], show all tables, show schemas, show columns from t."
         )
     r.expect_end()
     return found

@@ -105,16 +105,10 @@ def newest_snapshot(view: Viewpoint) -> int:
 
 
 def _not_found(r: ReadTransaction, full: str, snapshot: int | None) -> NotFoundError:
-    from difflib import get_close_matches
-
-    known = {t.full_name.lower(): t.full_name for t in definitions.list_tables(r, snapshot)}
-    close = get_close_matches(full.lower(), known, 1)
-    if not close:
-        table = full.rpartition(".")[2].lower()
-        close = [name for name in known if name.rpartition(".")[2] == table][:1]
+    near = definitions.near_name(full, [t.full_name for t in definitions.list_tables(r, snapshot)])
     if full.lower().startswith("information_schema."):
         hint = " information_schema is not supported: use SHOW ALL TABLES, SHOW SCHEMAS and DESCRIBE."
     else:
-        hint = f" Did you mean {known[close[0]]!r}?" if close else ""
+        hint = f" Did you mean {near!r}?" if near else ""
     when = "" if snapshot is None else f" at snapshot {snapshot}"
     return NotFoundError(f"There is no table {full!r}{when}.{hint}", name=full)

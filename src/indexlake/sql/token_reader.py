@@ -83,7 +83,7 @@ class TokenReader:
 
     def expect_end(self) -> None:
         if not self.at_end:
-            self.fail("This is not understood here.")
+            self.fail("Unexpected text here.")
 
     def name(self, what: str = "a name") -> str:
         token = self.here

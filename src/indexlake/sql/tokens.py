@@ -98,13 +98,14 @@ def tokenize(source: Source) -> list[Token]:
             mark = match.group("dollar")
             closing = text.find(mark, match.end())
             if closing < 0:
-                source.fail("This quoted text has no end.", place)
+                source.fail("This quoted string has no end.", place)
             end = closing + len(mark)
             found.append(Token("string", text[place:end], text[match.end() : closing], place, end))
             place = end
             continue
         elif kind == "symbol" and match.group() in ("'", '"'):
-            source.fail("This quoted text has no end.", place)
+            quote = match.group()
+            source.fail(f"This quote is never closed. Inside quotes, write {quote} as {quote * 2}.", place)
         if kind not in ("space", "comment"):
             written = match.group()
             found.append(Token(_KINDS[str(kind)], written, _value(str(kind), written), place, end))

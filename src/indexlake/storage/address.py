@@ -22,15 +22,15 @@ def storage_of(address: str, options: Mapping[str, str] | None, own: Storage | N
     bucket, _, path = rest.partition("/")
     if scheme != "s3" or not bucket:
         raise StorageError(
-            f"{address!r} is not an address of a file that can be reached. Give s3://bucket/file, or a local path.",
+            f"{address!r} is not supported. Use s3://bucket/file or a local path.",
             path=address,
         )
     root = f"s3://{bucket}"
     if options is None:
         if own is None or (own.root != root and not own.root.startswith(f"{root}/")):
             raise StorageError(
-                f"{address!r} is not in the bucket of the lake. Say how to reach it: {how}; {{}} takes what the "
-                "environment says.",
+                f"{address!r} is not in the bucket of the lake. Pass {how}, or {{}} to use "
+                "credentials from the environment.",
                 path=address,
             )
         options = own.secrets

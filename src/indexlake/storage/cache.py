@@ -51,7 +51,7 @@ class CacheSpec:
     def of(directory: str | os.PathLike[str] | None, limit: int) -> CacheSpec | None:
         """What a user gave, checked."""
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < LEAST_BYTES:
-            raise StorageError(f"cache_bytes is a number of bytes of at least {LEAST_BYTES:,}, not {limit!r}.")
+            raise StorageError(f"cache_bytes must be a number of bytes, {LEAST_BYTES:,} or more; got {limit!r}.")
         if directory is None:
             return None
         path = os.fspath(directory) if isinstance(directory, str | os.PathLike) else None

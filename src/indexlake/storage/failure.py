@@ -84,7 +84,7 @@ def _of_service(action: str, path: str, error: Exception) -> IndexLakeError:
 
 
 def _exists(path: str) -> IndexLakeError:
-    return AlreadyExistsError(f"cannot create {path!r}: the file is there already", name=path)
+    return AlreadyExistsError(f"cannot create {path!r}: the file already exists", name=path)
 
 
 def first_line(error: BaseException) -> str:

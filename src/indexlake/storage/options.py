@@ -61,25 +61,25 @@ _IN_ADDRESS = ("bucket", "root", "scheme")
 
 
 def checked_options(options: Mapping[str, str] | None) -> dict[str, str]:
-    """A copy of the options; names that no store knows and values that are not text are refused."""
+    """A copy of the options; unknown names and values that are not strings are refused."""
     if options is None:
         return {}
     if not isinstance(options, Mapping):
-        raise StorageError(f"storage_options is a dict of names and texts, not {type(options).__name__}.")
+        raise StorageError(f"storage_options must be a dict of strings, not {type(options).__name__}.")
     for name, value in options.items():
         if name in _IN_ADDRESS:
             raise StorageError(
                 f"storage_options has {name!r}; write it into the address: storage='s3://bucket/prefix'."
             )
         if name not in _KNOWN:
-            raise StorageError(f"storage_options has {name!r}, which no store knows. {_hint(str(name))}")
+            raise StorageError(f"Unknown storage option {name!r}. {_hint(str(name))}")
         if not isinstance(value, str):
             hint = f": write {str(value).lower()!r}" if isinstance(value, bool) else ""
-            raise StorageError(f"storage_options[{name!r}] is text, not {type(value).__name__}{hint}.")
+            raise StorageError(f"storage_options[{name!r}] must be a string, not {type(value).__name__}{hint}.")
     return dict(options)
 
 
 def _hint(name: str) -> str:
     plain = name.lower().replace("-", "_").removeprefix("aws_").removeprefix("s3_")
     near = [plain] if plain in _KNOWN else get_close_matches(plain, sorted(PUBLIC_OPTIONS | SECRET_OPTIONS), 3, 0.5)
-    return f"Did you mean {' or '.join(map(repr, near))}?" if near else f"Known are: {', '.join(sorted(_KNOWN))}."
+    return f"Did you mean {' or '.join(map(repr, near))}?" if near else f"Known options: {', '.join(sorted(_KNOWN))}."

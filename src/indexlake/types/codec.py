@@ -6,7 +6,7 @@ and where ``ordered`` says so in the same order (floats: NaN is the greatest onc
 
 A Python value is stored exactly or refused with what to give instead.  Each codec has a direct path for the Python
 type that its values have, and takes the few others that mean the same (subclasses, numpy and Arrow scalars); nothing
-is guessed: a text is not a list of letters, a number is not a moment, ``True`` is not 1.
+is guessed: a string is not a list of characters, a number is not a timestamp, ``True`` is not 1.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Codec(ABC):
             return self.from_storage(pa.array(values, self.storage))
         except CONVERSION_ERRORS as error:
             raise CatalogError(
-                f"The catalog holds a value that is no {self.type} ({error}). Something other than indexlake "
+                f"The catalog holds a value that is not a valid {self.type} ({error}). Something other than indexlake "
                 "changed the inline table: restore the catalog from a backup."
             ) from None
 

@@ -19,7 +19,7 @@ from indexlake.types.codec import CONVERSION_ERRORS
 def inferred_column(name: Any, values: Sequence[Any]) -> Any:
     """An array of the values, in a type that holds them all exactly."""
     if not isinstance(name, str):
-        raise SchemaError(f"A row is a dict of column names and values; {name!r} is no column name.")
+        raise SchemaError(f"A row is a dict of column names and values; {name!r} is not a column name.")
     try:
         array = pa.array(values)
     except OverflowError:

@@ -115,7 +115,7 @@ class TemporalCodec(Int64Codec):
             return pa.scalar(value, self.type).as_py()
         except (OverflowError, ValueError):
             raise ConstraintError(
-                f"A value of type {self.type} is a moment that Python does not have, such as infinity or the year "
+                f"A value of type {self.type} is a time that Python cannot represent, such as infinity or the year "
                 "10000. Cast it to VARCHAR in SQL, or take the rows as Arrow."
             ) from None
 

@@ -148,6 +148,6 @@ class _Batches:
 
     def _unreadable(self, error: Exception) -> CorruptionError:
         return CorruptionError(
-            f"file {self.path!r} matches its checksums but is no readable Arrow file: {first_line(error)}",
+            f"file {self.path!r} matches its checksums but is not a readable Arrow file: {first_line(error)}",
             path=self.path,
         )

@@ -171,6 +171,6 @@ class _RowGroups:
 
     def _unreadable(self, error: Exception) -> CorruptionError:
         return CorruptionError(
-            f"file {self.path!r} matches its checksums but is no readable Parquet: {first_line(error)}",
+            f"file {self.path!r} matches its checksums but is not readable as Parquet: {first_line(error)}",
             path=self.path,
         )

@@ -267,7 +267,7 @@ FUNCTIONS = (
         expand=_contains, kernel=_substring_test, row=same_for_all(lambda text, part: part in text),
     ),
     Function(
-        "list_position", "list, value", "the place of the value, null if it is no element",
+        "list_position", "list, value", "the place of the value, null if it is not in the list",
         resolve=_contains_types(INT32), arity=(2, 2), strict=False,
         synonyms=("list_indexof", "array_position", "array_indexof"),
     ),

@@ -179,11 +179,11 @@ def _concat_ws(separator: str | None, *texts: str | None) -> str | None:
 # fmt: off
 FUNCTIONS = (
     Function(
-        "lower", "text", "the text in small letters", _ONE,
+        "lower", "text", "the text in lower case", _ONE,
         kernel=lambda v, call: pc.utf8_lower(v[0]), row=same_for_all(_ascii_only(str.lower)), synonyms=("lcase",),
     ),
     Function(
-        "upper", "text", "the text in capital letters", _ONE,
+        "upper", "text", "the text in upper case", _ONE,
         kernel=lambda v, call: pc.utf8_upper(v[0]), row=same_for_all(_ascii_only(str.upper)), synonyms=("ucase",),
     ),
     Function(

@@ -145,7 +145,7 @@ _PARTS = (
     _calendar("decade", "the year without its last digit"),
     _calendar("century", "the century"),
     _calendar("millennium", "the millennium"),
-    _calendar("era", "0 before Christ, else 1"),
+    _calendar("era", "0 for BC, else 1"),
     _clock("hour", "the hour", pc.hour, lambda value: value.hour),
     _clock("minute", "the minute", pc.minute, lambda value: value.minute),
     _clock("second", "the second", pc.second, lambda value: value.second),
@@ -254,7 +254,7 @@ def _interval(name: str, word: str, place: int, factor: int, types: tuple[SqlTyp
     return Function(
         name,
         "number",
-        f"an interval of so many {word}",
+        f"an interval of that many {word}",
         _each(types, INTERVAL),
         kernel=_maker(place, factor) if DOUBLE not in types else None,
     )
@@ -300,7 +300,7 @@ def _pairs(*types: SqlType) -> tuple[Signature, ...]:
 # fmt: off
 FUNCTIONS = (
     Function(
-        "now", "nothing", "the moment of the statement, with time zone; also `current_timestamp`", arity=(0, 0),
+        "now", "nothing", "the time of the statement, with time zone; also `current_timestamp`", arity=(0, 0),
         expand=_present(TIMESTAMPTZ), synonyms=("get_current_timestamp", "transaction_timestamp", "current_timestamp"),
     ),
     Function(
@@ -308,7 +308,7 @@ FUNCTIONS = (
         synonyms=("today",),
     ),
     Function(
-        "current_localtimestamp", "nothing", "the moment of the statement in UTC, without time zone",
+        "current_localtimestamp", "nothing", "the time of the statement in UTC, without time zone",
         arity=(0, 0), expand=_present(TIMESTAMP), synonyms=("localtimestamp",),
     ),
     *_PARTS,
