@@ -41,7 +41,7 @@ def bucket(s3: Any) -> Any:
 @pytest.fixture
 def lake(tmp_path, s3, bucket):
     with il.connect(
-        tmp_path / "lake", storage=f"s3://{bucket.name}/lake", storage_options=s3.options, automatic=False
+        tmp_path / "lake", storage=f"s3://{bucket.name}/{tmp_path.name}", storage_options=s3.options, automatic=False
     ) as opened:
         yield opened
 
