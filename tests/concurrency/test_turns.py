@@ -159,7 +159,7 @@ def test_a_statement_that_never_gets_through_says_how_long_it_was_tried(tmp_path
         for wrong in (-1, "3", float("nan"), True):
             with pytest.raises(il.SchemaError, match=r"retry_timeout must be a number of seconds, zero or more"):
                 lake.run(always_late, retry_timeout=wrong)  # type: ignore[arg-type]
-            with pytest.raises(il.SchemaError, match=r"retry_timeout is a number of seconds"):
+            with pytest.raises(il.SchemaError, match=r"retry_timeout must be a number of seconds"):
                 il.connect(tmp_path / "none", retry_timeout=wrong)  # type: ignore[arg-type]
         assert not (tmp_path / "none").exists()
 
