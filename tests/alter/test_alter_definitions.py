@@ -82,7 +82,7 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda t: t.rename_column("note", "V"), "differ only in case"),
     (lambda t: t.rename_column("note", "_indexlake_x"), "reserved"),
     (lambda t: t.rename_column("note", ""), "not a column name"),
-    (lambda t: t.rename_column("note", None), "is text"),
+    (lambda t: t.rename_column("note", None), "must be a string"),
     (lambda t: t.add_column("", pa.int8()), "does not name a column"),
     (lambda t: t.add_column(None, pa.int8()), "does not name a column"),
     (lambda t: t.add_column("a\0b", pa.int8()), "NUL"),
