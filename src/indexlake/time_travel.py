@@ -72,9 +72,8 @@ def snapshot_number(lake: Lake, snapshot: int | None, time: datetime | None) -> 
         return found
     assert first is not None
     made = datetime.fromtimestamp(first[1] / 1e6, UTC).isoformat(timespec="seconds")
-    if first[0] == 0:  # the one that made the lake: nothing has expired
-        raise NotFoundError(f"The first snapshot was made at {made}, after {time.isoformat()}.", name=time.isoformat())
-    raise SnapshotExpiredError(f"The oldest snapshot that is kept was made at {made}, after {time.isoformat()}.")
+    which = "first snapshot" if first[0] == 0 else "oldest snapshot that is kept"  # 0 made the lake
+    raise SnapshotExpiredError(f"The {which} was made at {made}, after {time.isoformat()}.")
 
 
 def check_snapshot(wanted: int, last: int, table: TableRecord) -> None:

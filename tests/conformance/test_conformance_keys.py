@@ -203,7 +203,7 @@ def test_wrong_keys_are_errors_that_name_the_column(make_local: Any) -> None:
     with pytest.raises(il.ConstraintError, match="'id'") as caught:
         t.get("one")
     assert caught.value.column == "id"
-    with pytest.raises(il.ConstraintError, match="never null"):
+    with pytest.raises(il.ConstraintError, match="cannot be null"):
         t.get(None)
     with pytest.raises(il.ConstraintError):
         t.get(2**63)

@@ -177,7 +177,7 @@ def test_only_near_names_of_tables_are_suggested():
 
 def test_a_time_before_the_first_snapshot(lake, t):
     for view in (lake, t):
-        answer = said(lambda view=view: view.at(time=dt.datetime(2020, 1, 1, tzinfo=dt.UTC)), il.NotFoundError)
+        answer = said(lambda view=view: view.at(time=dt.datetime(2020, 1, 1, tzinfo=dt.UTC)), il.SnapshotExpiredError)
         assert answer.startswith("The first snapshot was made at 20")
         assert answer.endswith(", after 2020-01-01T00:00:00+00:00.")
 

@@ -100,7 +100,7 @@ def test_a_large_source_is_kept_in_a_file_and_read_once(make: Make, monkeypatch:
     [
         (5, "Rows cannot be read from int"),
         ([{"id": 1}, 5], "A row is a dict"),
-        ([{1: 1}], "no column name"),
+        ([{1: 1}], "not a column name"),
         (({"id": n} if n < 10_000 else {"id": n, "w": 1} for n in range(10_001)), "names column 'w'"),
         ([{"id": 1, "w": 1}, {"id": 2, "w": "x"}], "'w' have no type in common"),
         (pa.table([[1], [2]], ["id", "Id"]), "differ at most in case"),

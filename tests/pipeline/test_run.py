@@ -192,7 +192,7 @@ def test_cancel_stops_the_job_that_runs_and_the_next_call_is_free(lake):
 
 def test_the_time_after_which_a_table_freezes_is_checked_and_kept(lake):
     for wrong in (-1, timedelta(days=-1), "1d", True):
-        with pytest.raises(il.SchemaError, match="freeze_after is a timedelta or seconds"):
+        with pytest.raises(il.SchemaError, match="freeze_after must be a timedelta or a number of seconds"):
             il.TableConfig(freeze_after=wrong)
     assert il.TableConfig().freeze_after is None
     assert il.TableConfig(freeze_after=90).freeze_after == timedelta(seconds=90)

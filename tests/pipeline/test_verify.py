@@ -15,6 +15,7 @@ from tests.types.arrow_strategies import typed_arrays, types
 import indexlake as il
 from indexlake import faults
 from indexlake.blocks.statistics import stats_from_bytes, stats_to_bytes
+from indexlake.display import counted
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def damages(lake):
     assert not found.ok
     assert sorted(map(str, found.problems)) == sorted(map(str, again.problems))
     assert {p.table for p in found.problems} == {"shop.t"}
-    assert f"{len(found.problems)} problems:" in str(found)
+    assert counted(len(found.problems), "problem") + ":" in str(found)
     return {(p.path, p.what) for p in found.problems}
 
 

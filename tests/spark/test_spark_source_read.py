@@ -344,7 +344,7 @@ def test_the_environment_of_the_driver_can_hold_what_options_should_not(monkeypa
     given = Request.of({"catalog": "postgresql://me@host/db?sslmode=require", "catalog_password": "p@ss", "table": "t"})
     assert given.catalog == "postgresql://me:p%40ss@host/db?sslmode=require"
     monkeypatch.setenv(STORAGE_OPTIONS, "[1]")
-    with pytest.raises(il.SchemaError, match="is a JSON object"):
+    with pytest.raises(il.SchemaError, match="must be a JSON object"):
         Request.of({"table": "t"})
 
 
