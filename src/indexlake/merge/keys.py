@@ -43,9 +43,9 @@ def exactly(array: pa.Array, type: pa.DataType) -> pa.Array:
     elif pt.is_float16(array.type):
         array = array.cast(pa.float32())
     try:
-        cast = array.cast(type)
-        if pt.is_null(array.type):
-            return cast
+        cast = array.cast(_wide(array.type)).cast(_wide(type)).cast(type)
+        if pt.is_null(array.type) or pt.is_decimal(array.type) or pt.is_decimal(type):
+            return cast  # Arrow changes no digit; the way back may need more of them than the type has
         same = pc.equal(cast.cast(array.type), array)
         if pt.is_floating(type):
             same = pc.or_(same, pc.is_nan(array))
@@ -57,6 +57,12 @@ def exactly(array: pa.Array, type: pa.DataType) -> pa.Array:
         half = len(array) // 2
         return pa.concat_arrays([exactly(array.slice(0, half), type), exactly(array.slice(half), type)])
     return cast if pc.all(same).as_py() is not False else pc.if_else(same, cast, None)
+
+
+def _wide(type: pa.DataType) -> pa.DataType:
+    """Decimals of 128 bits for those of 32 and 64, whose casts in Arrow overflow."""
+    narrow = pt.is_decimal32(type) or pt.is_decimal64(type)
+    return pa.decimal128(type.precision, type.scale) if narrow else type
 
 
 def _in_range(array: pa.Array, type: pa.DataType) -> pa.Array | None:
