@@ -19,7 +19,7 @@ from indexlake.keys.encoding import KeyColumn
 from indexlake.keys.key_set import KeySet
 from indexlake.schema import Field
 from indexlake.types import Codec, codec_for
-from indexlake.types.convert import mapped_leaves, without_view
+from indexlake.types.convert import checked_cast, mapped_leaves, without_view
 
 if TYPE_CHECKING:
     from indexlake.merge.on import On
@@ -43,7 +43,7 @@ def exactly(array: pa.Array, type: pa.DataType) -> pa.Array:
     elif pt.is_float16(array.type):
         array = array.cast(pa.float32())
     try:
-        cast = array.cast(_wide(array.type)).cast(_wide(type)).cast(type)
+        cast = checked_cast(array, type)
         if pt.is_null(array.type) or pt.is_decimal(array.type) or pt.is_decimal(type):
             return cast  # Arrow changes no digit; the way back may need more of them than the type has
         same = pc.equal(cast.cast(array.type), array)
@@ -57,12 +57,6 @@ def exactly(array: pa.Array, type: pa.DataType) -> pa.Array:
         half = len(array) // 2
         return pa.concat_arrays([exactly(array.slice(0, half), type), exactly(array.slice(half), type)])
     return cast if pc.all(same).as_py() is not False else pc.if_else(same, cast, None)
-
-
-def _wide(type: pa.DataType) -> pa.DataType:
-    """Decimals of 128 bits for those of 32 and 64, whose casts in Arrow overflow."""
-    narrow = pt.is_decimal32(type) or pt.is_decimal64(type)
-    return pa.decimal128(type.precision, type.scale) if narrow else type
 
 
 def _in_range(array: pa.Array, type: pa.DataType) -> pa.Array | None:
