@@ -143,7 +143,7 @@ class Changes:
 
         def apply(tx: Transaction) -> int:
             names = sql_names(self._engine, fields)
-            parts: list[str | Fragment] = ["select ", quoted(_alias(statement)), f".{ROW_ID} as __il_id"]
+            parts: list[str | Fragment] = [f"select {self._row_id(statement)} as __il_id"]
             for n, (a, type) in enumerate(zip(statement.assignments, names, strict=True)):
                 if _is_default(a.value):
                     parts.append(f", null as __il_{n}")
@@ -215,12 +215,19 @@ class Changes:
         usable = pa.types.is_boolean(bound.type) or pa.types.is_null(bound.type)
         return (text, params) if usable else None
 
+    def _row_id(self, statement: st.Update | st.Delete) -> str:
+        """The row id of the table, whatever else has its name."""
+        if statement.alias is not None:
+            return f"{quoted(statement.alias)}.{ROW_ID}"
+        namespace = statement.table.namespace or self._view.namespace
+        return f"{quoted(namespace)}.{quoted(statement.table.name)}.{ROW_ID}"
+
     def _row_query(self, statement: st.Update | st.Delete, selected: Sequence[str | Fragment]) -> st.Query:
         """The rows that a statement concerns, as a query over its table and what it is joined with."""
         namespace = statement.table.namespace or self._view.namespace
         table = f"{quoted(namespace)}.{quoted(statement.table.name)}"
-        if statement.alias is not None or statement.table.namespace is None:
-            table += f" as {quoted(_alias(statement))}"
+        if statement.alias is not None:
+            table += f" as {quoted(statement.alias)}"
         parts: list[str | Fragment] = [] if statement.prefix is None else [statement.prefix, " "]
         parts += [*selected, f" from {table}"]
         if statement.source is not None:
@@ -240,7 +247,7 @@ class Changes:
                 return table.delete(own[0], params=own[1], token=self._token)
 
         def apply(tx: Transaction) -> int:
-            selected = f"select {quoted(_alias(statement))}.{ROW_ID} as __il_id"
+            selected = f"select {self._row_id(statement)} as __il_id"
             found = self._rows_of(tx, self._row_query(statement, [selected]))
             return delete_rows(tx, table._table_id, found.column("__il_id"))
 
@@ -267,7 +274,7 @@ class Changes:
             planned = plan_query(self._engine, self._in(tx), query, self._parameters)
             source_schema, batches = planned.run()
             source = pa.RecordBatchReader.from_batches(source_schema, batches)
-            names = self._named(statement, "t") | {alias.lower(): "s"}
+            names = self._merge_names(statement)
             ours = {f.name.lower() for f in schema.fields}
             theirs = {name.lower() for name in source_schema.names}
             bare = dict.fromkeys(ours - theirs, "t") | dict.fromkeys(theirs - ours, "s")
@@ -282,6 +289,15 @@ class Changes:
             return merge.execute().rows
 
         return table._write("merge", apply, self._token)
+
+    def _merge_names(self, statement: st.Merge) -> dict[str, str]:
+        """How the columns of both sides may be qualified: by what only one side is called."""
+        ours = self._named(statement, "t")
+        theirs = {statement.source_alias.lower(): "s"}
+        if statement.source_table is not None:
+            table = statement.source_table
+            theirs = own_names(table.name, table.namespace or self._view.namespace, None, "s")
+        return {name: side for name, side in (ours | theirs).items() if not (name in ours and name in theirs)}
 
     def _clause(
         self,
@@ -331,10 +347,6 @@ class Changes:
         if text is None:
             fragment.source.fail("A subquery cannot stand here; put it into the source of the merge.", fragment.start)
         return text
-
-
-def _alias(statement: st.Update | st.Delete) -> str:
-    return statement.alias or statement.table.name
 
 
 def _paired(fields: Sequence[Field], values: Sequence[T]) -> Iterator[tuple[Field, T]]:
