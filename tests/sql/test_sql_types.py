@@ -316,7 +316,7 @@ def test_a_hugeint_inside_a_struct_is_refused_by_its_name(lake: il.Lake, names: 
     lake.sql(f"create table {names} (st struct(a int))")
     for change in ("add column st.b hugeint", "alter column st.a type hugeint"):
         with pytest.raises(
-            SchemaError, match="'st.[ab]': HUGEINT is not a type that tables hold inside another. Use DE"
+            SchemaError, match=r"'st.[ab]': HUGEINT is not a type that tables hold inside another. Use DE"
         ):
             lake.sql(f"alter table {names} {change}")
     assert lake.table(names).schema.field("st").type == pa.struct({"a": pa.int32()})

@@ -29,6 +29,7 @@ from indexlake.sql.snapshot import Viewpoint
 from indexlake.sql.token_reader import TableName
 from indexlake.sql.tokens import quoted
 from indexlake.sql.type_names import sql_names
+from indexlake.types.hugeint import mark_of
 
 if TYPE_CHECKING:
     from indexlake.table import Table
@@ -114,6 +115,10 @@ class Changes:
             if conflict.action == "replace":
                 return own.upsert(made.stream(self._in(tx))).rows
             rows = made.stream(self._in(tx), first_of_each_key=conflict.action == "nothing")
+            inserted: dict[str, Any] | None = None  # all that is given
+            if added := _excluded(conflict, schema, rows.schema.names):
+                inserted = {name: expr(f"s.{quoted(name)}") for name in rows.schema.names}
+                rows = _with_defaults(rows, added)
             merge = own.merge(rows, on=list(key))
             if conflict.action == "update":
                 names = {"excluded": "s"} | self._named(statement, "t")
@@ -124,7 +129,7 @@ class Changes:
                 }
                 where = conflict.where
                 merge = merge.when_matched_update(set=values, **self._condition(where, names, bare))
-            return merge.when_not_matched_insert().execute().rows
+            return merge.when_not_matched_insert(inserted).execute().rows
 
         return table._write("insert", apply, self._token)
 
@@ -347,6 +352,25 @@ class Changes:
         if text is None:
             fragment.source.fail("A subquery cannot stand here; put it into the source of the merge.", fragment.start)
         return text
+
+
+def _excluded(conflict: st.Conflict, schema: TableSchema, given: Sequence[str]) -> list[Field]:
+    """The columns that a conflict's ``excluded`` may name and the rows do not have."""
+    fragments = [a.value for a in conflict.assignments] + ([] if conflict.where is None else [conflict.where])
+    words = {token.value.lower() for fragment in fragments for token in fragment.tokens}
+    return [f for f in schema.fields if f.name not in given and f.name.lower() in words]
+
+
+def _with_defaults(rows: pa.RecordBatchReader, fields: Sequence[Field]) -> pa.RecordBatchReader:
+    """The rows with further columns, which have their defaults."""
+    schema = pa.schema([*rows.schema, *(pa.field(f.name, f.type, metadata=mark_of(f)) for f in fields)])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            added = [f.codec.decode([f.default] * batch.num_rows) for f in fields]
+            yield pa.RecordBatch.from_arrays([*batch.columns, *added], schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 def _paired(fields: Sequence[Field], values: Sequence[T]) -> Iterator[tuple[Field, T]]:
