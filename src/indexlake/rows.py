@@ -21,6 +21,7 @@ from indexlake.errors import ConstraintError, SchemaError
 from indexlake.evolution import field_steps
 from indexlake.schema import Field, TableSchema
 from indexlake.types import SqlValue, check_values, codec_for, holds_null
+from indexlake.types.convert import checked_cast
 from indexlake.types.inference import inferred_column
 
 if TYPE_CHECKING:
@@ -234,7 +235,7 @@ def fit(array: pa.Array, f: Field) -> pa.Array:
 
 def _cast(array: pa.Array, type: pa.DataType) -> pa.Array:
     """Arrow's checked cast, which does not look at floats that a narrower type has no room for."""
-    cast = array.cast(type)
+    cast = checked_cast(array, type)
     if overflows(array, cast):
         raise pa.ArrowInvalid("a number is outside the range of the type")
     return cast

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from merging import SCHEMA, contents, counts
@@ -77,6 +78,17 @@ TYPES = [  # of the table's column and its values, of the source's, and how many
         [Decimal("1.500"), Decimal("1.001")],
         1,
     ),
+    *(
+        (type, [1, 2, 7], pa.decimal128(2, 1), [Decimal("1.0"), Decimal("7.0"), Decimal("7.5"), Decimal("-1.0")], 2)
+        for type in (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())
+    ),
+    (pa.int64(), [1, 2**62], pa.decimal128(38, 0), [Decimal(1), Decimal(2**62), Decimal(2**64), Decimal(10**30)], 2),
+    (pa.int64(), [1, 2], pa.decimal128(38, 37), [Decimal(1), Decimal("2.5")], 1),
+    (pa.int32(), [1, 2], pa.decimal32(5, 2), [Decimal("1.00"), Decimal("2.50")], 1),
+    (pa.int32(), [1, 2], pa.decimal64(10, 0), [Decimal(1), Decimal(2**32 + 2)], 1),
+    (pa.int32(), [1, 2], pa.decimal256(60, 1), [Decimal("1.0"), Decimal(10**50)], 1),
+    (pa.decimal128(38, 37), [Decimal(1), Decimal(2)], pa.decimal32(5, 2), [Decimal("1.00"), Decimal("2.50")], 1),
+    (pa.decimal32(5, 2), [Decimal(1), Decimal("2.5")], pa.decimal128(38, 37), [Decimal(1), Decimal("2.501")], 1),
     (pa.float32(), [0.5, 0.1], pa.float64(), [0.5, 0.1], 1),
     (pa.string(), ["a", "b"], pa.large_string(), ["a", "c"], 1),
     (pa.string(), ["a", "b"], WORDS, ["a", "c"], 1),
@@ -102,6 +114,28 @@ def test_types_may_differ_where_values_are_compared_exactly(
     t = make(pa.schema([("x", type), ("n", pa.int64())]), "x" if key else None, [{"x": x, "n": 0} for x in values])
     source = pa.table({"y": pa.array(rows, given)})
     assert matched(t, source, "t.x = s.y") == count
+
+
+@pytest.mark.parametrize("dump", [False, True], ids=["hot", "blocks"])
+@pytest.mark.parametrize(
+    "type",
+    ["tinyint", "smallint", "int", "bigint", "utinyint", "usmallint", "uinteger", "ubigint", "hugeint", "decimal(9,3)"],
+)
+def test_sql_merges_whole_numbers_with_decimals_as_duckdb_does(merge_lake: il.Lake, type: str, dump: bool) -> None:
+    plain = duckdb.connect()
+    merge_lake.sql("drop table if exists whole")
+    for run in (plain.execute, merge_lake.sql):
+        run(f"create table whole (id {type}, a int)")
+        run("insert into whole values (1, 1), (2, 2), (3, 3), (null, 4)")
+    if dump:
+        merge_lake.pipeline().dump("whole")
+    for run in (plain.execute, merge_lake.sql):
+        run(
+            "merge into whole using (values (1.0, 5), (3.0, 6), (7.0, 8)) s(id, a) on whole.id = s.id "
+            "when matched then update set a = s.a when not matched then insert (id, a) values (s.id, s.a)"
+        )
+    text = "select * from whole order by all"
+    assert merge_lake.sql(text).fetchall() == plain.execute(text).fetchall()
 
 
 @pytest.mark.parametrize(

@@ -278,6 +278,64 @@ def test_a_hugeint_column_is_a_decimal_for_everybody_but_sql(lake: il.Lake, name
     assert [(row[0], row[1]) for row in described] == [("k", "INTEGER"), *[(c, "HUGEINT") for c in "hnm"]]
 
 
+@pytest.mark.parametrize("format", [None, *FORMATS])
+def test_a_hugeint_becomes_a_decimal_and_a_decimal_a_hugeint(lake: il.Lake, names: str, format: str | None) -> None:
+    plain = duckdb.connect()
+    changes = [
+        f"create table {names} (k int, d decimal(38,0) default 5, h hugeint default 6)",
+        f"insert into {names} values (1, 7, 9), (2, null, -99999999999999999999999999999999999999)",
+        f"alter table {names} alter column d type hugeint",
+        f"insert into {names} (k) values (3)",
+        f"alter table {names} alter column h type decimal(38,0)",
+        f"insert into {names} (k) values (4)",
+        f"alter table {names} alter column d set data type decimal(38,0)",
+        f"alter table {names} alter column h set data type hugeint",
+    ]
+    text = f"select *, typeof(d), typeof(h), d // 2, h // 2 from {names} order by k"
+    for n, change in enumerate(changes):
+        lake.sql(change)
+        plain.execute(change)
+        if n == 1:
+            before = lake.snapshot_id
+            if format is not None:
+                lake.table(names).set_config(dump_format=format)
+                lake.pipeline(runner="threads").dump(names)
+        assert lake.sql(text).fetchall() == plain.execute(text).fetchall(), change
+        assert lake.table(names).schema.field("h").type == pa.decimal128(38, 0)
+    assert lake.sql(f"select typeof(d), typeof(h) from {names} at (version => {before}) limit 1").fetchone() == (
+        "DECIMAL(38,0)",
+        "HUGEINT",
+    )
+    with pytest.raises(SchemaError, match="Column 'h' is of type HUGEINT already"):
+        lake.sql(f"alter table {names} alter column h type hugeint")
+    with pytest.raises(SchemaError, match=r"Column 'd' is of type decimal128\(38, 0\) already"):
+        lake.sql(f"alter table {names} alter column d type decimal(38,0)")
+
+
+def test_a_hugeint_inside_a_struct_is_refused_by_its_name(lake: il.Lake, names: str) -> None:
+    lake.sql(f"create table {names} (st struct(a int))")
+    for change in ("add column st.b hugeint", "alter column st.a type hugeint"):
+        with pytest.raises(
+            SchemaError, match=r"'st.[ab]': HUGEINT is not a type that tables hold inside another. Use DE"
+        ):
+            lake.sql(f"alter table {names} {change}")
+    assert lake.table(names).schema.field("st").type == pa.struct({"a": pa.int32()})
+
+
+@pytest.mark.parametrize("default", ["'{}'::uuid", "cast('{}' as uuid)", "uuid '{}'", "UUID '{}'", "'{}'"])
+def test_a_default_may_be_a_uuid(lake: il.Lake, names: str, default: str) -> None:
+    value = uuid.UUID(int=2**127 + 5)
+    lake.sql(f"create table {names} (k int, u uuid default {default.format(value)})")
+    lake.sql(f"insert into {names} (k) values (1)")
+    assert lake.sql(f"select u from {names}").scalar() == value
+
+
+@pytest.mark.parametrize("default", ["uuid()", "UUID ()", "gen_random_uuid()", "uuidv7()", "uuid()::varchar::uuid"])
+def test_a_default_is_no_uuid_that_changes_from_row_to_row(lake: il.Lake, names: str, default: str) -> None:
+    with pytest.raises(ExpressionError, match="A default is one value for all rows; this changes from row to row"):
+        lake.sql(f"create table {names} (k int, u uuid default {default})")
+
+
 U = [uuid.UUID(int=n) for n in (0, 0xABCDEF, 2**64, 2**127, 2**128 - 1)]
 
 

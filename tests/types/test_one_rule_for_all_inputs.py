@@ -376,3 +376,15 @@ def test_moments_are_found_by_what_they_were_given_as(lake, type, value):
             for where in ("v = $v", "v >= $v", "v in ($v)"):
                 assert t.scan(where, params={"v": value}).count() == 1
             lake.pipeline("threads").dump(t.name)
+
+
+@pytest.mark.parametrize("given", [pa.decimal128(38, 37), pa.decimal128(30, 20), pa.decimal256(60, 30)], ids=str)
+@pytest.mark.parametrize("type", [pa.decimal32(5, 2), pa.decimal64(12, 2), pa.list_(pa.decimal32(5, 2))], ids=str)
+def test_a_decimal_keeps_its_value_in_a_narrower_one(tmp_path: Path, given: pa.DataType, type: pa.DataType) -> None:
+    nested = pa.types.is_list(type)
+    values = [Decimal("1.25"), Decimal("-7"), None]
+    rows = pa.array([[v] for v in values] if nested else values, pa.list_(given) if nested else given)
+    with il.connect(str(tmp_path / "lake"), automatic=False) as lake:
+        t = lake.create_table("t", pa.schema([("x", type)]))
+        t.insert(pa.table({"x": rows}))
+        assert [row["x"] for row in t.scan().to_pylist()] == ([[v] for v in values] if nested else values)

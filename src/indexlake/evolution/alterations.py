@@ -20,6 +20,7 @@ from indexlake.evolution.field_steps import AddField, DropField, RenameField, St
 from indexlake.evolution.widening import check_widening, limits
 from indexlake.schema import Field, TableSchema, check_columns, encode_default, unknown_column
 from indexlake.types import check_supported, codec_for
+from indexlake.types.hugeint import HELD_AS, MARK, is_hugeint
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +194,8 @@ class WidenColumn:
             raise SchemaError(f"{where!r} is a field inside a column and has no metadata of its own.", column=where)
 
         old = type_at(column.field.type, place)
+        if not place and old == self.type == HELD_AS:
+            return d.with_column(column, self._remarked(column))
         check_widening(where, old, self.type)
         if place and limits(old, self.type) is not None:
             raise SchemaError(
@@ -205,6 +208,16 @@ class WidenColumn:
             metadata = {**(column.field.metadata or {}), **self.metadata}
             widened = replace(widened, field=replace(widened.field, metadata=metadata))
         return d.with_column(column, widened)
+
+    def _remarked(self, column: Column) -> Column:
+        """A HUGEINT as the decimal that it is, or the other way round: no value changes."""
+        f = column.field
+        marked = is_hugeint(pa.field(f.name, self.type, metadata=self.metadata))
+        if is_hugeint(f) == marked:
+            name = "HUGEINT" if marked else f.type
+            raise SchemaError(f"Column {f.name!r} is of type {name} already.", column=f.name)
+        rest = {key: value for key, value in (f.metadata or {}).items() if key not in MARK}
+        return replace(column, field=replace(f, metadata={**rest, **(self.metadata or {})} or None))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from indexlake.errors import SchemaError
 from indexlake.types import check_supported
-from indexlake.types.convert import convert
+from indexlake.types.convert import checked_cast, convert
 
 _UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DAY = 86_400
@@ -38,7 +38,7 @@ def widened(array: Any, type: pa.DataType) -> Any:
     """The array as the wider type."""
     if pa.types.is_dictionary(array.type):
         return convert(array, type)
-    return array.cast(type)
+    return checked_cast(array, type)
 
 
 def limits(old: pa.DataType, new: pa.DataType) -> tuple[int, int] | None:

@@ -19,7 +19,7 @@ from indexlake.keys.encoding import KeyColumn
 from indexlake.keys.key_set import KeySet
 from indexlake.schema import Field
 from indexlake.types import Codec, codec_for
-from indexlake.types.convert import mapped_leaves, without_view
+from indexlake.types.convert import checked_cast, mapped_leaves, without_view
 
 if TYPE_CHECKING:
     from indexlake.merge.on import On
@@ -43,9 +43,9 @@ def exactly(array: pa.Array, type: pa.DataType) -> pa.Array:
     elif pt.is_float16(array.type):
         array = array.cast(pa.float32())
     try:
-        cast = array.cast(type)
-        if pt.is_null(array.type):
-            return cast
+        cast = checked_cast(array, type)
+        if pt.is_null(array.type) or pt.is_decimal(array.type) or pt.is_decimal(type):
+            return cast  # Arrow changes no digit; the way back may need more of them than the type has
         same = pc.equal(cast.cast(array.type), array)
         if pt.is_floating(type):
             same = pc.or_(same, pc.is_nan(array))

@@ -110,9 +110,10 @@ def merge(r: TokenReader, prefix: Fragment | None) -> Merge:
         name = None
     else:
         first = r.place
-        name = r.table_name().name
+        name = r.table_name()
         source = Fragment(r.source, r.tokens[first : r.place], r.question_marks)
-    source_alias = r.alias("on", "using") or name
+    given = r.alias("on", "using")
+    source_alias = given or (None if name is None else name.name)
     if source_alias is None:
         r.fail("Give the source of the merge a name: using (…) as s.")
     source_columns = tuple(r.names()) if r.sees_symbol("(") else None
@@ -130,7 +131,19 @@ def merge(r: TokenReader, prefix: Fragment | None) -> Merge:
         r.fail("A merge needs at least one WHEN … THEN ….")
     _no_returning(r)
     r.expect_end()
-    return Merge(table, alias, source, is_query, source_alias, source_columns, on, using, tuple(clauses), prefix)
+    return Merge(
+        table,
+        alias,
+        source,
+        is_query,
+        source_alias,
+        None if given else name,
+        source_columns,
+        on,
+        using,
+        tuple(clauses),
+        prefix,
+    )
 
 
 def _clause(r: TokenReader) -> MergeClause:

@@ -30,6 +30,7 @@ from indexlake.sql.snapshot import Viewpoint
 from indexlake.sql.token_reader import TableName
 from indexlake.sql.tokens import quoted
 from indexlake.sql.type_names import sql_names
+from indexlake.types.hugeint import mark_of
 
 if TYPE_CHECKING:
     from indexlake.table import Table
@@ -115,6 +116,10 @@ class Changes:
             if conflict.action == "replace":
                 return own.upsert(made.stream(self._in(tx))).rows
             rows = made.stream(self._in(tx), first_of_each_key=conflict.action == "nothing")
+            inserted: dict[str, Any] | None = None  # all that is given
+            if added := _excluded(conflict, schema, rows.schema.names):
+                inserted = {name: expr(f"s.{quoted(name)}") for name in rows.schema.names}
+                rows = _with_defaults(rows, added)
             merge = own.merge(rows, on=list(key))
             if conflict.action == "update":
                 names = {"excluded": "s"} | self._named(statement, "t")
@@ -125,7 +130,7 @@ class Changes:
                 }
                 where = conflict.where
                 merge = merge.when_matched_update(set=values, **self._condition(where, names, bare))
-            return merge.when_not_matched_insert().execute().rows
+            return merge.when_not_matched_insert(inserted).execute().rows
 
         return table._write("insert", apply, self._token)
 
@@ -144,7 +149,7 @@ class Changes:
 
         def apply(tx: Transaction) -> int:
             names = sql_names(self._engine, fields)
-            parts: list[str | Fragment] = ["select ", quoted(_alias(statement)), f".{ROW_ID} as __il_id"]
+            parts: list[str | Fragment] = [f"select {self._row_id(statement)} as __il_id"]
             for n, (a, type) in enumerate(zip(statement.assignments, names, strict=True)):
                 if _is_default(a.value):
                     parts.append(f", null as __il_{n}")
@@ -216,12 +221,19 @@ class Changes:
         usable = pa.types.is_boolean(bound.type) or pa.types.is_null(bound.type)
         return (text, params) if usable else None
 
+    def _row_id(self, statement: st.Update | st.Delete) -> str:
+        """The row id of the table, whatever else has its name."""
+        if statement.alias is not None:
+            return f"{quoted(statement.alias)}.{ROW_ID}"
+        namespace = statement.table.namespace or self._view.namespace
+        return f"{quoted(namespace)}.{quoted(statement.table.name)}.{ROW_ID}"
+
     def _row_query(self, statement: st.Update | st.Delete, selected: Sequence[str | Fragment]) -> st.Query:
         """The rows that a statement concerns, as a query over its table and what it is joined with."""
         namespace = statement.table.namespace or self._view.namespace
         table = f"{quoted(namespace)}.{quoted(statement.table.name)}"
-        if statement.alias is not None or statement.table.namespace is None:
-            table += f" as {quoted(_alias(statement))}"
+        if statement.alias is not None:
+            table += f" as {quoted(statement.alias)}"
         parts: list[str | Fragment] = [] if statement.prefix is None else [statement.prefix, " "]
         parts += [*selected, f" from {table}"]
         if statement.source is not None:
@@ -241,7 +253,7 @@ class Changes:
                 return table.delete(own[0], params=own[1], token=self._token)
 
         def apply(tx: Transaction) -> int:
-            selected = f"select {quoted(_alias(statement))}.{ROW_ID} as __il_id"
+            selected = f"select {self._row_id(statement)} as __il_id"
             found = self._rows_of(tx, self._row_query(statement, [selected]))
             return delete_rows(tx, table._table_id, found.column("__il_id"))
 
@@ -268,7 +280,7 @@ class Changes:
             planned = plan_query(self._engine, self._in(tx), query, self._parameters)
             source_schema, batches = planned.run()
             source = pa.RecordBatchReader.from_batches(source_schema, batches)
-            names = self._named(statement, "t") | {alias.lower(): "s"}
+            names = self._merge_names(statement)
             ours = {f.name.lower() for f in schema.fields}
             theirs = {name.lower() for name in source_schema.names}
             bare = dict.fromkeys(ours - theirs, "t") | dict.fromkeys(theirs - ours, "s")
@@ -283,6 +295,15 @@ class Changes:
             return merge.execute().rows
 
         return table._write("merge", apply, self._token)
+
+    def _merge_names(self, statement: st.Merge) -> dict[str, str]:
+        """How the columns of both sides may be qualified: by what only one side is called."""
+        ours = self._named(statement, "t")
+        theirs = {statement.source_alias.lower(): "s"}
+        if statement.source_table is not None:
+            table = statement.source_table
+            theirs = own_names(table.name, table.namespace or self._view.namespace, None, "s")
+        return {name: side for name, side in (ours | theirs).items() if not (name in ours and name in theirs)}
 
     def _clause(
         self,
@@ -334,8 +355,23 @@ class Changes:
         return text
 
 
-def _alias(statement: st.Update | st.Delete) -> str:
-    return statement.alias or statement.table.name
+def _excluded(conflict: st.Conflict, schema: TableSchema, given: Sequence[str]) -> list[Field]:
+    """The columns that a conflict's ``excluded`` may name and the rows do not have."""
+    fragments = [a.value for a in conflict.assignments] + ([] if conflict.where is None else [conflict.where])
+    words = {token.value.lower() for fragment in fragments for token in fragment.tokens}
+    return [f for f in schema.fields if f.name not in given and f.name.lower() in words]
+
+
+def _with_defaults(rows: pa.RecordBatchReader, fields: Sequence[Field]) -> pa.RecordBatchReader:
+    """The rows with further columns, which have their defaults."""
+    schema = pa.schema([*rows.schema, *(pa.field(f.name, f.type, metadata=mark_of(f)) for f in fields)])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            added = [f.codec.decode([f.default] * batch.num_rows) for f in fields]
+            yield pa.RecordBatch.from_arrays([*batch.columns, *added], schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 def _paired(fields: Sequence[Field], values: Sequence[T]) -> Iterator[tuple[Field, T]]:

@@ -174,7 +174,8 @@ def _is_of(column: Any, table: Any, sources: Sources) -> bool:
     alias = table.alias_or_name.lower()
 
     if len(parts) == 2 and parts[0] in sources.aliases:
-        return parts[0] == alias and parts[1] in visible
+        named = sum(leaf.alias_or_name.lower() == alias for leaf in sources.leaves)
+        return parts[0] == alias and parts[1] in visible and named == 1
     if len(parts) == 3 and parts[0] not in sources.aliases and parts[1] == alias and table.args.get("db") is not None:
         return parts[0] == table.args["db"].name.lower() and parts[2] in visible
     if len(parts) > 1 and (parts[0] in sources.aliases | sources.outside or parts[1] in sources.aliases):

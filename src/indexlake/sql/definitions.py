@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _CHANGING = {
     "now", "current_timestamp", "current_date", "current_time", "localtime", "localtimestamp", "today",
-    "get_current_timestamp", "transaction_timestamp", "random", "uuid", "gen_random_uuid", "uuidv4", "uuidv7",
-    "nextval", "currval",
+    "get_current_timestamp", "transaction_timestamp", "random", "gen_random_uuid", "uuidv4", "uuidv7", "nextval",
+    "currval",
 }  # fmt: skip
 
 
@@ -96,7 +96,7 @@ class Definitions:
         """The value of a default, which is one for all rows."""
         written = column.default
         assert written is not None
-        if written.has_word(*_CHANGING):
+        if written.has_word(*_CHANGING) or written.calls("uuid"):  # which is also a type
             written.source.fail("A default is one value for all rows; this changes from row to row.", written.start)
         if written.parameters and len(written.tokens) > 1:
             written.source.fail("A default is a constant or a parameter.", written.start)
@@ -146,7 +146,7 @@ class Definitions:
             column = action.column
             if action.if_not_exists and column.name.lower() in table._schema_now().by_name:
                 return _done("alter table")
-            field = declared_field(self._engine, column.type, column.name)
+            field = declared_field(self._engine, column.type, column.name, inside="." in column.name)
             default = None if column.default is None else self._default(column, field)
             with table.alter() as a:
                 a.add_column(column.name, field.type, default, column.nullable, metadata=field.metadata)
@@ -160,7 +160,7 @@ class Definitions:
             namespace = statement.table.namespace or self._view.namespace
             table.rename(action.new if "." in action.new else f"{namespace}.{action.new}")
         elif isinstance(action, st.ChangeType):
-            field = declared_field(self._engine, action.type, action.column)
+            field = declared_field(self._engine, action.type, action.column, inside="." in action.column)
             with table.alter() as a:
                 a.widen_column(action.column, field.type, metadata=field.metadata)
         else:

@@ -30,13 +30,16 @@ _INSTEAD = {
 _UNSHOWN = frozenset({"time with time zone", "bit", "bignum", "variant"})
 
 
-def check_held(type: Any, column: str, *, declared: bool = False) -> None:
-    """Refuse a column that tables do not hold: one that is declared, or one that a query gives."""
-    for part, inside in _parts(type, False):
+def check_held(type: Any, column: str, *, declared: bool = False, inside: bool = False) -> None:
+    """Refuse a column that tables do not hold: one that is declared, or one that a query gives.
+
+    ``inside``: it is a field of a struct.
+    """
+    for part, below in _parts(type, False):
         kind = _kind(part)
-        if kind not in _HELD or (kind == "hugeint" and inside):
+        if kind not in _HELD or (kind == "hugeint" and (inside or below)):
             instead = "DECIMAL(38,0), or BIGINT" if kind == "hugeint" else _INSTEAD.get(kind, "VARCHAR")
-            where = f"{type} holds {part}, which" if inside else f"{part}"
+            where = f"{type} holds {part}, which" if below else f"{part}"
             what = (
                 "is not a type that tables hold inside another"
                 if kind == "hugeint"

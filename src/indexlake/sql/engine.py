@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from indexlake.errors import ExpressionError, IndexLakeError, MissingExtraError,
 from indexlake.sql.duckdb_types import check_shown
 from indexlake.sql.fragment import Spliced
 from indexlake.sql.table_stream import Openings
-from indexlake.sql.tokens import Source
+from indexlake.sql.tokens import Source, quoted
 from indexlake.sql.types import restored
 from indexlake.storage.spill import Spill
 from indexlake.types.convert import shown_type
@@ -37,6 +38,19 @@ _SETTINGS = {
 }
 _READS_TWICE = "window_self_join"
 """The optimizer that would read a table twice for one mention of it: our streams are read once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a query finds a table that it cannot know by its name alone."""
+
+    database: str
+    schema: str
+    table: str
+
+    @property
+    def name(self) -> str:
+        return ".".join(map(quoted, (self.database, self.schema, self.table)))
 
 
 class Engine:
@@ -96,8 +110,12 @@ class Engine:
         parameters: Mapping[str, Any],
         row_bytes: int,
         check: Callable[[Any, str], None] = check_shown,
+        *,
+        places: Mapping[Place, str] | None = None,
     ) -> Running:
         """Begin a query over these Arrow streams and tables; its rows are read as they are computed.
+
+        ``places``: what stands at each of some places, as a query over the streams and tables.
 
         ``row_bytes`` is about what a row takes: of larger ones fewer are read at a time.  ``check`` refuses columns by
         their type and name before any row is computed.
@@ -107,14 +125,27 @@ class Engine:
         try:
             for name, view in views.items():
                 cursor.register(name, view)
+            for place, query in (places or {}).items():
+                cursor.execute(
+                    f"attach ':memory:' as {quoted(place.database)};"
+                    f"create schema if not exists {quoted(place.database)}.{quoted(place.schema)};"
+                    f"create view {place.name} as {query}"
+                )
             types = _executed(cursor, sql, parameters, check)
             reader = cursor.to_arrow_reader(rows)
         except BaseException:
             cursor.close()
+            self.remove(places or ())
             raise
-        running = Running(self, cursor, tuple(views), reader, types)
+        running = Running(self, cursor, tuple(views), tuple(places or ()), reader, types)
         self._running.add(running)
         return running
+
+    def remove(self, places: Iterable[Place]) -> None:
+        """Forget what stood at some places, when nobody reads it any more."""
+        for place in places:
+            with suppress(Exception), self.cursor() as cursor:  # the lake may be closed
+                cursor.execute(f"detach database if exists {quoted(place.database)}")
 
     @contextmanager
     def cursor(self) -> Iterator[Any]:
@@ -152,11 +183,20 @@ class Engine:
 class Running:
     """A query that has begun."""
 
-    def __init__(self, engine: Engine, cursor: Any, views: tuple[str, ...], reader: Any, types: list[Any]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        cursor: Any,
+        views: tuple[str, ...],
+        places: tuple[Place, ...],
+        reader: Any,
+        types: list[Any],
+    ) -> None:
         self._engine = engine
         self.types = types  # as DuckDB calls them
         self._cursor = cursor
         self._views = views
+        self._places = places
         self._reader = reader
         self._reading = threading.Lock()
         self.schema: pa.Schema = reader.schema
@@ -174,6 +214,7 @@ class Running:
                 for name in self._views:
                     cursor.unregister(name)
                 self._engine.give_back(cursor)
+                self._engine.remove(self._places)
                 return None
 
     def close(self) -> None:
@@ -187,6 +228,7 @@ class Running:
         self._reader = None
         with suppress(Exception):
             cursor.close()
+        self._engine.remove(self._places)
         if came_out:
             self._reading.release()
 

@@ -72,6 +72,10 @@ class Fragment:
     def has_word(self, *words: str) -> bool:
         return any(t.is_word(*words) for t in self.tokens)
 
+    def calls(self, function: str) -> bool:
+        following = zip(self.tokens, self.tokens[1:], strict=False)
+        return any(t.is_word(function) and after.is_symbol("(") for t, after in following)
+
 
 @dataclass(frozen=True, slots=True)
 class Spliced:

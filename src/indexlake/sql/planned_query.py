@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -15,14 +16,14 @@ from indexlake.scan.execute import pieces
 from indexlake.scan.order import ordered
 from indexlake.scan.plan import arrow_schema
 from indexlake.scan.scan import _window
-from indexlake.schema import Field, TableSchema
+from indexlake.schema import ROW_ID, Field, TableSchema
 from indexlake.sql.duckdb_types import check_held, check_shown, check_storable, is_hugeint_type
-from indexlake.sql.engine import Engine, Running, translated, translating
+from indexlake.sql.engine import Engine, Place, Running, translated, translating
 from indexlake.sql.fragment import Spliced
 from indexlake.sql.parameters import Parameters
 from indexlake.sql.plain_select import PlainSelect, plain_select
 from indexlake.sql.point_select import Row
-from indexlake.sql.query import ParsedQuery, Reference, parse_query, view_name
+from indexlake.sql.query import ParsedQuery, Reference, parse_query, sampled, view_name
 from indexlake.sql.result_columns import result_types
 from indexlake.sql.snapshot import FoundTable, Viewpoint, newest_snapshot, read_together
 from indexlake.sql.statement import Query
@@ -46,6 +47,9 @@ _CONSUMED = "has already been consumed"
 """What DuckDB says of a stream that it opens for the second time."""
 
 
+_numbers = itertools.count()
+
+
 class _ReadAgain(Exception):
     """DuckDB reads a table more than once, which its text does not show."""
 
@@ -54,6 +58,8 @@ class PlannedQuery:
     def __init__(self, engine: Engine, view: Viewpoint, query: ParsedQuery, parameters: Parameters) -> None:
         self._engine = engine
         self.lake: Lake = view.lake
+        self.namespace = view.namespace
+        self._number = 0  # of the text that runs
         self.query = query
         self._values = parameters.values
         self._used = query.parameters
@@ -143,8 +149,21 @@ class PlannedQuery:
     # ------------------------------------------------------------ by DuckDB
 
     def _text(self, prefix: str = "", *, careful: bool = False) -> Spliced:
-        columns = [t.found.schema.by_name.keys() for t in self.tables]
-        return self.query.text(prefix, columns=columns, careful=careful)
+        self._number = next(_numbers)
+        columns = [{*t.found.schema.by_name, ROW_ID} for t in self.tables]
+        places = {n: place.name for n, place in self._places().items()}
+        return self.query.text(prefix, columns=columns, namespace=self.namespace, careful=careful, places=places)
+
+    def _places(self) -> dict[int, Place]:
+        """The references that DuckDB has to know by their namespaces.
+
+        Each is alone in a database of its own: a query may read one table several times, and differently.
+        """
+        return {
+            r.number: Place(f"__il_{self._number}_{r.number}", r.table.namespace or self.namespace, r.table.name)
+            for r in self.query.references
+            if r.in_schema
+        }
 
     def _run_in_duckdb(self, text: Spliced, *, typed: bool = False) -> Batches:
         """Over streams that are read once; over others where DuckDB turns out to read one of them again."""
@@ -181,7 +200,10 @@ class PlannedQuery:
         try:
             check = check_storable if self.storing else check_shown
             row_bytes = sum(t.scan.row_bytes for t in self.tables)
-            running = self._engine.begin(views | dict(self.constants), text.text, self.parameters, row_bytes, check)
+            places = {place: sampled(n) for n, place in self._places().items()}
+            running = self._engine.begin(
+                views | dict(self.constants), text.text, self.parameters, row_bytes, check, places=places
+            )
         except BaseException as error:
             self._raise_translated(error, text, streams)
             raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,9 +20,10 @@ from indexlake.sql.token_reader import TableName
 from indexlake.sql.tokens import Token, quoted
 
 _lock = threading.Lock()
+_NAME = r"(?:\"(?:[^\"]|\"\")+\"|\w+)"
 _PRINTED = re.compile(
-    r"(?:\(SELECT \* FROM __il_(\d+) TABLESAMPLE System\(100\.0 PERCENT\)\)|__il_(\d+))"
-    r" AS (?:\"(?:[^\"]|\"\")+\"|\w+)"
+    r"(?:(?:\(SELECT \* FROM __il_(\d+) TABLESAMPLE System\(100\.0 PERCENT\)\)|__il_(\d+)) AS "
+    rf"|__il_\d+_(\d+)\.{_NAME}\.){_NAME}"
 )
 """How DuckDB prints what stands for a table, in the names that it gives to expressions."""
 
@@ -48,6 +49,7 @@ class Reference:
     at: At | None
     node: Any  # of sqlglot's tree; None when DuckDB parsed the query
     once: bool  # whether DuckDB opens the scan a single time
+    in_schema: bool = False  # whether DuckDB has to know its namespace, to tell it from another of its name
 
     def edit(self) -> Edit:
         return self.start, self.end, self.replacement
@@ -71,20 +73,34 @@ class ParsedQuery:
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of ``text_groups``
     analyses: dict[Any, Any] = field(default_factory=dict)  # by the schemas of the references
 
-    def text(self, prefix: str = "", *, columns: Sequence[Collection[str]] = (), careful: bool = False) -> Spliced:
+    def text(
+        self,
+        prefix: str = "",
+        *,
+        columns: Sequence[Collection[str]] = (),
+        namespace: str = "main",
+        careful: bool = False,
+        places: Mapping[int, str] | None = None,
+    ) -> Spliced:
         """What DuckDB is asked.
 
-        ``columns``: of each reference, in lower case.  ``careful``: DuckDB may read every table as often as it likes.
+        ``columns``: of each reference, in lower case.  ``namespace``: of the tables that are named without one.
+        ``careful``: DuckDB may read every table as often as it likes.  ``places``: the full names of the references
+        that are ``in_schema``, by their numbers.
         """
-        edits = self.edits_over(columns)
+        edits = self.edits_over(columns, namespace)
+        if places:
+            named = {self.references[number].start: name for number, name in places.items()}
+            edits = [(start, end, named.get(start, new)) for start, end, new in edits]
         if careful:
             bare = {r.start: (quoted(view_name(r.number)), sampled(r.number)) for r in self.references if r.once}
             edits = [(start, end, new.replace(*bare.get(start, ("", "")))) for start, end, new in edits]
         return self.fragment.spliced(edits, prefix)
 
-    def edits_over(self, columns: Sequence[Collection[str]]) -> list[Edit]:
+    def edits_over(self, columns: Sequence[Collection[str]], namespace: str) -> list[Edit]:
         """The changes of the text, given the columns of each reference in lower case."""
-        return [*self.edits, *qualifier_edits(self.qualified, [r.alias for r in self.references], columns)]
+        aliases = [r.alias for r in self.references]
+        return [*self.edits, *qualifier_edits(self.qualified, aliases, columns, namespace)]
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -98,7 +114,7 @@ class ParsedQuery:
         """The name of a result column or a message of DuckDB's, with tables named as in the query."""
         if "__il_" not in name:
             return name
-        return _PRINTED.sub(lambda match: self.references[int(match.group(1) or match.group(2))].named, name)
+        return _PRINTED.sub(lambda match: self.references[int(next(filter(None, match.groups())))].named, name)
 
 
 DEFAULTS = "__il_defaults"
@@ -137,23 +153,22 @@ def parse_query(fragment: Fragment, parse_in_duckdb: Callable[[str], Any]) -> Pa
             continue  # a file, as DuckDB reads it
         found.append((place, node))
     references = []
-    shared = _shared_names(node for _, node in found)
+    shared = _shared_names(tree, [node for _, node in found])
     once = _read_once(tree)
     for number, (place, node) in enumerate(sorted(found, key=lambda item: item[0])):
         bare = isinstance(node.parent, exp.Summarize | exp.Describe)
-        reference = _reference(fragment, number, place, node.alias or None, node, bare=bare, once=once(node))
-        if not node.alias and reference.table.namespace is not None and node.name.lower() in shared:
-            long = quoted(f"{reference.table.namespace}.{reference.table.name}")
-            reference = replace(reference, replacement=f"{reference.replacement.rpartition(' as ')[0]} as {long}")
-        references.append(reference)
+        in_schema = not bare and not node.alias and node.name.lower() in shared
+        once_only = once(node) and not in_schema
+        reference = _reference(fragment, number, place, node.alias or None, node, bare=bare, once=once_only)
+        references.append(replace(reference, in_schema=in_schema))
     edits = [r.edit() for r in references]
     first = fragment.tokens[0]
     if first.is_word("table"):
         edits.append((first.start, first.end, "from"))
-    known: dict[tuple[str, ...], tuple[int, str]] = {
-        (r.table.namespace.lower(), r.table.name.lower()): (r.number, r.replacement.rpartition(" as ")[2])
+    known = {
+        (r.table.namespace and r.table.namespace.lower(), r.table.name.lower()): (r.number, quoted(r.table.name))
         for r in references
-        if r.table.namespace is not None and not r.node.alias
+        if not r.node.alias and not r.in_schema
     }
     qualified = qualified_names(spliced, tree, known)
     return ParsedQuery(fragment, tuple(references), tree, tuple(edits), qualified, text_groups(tree))
@@ -258,13 +273,23 @@ def _at(fragment: Fragment, after: Token) -> tuple[At | None, int]:
     return At(ahead[2].value, Fragment(fragment.source, inner, fragment.question_marks)), tokens[last].end
 
 
-def _shared_names(nodes: Iterable[Any]) -> set[str]:
-    """The names that tables of several namespaces have in one query."""
+def _shared_names(tree: Any, tables: Sequence[Any]) -> set[str]:
+    """The names that tables of several namespaces have in one query, or a table and anything else.
+
+    The latter only where a column is named with a namespace: else the name alone says what is meant.
+    """
+    from sqlglot import exp
+
+    own = {id(node) for node in tables if not node.alias}
     spaces: dict[str, set[str]] = {}
-    for node in nodes:
-        if not node.alias:
+    others: set[str] = set()
+    for node in tree.find_all(exp.Table, exp.Subquery, exp.UDTF):
+        if id(node) in own:
             spaces.setdefault(node.name.lower(), set()).add(node.db.lower())
-    return {name for name, found in spaces.items() if len(found) > 1}
+        else:
+            others.add(node.alias_or_name.lower())
+    behind = {column.parts[1].name.lower() for column in tree.find_all(exp.Column) if len(column.parts) > 1}
+    return {name for name, found in spaces.items() if len(found) > 1 or name in others & behind}
 
 
 def cte_of(node: Any) -> Any:

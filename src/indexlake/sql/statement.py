@@ -117,6 +117,7 @@ class Merge:
     source: Fragment  # a table name or a query in parentheses
     source_is_query: bool
     source_alias: str
+    source_table: TableName | None  # where it has no alias
     source_columns: tuple[str, ...] | None
     on: Fragment | None
     using: tuple[str, ...]

@@ -30,13 +30,13 @@ def sql_names(engine: Engine, fields: Sequence[Any]) -> list[str]:
     return ["HUGEINT" if is_hugeint(f) else _names[f.type] for f in fields]
 
 
-def declared_field(engine: Engine, written: Fragment, column: str) -> pa.Field:
-    """The Arrow field of a column declared with a SQL type."""
+def declared_field(engine: Engine, written: Fragment, column: str, *, inside: bool = False) -> pa.Field:
+    """The Arrow field of a column declared with a SQL type.  ``inside``: it is a field of a struct."""
     spliced = written.spliced(prefix="select cast(null as ", suffix=") as c")
     try:
         with translating(written.source, spliced):
             (type,) = engine.types(spliced.text)
-            check_held(type, column, declared=True)
+            check_held(type, column, declared=True, inside=inside)
             found = engine.table(spliced.text).schema.field(0).type
     except ExpressionError as error:
         raise SchemaError(f"Column {column!r}: {error}", column=column) from None

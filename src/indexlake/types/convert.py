@@ -59,6 +59,26 @@ def without_view(type: Any) -> Any:
     return pa.binary() if pa.types.is_binary_view(type) else type
 
 
+def checked_cast(array: Any, type: Any) -> Any:
+    """Arrow's checked cast.  Decimals of 32 and 64 bits go by way of 128: Arrow rescales them with overflows."""
+    source, target = array.type, type
+    if holds(source, _is_narrow_decimal):
+        source = mapped_leaves(source, _wide_decimal)
+    if holds(target, _is_narrow_decimal):
+        target = mapped_leaves(target, _wide_decimal)
+    if source is array.type and target is type:
+        return array.cast(type)
+    return array.cast(source).cast(target).cast(type)
+
+
+def _is_narrow_decimal(type: Any) -> bool:
+    return bool(pa.types.is_decimal(type) and type.bit_width < 128)
+
+
+def _wide_decimal(type: Any) -> Any:
+    return pa.decimal128(type.precision, type.scale) if _is_narrow_decimal(type) else type
+
+
 def holds(type: Any, kind: Callable[[Any], bool]) -> bool:
     """Whether a type is of some kind, or has one inside it that is."""
     return kind(type) or any(holds(type.field(n).type, kind) for n in range(type.num_fields))
