@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 INSTEAD = "Use engine='duckdb'."
 INTEGERS = "// is for integers of up to 64 bits in Spark. Cast both sides to bigint, or use engine='duckdb'."
 
-_SHIFTS = {exp.BitwiseLeftShift: "<<", exp.BitwiseRightShift: ">>"}
+_SHIFTS: dict[Any, str] = {exp.BitwiseLeftShift: "<<", exp.BitwiseRightShift: ">>"}
 _DIFFERENT = frozenset(
     ("bit_count", "bitwise_count", "factorial", "format", "hash", "kurtosis", "levenshtein", "skewness", "unicode")
 )
@@ -44,18 +44,18 @@ class SparkText:
         self._refuse_different(tree)
         UuidText(tree, [t.found.schema for t in planned.tables], self._values, self._error).rewrite()
         self.divides = tree.find(exp.IntDiv) is not None
-        for node in list(tree.find_all(exp.IntDiv)):
-            node.replace(exp.IntDiv(this=_integer(node.this), expression=_integer(node.expression)))
-        for node in list(tree.find_all(exp.Div)):
-            node.replace(exp.Div(this=_double(node.this), expression=_double(node.expression)))
-        for node in list(tree.find_all(exp.Parameter, exp.Placeholder)):
-            node.replace(self._argument(node.name))
+        for whole in list(tree.find_all(exp.IntDiv)):
+            whole.replace(exp.IntDiv(this=_integer(whole.this), expression=_integer(whole.expression)))
+        for ratio in list(tree.find_all(exp.Div)):
+            ratio.replace(exp.Div(this=_double(ratio.this), expression=_double(ratio.expression)))
+        for parameter in list(tree.find_all(exp.Parameter, exp.Placeholder)):
+            parameter.replace(self._argument(parameter.name))
         try:
             self.text = tree.sql(dialect="spark", unsupported_level=sqlglot.ErrorLevel.RAISE)
         except sqlglot.UnsupportedError as error:
-            raise self._error("Spark has no such thing: {error} {INSTEAD}") from None
+            raise self._error(f"Spark has no such thing: {error} {INSTEAD}") from None
 
-    def _parsed(self, planned: PlannedQuery, names: list[str]) -> exp.Expression:
+    def _parsed(self, planned: PlannedQuery, names: list[str]) -> Any:
         def renamed(text: str) -> str:
             for number, name in enumerate(names):
                 text = text.replace(sampled(number), quoted(name)).replace(quoted(view_name(number)), quoted(name))

@@ -96,8 +96,8 @@ class UuidText:
             return self._is_uuid(node.this)
         if isinstance(node, exp.Cast):
             return _is_cast(node)
-        if isinstance(node, exp.Subquery | exp.Select | exp.Exists):
-            shown = node.selects if isinstance(node, exp.Subquery | exp.Select) else []
+        if isinstance(node, exp.Subquery | exp.Select):
+            shown = node.selects
             return len(shown) == 1 and (isinstance(shown[0], exp.Star) or self._is_uuid(shown[0]))
         if isinstance(node, exp.Case):
             return any(
