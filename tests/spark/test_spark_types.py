@@ -22,6 +22,8 @@ from indexlake.spark.types import arrow_schema, from_spark, spark_schema, to_spa
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "spark.md"
 
+INFINITE_DAY = pa.array([2**31 - 1], pa.int32()).view(pa.date32())
+
 DOCUMENTED: list[tuple[list[pa.DataType], str]] = [
     ([pa.bool_()], ""),
     ([pa.int8()], ""),
@@ -37,11 +39,11 @@ DOCUMENTED: list[tuple[list[pa.DataType], str]] = [
     ([pa.decimal32(9, 2), pa.decimal64(9, 2), pa.decimal128(9, 2), pa.decimal256(9, 2)], "any digits up to 38"),
     ([pa.decimal128(5, -2)], "zeros before the point become digits"),
     ([pa.decimal256(39, 5)], "more than 38 digits: refused"),
-    ([pa.date32(), pa.date64()], "`date64` within a day: an error"),
+    ([pa.date32(), pa.date64()], "`date64` within a day, infinity: an error"),
     ([pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")], "since midnight, in the column's unit"),
     (
         [pa.timestamp("s"), pa.timestamp("ms"), pa.timestamp("us"), pa.timestamp("ns")],
-        "`ns` between two microseconds, `s` and `ms` out of range: an error",
+        "`ns` between two microseconds, `s` and `ms` out of range, infinity: an error",
     ),
     ([pa.timestamp("us", "UTC"), pa.timestamp("ns", "Europe/Berlin")], "the same moment; the zone's name is not kept"),
     ([pa.duration("s"), pa.duration("ms"), pa.duration("us"), pa.duration("ns")], "as for timestamps"),
@@ -99,6 +101,12 @@ def test_values_come_back_to_the_bit_or_are_refused(array: Any) -> None:
         (pa.array([-(2**62)], pa.duration("ms")), "whole microseconds"),
         (pa.array([86_400_001], pa.int64()).view(pa.date64()), "whole day"),
         (pa.array([[None, 7]], pa.list_(pa.timestamp("ns"))), "the value 7"),
+        (INFINITE_DAY, "the value infinity (date32[day]) would be an ordinary moment in Spark."),
+        (pa.array([1 - 2**63, 0], pa.timestamp("us")), "the value -infinity (timestamp[us])"),
+        (pa.array([2**63 - 1], pa.timestamp("us", "Europe/Berlin")), "the value infinity (timestamp[us, tz=UTC])"),
+        (pa.array([2**63 - 1], pa.timestamp("ns")), "whole microseconds"),
+        (pa.array([(2**31 - 1) * 86_400_000], pa.int64()).view(pa.date64()), "the value infinity"),
+        (pa.ListArray.from_arrays([0, 1], INFINITE_DAY), "the value infinity"),
     ],
 )
 def test_a_value_that_spark_cannot_hold_is_an_error_that_names_the_column(array: Any, problem: str) -> None:
@@ -126,6 +134,8 @@ def test_what_lies_below_a_null_is_not_looked_at() -> None:
         (pa.array([[1, 2]], pa.list_(pa.int32())), pa.list_(pa.int32(), 3), "a list has 2 elements"),
         (pa.array([[None]]), pa.list_(pa.field("item", pa.int32(), False)), "is null"),
         (pa.array([b"abc"]), pa.binary(2), "width"),
+        (INFINITE_DAY, pa.date32(), "the value infinity"),
+        (pa.array([2**63 - 1], pa.timestamp("us", "UTC")), pa.timestamp("us", "Asia/Tokyo"), "the value infinity"),
     ],
 )
 def test_a_value_of_spark_that_the_table_cannot_hold_is_an_error(array: Any, type: Any, problem: str) -> None:
@@ -336,3 +346,18 @@ def test_a_value_between_two_microseconds_is_named_when_it_is_read(lake: il.Lake
     lake.pipeline(runner="threads").dump("wide.ns")
     with pytest.raises(Exception, match=r"ConstraintError: Column 'at': the value 1001"):
         t.to_spark(spark).collect()
+
+
+def test_an_infinite_date_is_named_when_it_is_read(lake: il.Lake, spark: Any) -> None:
+    """Also from a Parquet block, which Spark would read by itself."""
+    config = il.TableConfig(dump_format="parquet")
+    t = lake.create_table("infinite", pa.schema({"n": pa.int64(), "day": pa.date32()}), config=config)
+    t.insert({"n": 1, "day": dt.date(2024, 1, 1)})
+    lake.pipeline(runner="threads").dump("infinite")
+    assert t.to_spark(spark).collect()[0].day == dt.date(2024, 1, 1)
+    lake.sql("insert into infinite values (2, 'infinity')")
+    lake.pipeline(runner="threads").dump("infinite")
+    assert lake.sql("select n from infinite where day > date '2025-01-01'").fetchall() == [(2,)]
+    with pytest.raises(il.JobError, match="Column 'day': the value infinity"):
+        lake.sql("select max(day) as x from infinite", engine="spark").fetchall()
+    assert [r.n for r in t.to_spark(spark, columns=["n"]).collect()] == [1, 2]

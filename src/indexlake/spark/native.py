@@ -3,7 +3,8 @@
 Exactly the same means: every row of the file is visible, the file has every column that is asked for, Spark's reader
 makes the same value of each, and a filter that Spark applies to what a file says of itself drops no row that its own
 comparison keeps.  The last is why a block with a NaN goes the other way (NaN is greater than everything in Spark, and
-not in the statistics of a file), and timestamps in milliseconds (the filter is rounded to them).
+not in the statistics of a file), and timestamps in milliseconds (the filter is rounded to them).  A block with an
+infinite date or timestamp goes that way to be refused: Spark takes it for an ordinary one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from indexlake.blocks.statistics import stats_from_bytes
+from indexlake.blocks.statistics import ColumnStats, stats_from_bytes
 from indexlake.scan.plan import BlockTask, ScanPlan
 from indexlake.schema import ROW_ID, Field
 from indexlake.spark.types import spark_schema
@@ -76,18 +77,36 @@ def _is_native(state: TableState, task: BlockTask, fields: Sequence[Field]) -> b
     held = {f.field_id for f in task.fields}
     if not all(f.field_id in held for f in fields):
         return False
-    floats = [f.column for f in fields if _is_float(f.type)]
-    if not floats:
+    bounded = [f for f in fields if _is_float(f.type) or _is_moment(f.type)]
+    if not bounded:
         return True
     record = state.blocks.record(task.file_id)
     if record is None:
         return False
     known = stats_from_bytes(record.column_stats)
-    return all(column in known and known[column].max != NAN for column in floats)
+    return all(f.column in known and _is_ordinary(f.type, known[f.column]) for f in bounded)
+
+
+def _is_ordinary(type: Any, column: ColumnStats) -> bool:
+    """Whether no value is a NaN, or an infinite date or timestamp."""
+    if _is_float(type):
+        return column.max != NAN
+    if column.value_count == 0:
+        return True
+    end = 2 ** (_plain(type).bit_width - 1) - 1
+    return column.min is not None and column.max is not None and column.min != -end and column.max != end
 
 
 def _is_float(type: Any) -> bool:
-    return bool(pa.types.is_floating(type.value_type if pa.types.is_dictionary(type) else type))
+    return bool(pa.types.is_floating(_plain(type)))
+
+
+def _is_moment(type: Any) -> bool:
+    return bool(pa.types.is_date(_plain(type)) or pa.types.is_timestamp(_plain(type)))
+
+
+def _plain(type: Any) -> Any:
+    return type.value_type if pa.types.is_dictionary(type) else type
 
 
 def is_exact(type: Any, *, nested: bool = False) -> bool:
@@ -104,12 +123,12 @@ def is_exact(type: Any, *, nested: bool = False) -> bool:
         return is_exact(type.value_type, nested=True)
     if t.is_map(type):
         return is_exact(type.key_type, nested=True) and is_exact(type.item_type, nested=True)
-    if t.is_float32(type) or t.is_float64(type):
-        return not nested  # what is nested has no bounds that would tell of a NaN
+    if t.is_float32(type) or t.is_float64(type) or t.is_date32(type):
+        return not nested  # what is nested has no bounds that would tell of a NaN or an infinite date
     if t.is_timestamp(type):
-        return bool(type.unit == "us")
+        return bool(type.unit == "us") and not nested
     if t.is_decimal128(type):
         return bool(0 <= type.scale <= type.precision)
     strings = (t.is_string, t.is_large_string, t.is_string_view, t.is_binary, t.is_large_binary, t.is_binary_view)
-    others = (t.is_boolean, t.is_integer, t.is_date32, t.is_fixed_size_binary)
+    others = (t.is_boolean, t.is_integer, t.is_fixed_size_binary)
     return any(kind(type) for kind in (*strings, *others))

@@ -17,13 +17,12 @@ import pyarrow as pa
 
 from indexlake.errors import ExpressionError, JobError
 from indexlake.schema import ROW_ID
+from indexlake.spark.dialect import INTEGERS, SparkText
 from indexlake.spark.failure import said
 from indexlake.spark.frame import check_reachable, plan_frame
 from indexlake.spark.handover import by_place
 from indexlake.spark.session import session
-from indexlake.sql.query import sampled, view_name
 from indexlake.sql.result import Batches, SqlResult
-from indexlake.sql.tokens import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,9 +66,14 @@ def frame_of(planned: PlannedQuery) -> DataFrame:
     lake = planned.lake
     check_reachable(lake)
     spark = session()
+    if spark.conf.get("spark.sql.ansi.enabled") != "true":
+        raise JobError(
+            "This Spark session has spark.sql.ansi.enabled set to false, and then numbers wrap around. Switch it on: "
+            "spark.conf.set('spark.sql.ansi.enabled', 'true')."
+        )
     prefix = f"__il_{uuid.uuid4().hex}"
     names = [f"{prefix}_{n}" for n in range(len(planned.tables))]
-    text = _in_spark_words(planned, names)
+    words = SparkText(planned, names)
     if planned.tables:
         lake._maintenance.keep(planned.snapshot_id)
     made = []
@@ -77,8 +81,8 @@ def frame_of(planned: PlannedQuery) -> DataFrame:
         for name, table in zip(names, planned.tables, strict=True):
             _scanned(spark, planned, table).createOrReplaceTempView(name)
             made.append(name)
-        with _translated(spark):
-            return spark.sql(text, args={_marker(name): value for name, value in planned.parameters.items()})
+        with _translated(spark, INTEGERS if words.divides else None):
+            return spark.sql(words.text, args=words.arguments)
     finally:
         for name in made:
             spark.catalog.dropTempView(name)  # the DataFrame has the plan itself
@@ -98,36 +102,6 @@ def _scanned(spark: SparkSession, planned: PlannedQuery, table: TablePlan) -> Da
     return found if table.row_id or not row_id else found.drop(ROW_ID)
 
 
-def _in_spark_words(planned: PlannedQuery, names: list[str]) -> str:
-    """The query in Spark's dialect, over views of these names."""
-    import sqlglot
-    from sqlglot import exp
-
-    def renamed(text: str) -> str:
-        for number, name in enumerate(names):
-            text = text.replace(sampled(number), quoted(name)).replace(quoted(view_name(number)), quoted(name))
-        return text
-
-    query = planned.query
-    source = query.fragment.source
-    edits = query.edits_over([table.found.schema.by_name.keys() for table in planned.tables], planned.namespace)
-    text = query.fragment.spliced([(start, end, renamed(new)) for start, end, new in edits]).text
-    try:
-        tree = sqlglot.parse_one(text, read="duckdb")
-    except Exception:  # of the parser, whatever it is
-        raise source.error("This query cannot be translated into Spark's dialect. Use engine='duckdb'.", None) from None
-    for node in list(tree.find_all(exp.Parameter, exp.Placeholder)):
-        node.replace(exp.Placeholder(this=_marker(node.name)))
-    try:
-        return tree.sql(dialect="spark", unsupported_level=sqlglot.ErrorLevel.RAISE)
-    except sqlglot.UnsupportedError as error:
-        raise source.error(f"Spark has no such thing: {error} Use engine='duckdb'.", None) from None
-
-
-def _marker(name: str) -> str:
-    return f"p{name}" if name.isdigit() else name
-
-
 def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Batches as bytes, so that Spark passes them on as they are."""
     for batch in batches:
@@ -138,14 +112,16 @@ def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 @contextmanager
-def _translated(spark: SparkSession) -> Iterator[None]:
-    """Errors of Spark as errors of ours."""
+def _translated(spark: SparkSession, of_types: str | None = None) -> Iterator[None]:
+    """Errors of Spark as errors of ours; ``of_types`` is what to say where types do not match."""
     from pyspark.errors import AnalysisException, ParseException, PySparkException
 
     try:
         yield
     except (AnalysisException, ParseException) as error:
-        raise ExpressionError(f"Spark: {said(error)}") from None
+        told = said(error)
+        advice = f" {of_types}" if of_types and "DATATYPE_MISMATCH" in told else ""
+        raise ExpressionError(f"Spark: {told}{advice}") from None
     except PySparkException as error:
         raise JobError(f"Spark could not run the query: {said(error, spark)}") from None
     except Exception as error:

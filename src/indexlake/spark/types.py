@@ -2,7 +2,8 @@
 
 Spark has fewer types than Arrow.  A type that it lacks becomes one that holds every value (``uint64`` a decimal, a
 time of day an integer), or one that holds all but values that Spark cannot tell apart: a timestamp in nanoseconds
-becomes one in microseconds, and a value between two microseconds is an error, never rounded.  Every column and every
+becomes one in microseconds, and a value between two microseconds is an error, never rounded.  So is an infinite date
+or timestamp.  Every column and every
 part of it may be null in Spark, as in all that Spark reads from files.
 """
 
@@ -137,7 +138,7 @@ def to_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             arrays.append(_mapped(array, field.type, None, _to_leaf))
         except _Inexact as error:
             raise ConstraintError(
-                f"Column {field.name!r}: {error} Leave the column out with columns=[…], or round its values.",
+                f"Column {field.name!r}: {error} Leave the column out with columns=[…], or change its values.",
                 column=field.name,
             ) from None
         except pa.ArrowInvalid as error:
@@ -165,7 +166,7 @@ def _mapped(array: Any, type: pa.DataType, hidden: _Mask, leaf: _Leaf) -> Any:
     """The array as another type of the same shape.  ``hidden`` marks rows below a null: what they hold is nothing."""
     source, t = array.type, pa.types
     if source.equals(type, check_metadata=True) and not t.is_nested(type):
-        return array
+        return _finite(array, hidden)
     if t.is_null(source):
         return pa.nulls(len(array), type)
     if t.is_dictionary(source):
@@ -206,9 +207,11 @@ def _to_leaf(array: Any, type: pa.DataType, hidden: _Mask) -> Any:
     if t.is_time(source):
         return _integers(array).cast(pa.int64())
     if t.is_date64(source):
-        return _scaled(array, type, 1, DAY_MILLISECONDS, hidden, "a whole day, which is what Spark's dates are")
+        days = _scaled(array, type, 1, DAY_MILLISECONDS, hidden, "a whole day, which is what Spark's dates are")
+        return _finite(days, hidden)
     if t.is_timestamp(source) or t.is_duration(source):
-        return _scaled(array, type, *_MICROSECONDS[source.unit], hidden, "whole microseconds, which is what Spark has")
+        what = "whole microseconds, which is what Spark has"
+        return _finite(_scaled(array, type, *_MICROSECONDS[source.unit], hidden, what), hidden)
     if t.is_decimal(source):
         same = pa.decimal128(source.precision, source.scale)
         return convert(array, same).cast(type)
@@ -221,6 +224,7 @@ def _from_leaf(array: Any, type: pa.DataType, hidden: _Mask) -> Any:
     t = pa.types
     if is_uuid(type):
         return uuids_of_text(array if hidden is None else pc.if_else(pa.array(hidden), None, array))
+    _finite(array, hidden)
     if hidden is not None and not t.is_string(type) and not t.is_binary(type) and not t.is_fixed_size_binary(type):
         array = pc.if_else(pa.array(hidden), _zero(array.type), array)  # a value that fits
     if t.is_time(type):
@@ -280,6 +284,21 @@ def _zero(type: pa.DataType) -> Any:
 
 def _integers(array: Any) -> Any:
     return array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
+
+
+def _finite(array: Any, hidden: _Mask) -> Any:
+    """The same array.  Spark has no infinite dates and timestamps: it takes ours for days far away."""
+    if not pa.types.is_date32(array.type) and not pa.types.is_timestamp(array.type):
+        return array
+    numbers = _integers(array)
+    if hidden is not None:
+        numbers = pc.if_else(pa.array(hidden), 0, numbers)
+    bounds = pc.min_max(numbers).as_py()
+    end = 2 ** (array.type.bit_width - 1) - 1
+    if end in (bounds["max"], -(bounds["min"] or 0)):
+        name = "infinity" if bounds["max"] == end else "-infinity"
+        raise _Inexact(f"the value {name} ({array.type}) would be an ordinary moment in Spark.")
+    return array
 
 
 def _scaled(array: Any, type: pa.DataType, multiply: int, divide: int, hidden: _Mask, what: str) -> Any:

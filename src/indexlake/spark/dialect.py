@@ -1,0 +1,114 @@
+"""The query in Spark's dialect: what would quietly mean something else there is written differently, or refused.
+
+``//`` is for integers: Spark's own takes decimals too and gives a bigint that wraps around.  ``/`` gives doubles, as in
+DuckDB; Spark's would round decimals to a few digits.  Shifts are refused, for Spark's drop bits without a word.  UUIDs
+are text in Spark, so what is compared with one is brought into the one spelling that they have there.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import sqlglot
+from sqlglot import exp
+
+from indexlake.spark.types import MOST_DIGITS
+from indexlake.spark.uuid_text import UuidText
+from indexlake.sql.query import sampled, view_name
+from indexlake.sql.tokens import quoted
+
+if TYPE_CHECKING:
+    from indexlake.sql.planned_query import PlannedQuery
+
+INSTEAD = "Use engine='duckdb'."
+INTEGERS = "// is for integers of up to 64 bits in Spark. Cast both sides to bigint, or use engine='duckdb'."
+
+_SHIFTS: dict[Any, str] = {exp.BitwiseLeftShift: "<<", exp.BitwiseRightShift: ">>"}
+_DIFFERENT = frozenset(
+    ("bit_count", "bitwise_count", "factorial", "format", "hash", "kurtosis", "levenshtein", "skewness", "unicode")
+)
+"""Functions that both engines have and that give something else in Spark."""
+
+
+class SparkText:
+    """The text, over views of these names, and the values of its parameters."""
+
+    def __init__(self, planned: PlannedQuery, names: list[str]) -> None:
+        self._source = planned.query.fragment.source
+        self._values = planned.parameters
+        self.arguments: dict[str, Any] = {}
+        tree = self._parsed(planned, names)
+        self._refuse_different(tree)
+        UuidText(tree, [t.found.schema for t in planned.tables], self._values, self._error).rewrite()
+        self.divides = tree.find(exp.IntDiv) is not None
+        for whole in list(tree.find_all(exp.IntDiv)):
+            whole.replace(exp.IntDiv(this=_integer(whole.this), expression=_integer(whole.expression)))
+        for ratio in list(tree.find_all(exp.Div)):
+            ratio.replace(exp.Div(this=_double(ratio.this), expression=_double(ratio.expression)))
+        for parameter in list(tree.find_all(exp.Parameter, exp.Placeholder)):
+            parameter.replace(self._argument(parameter.name))
+        try:
+            self.text = tree.sql(dialect="spark", unsupported_level=sqlglot.ErrorLevel.RAISE)
+        except sqlglot.UnsupportedError as error:
+            raise self._error(f"Spark has no such thing: {error} {INSTEAD}") from None
+
+    def _parsed(self, planned: PlannedQuery, names: list[str]) -> Any:
+        def renamed(text: str) -> str:
+            for number, name in enumerate(names):
+                text = text.replace(sampled(number), quoted(name)).replace(quoted(view_name(number)), quoted(name))
+            return text
+
+        query = planned.query
+        edits = query.edits_over([table.found.schema.by_name.keys() for table in planned.tables], planned.namespace)
+        text = query.fragment.spliced([(start, end, renamed(new)) for start, end, new in edits]).text
+        try:
+            return sqlglot.parse_one(text, read="duckdb")
+        except Exception:  # of the parser, whatever it is
+            raise self._error(f"This query cannot be translated into Spark's dialect. {INSTEAD}") from None
+
+    def _refuse_different(self, tree: exp.Expression) -> None:
+        for node in tree.find_all(*_SHIFTS, exp.Func, exp.DataType):
+            if type(node) in _SHIFTS:
+                raise self._error(f"{_SHIFTS[type(node)]} drops bits that do not fit in Spark. {INSTEAD}")
+            name = node.name if isinstance(node, exp.Anonymous) else getattr(node, "sql_name", str)()
+            if name.lower() in _DIFFERENT:
+                raise self._error(f"{name.lower()} gives something else in Spark. {INSTEAD}")
+            if isinstance(node, exp.DataType) and node.this == exp.DataType.Type.UTINYINT:
+                raise self._error("Spark has no utinyint. Cast to smallint, or use engine='duckdb'.")
+
+    def _argument(self, name: str) -> exp.Expression:
+        """A parameter where the text uses it; Spark has fewer types of them than we take."""
+        marker = f"p{name}" if name.isdigit() else name
+        value = self._values[name]
+        shown: exp.Expression = exp.Placeholder(this=marker)
+        if isinstance(value, UUID):
+            value = str(value)
+        elif isinstance(value, datetime):  # Spark would read it in the time zone of this process
+            kind = exp.DataType.Type.TIMESTAMPNTZ if value.tzinfo is None else exp.DataType.Type.TIMESTAMPLTZ
+            shown, value = exp.cast(shown, kind), value.isoformat(" ")
+        elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+            if abs(value) >= 10**MOST_DIGITS:
+                raise self._error(f"Parameter ${name} has more than {MOST_DIGITS} digits, which is all that Spark has.")
+            value = Decimal(value)
+        elif isinstance(value, dict):
+            raise self._error(
+                f"Parameter ${name} is a dict; with engine='spark' a parameter is one value. Give each of its values "
+                "as a parameter of its own, or use engine='duckdb'."
+            )
+        self.arguments[marker] = value
+        return shown
+
+    def _error(self, message: str) -> Exception:
+        return self._source.error(message, None)
+
+
+def _integer(node: exp.Expression) -> exp.Expression:
+    """The same integer; of anything else, Spark says that it is none."""
+    return exp.paren(exp.BitwiseOr(this=exp.paren(node), expression=exp.Literal.number(0)))
+
+
+def _double(node: exp.Expression) -> exp.Expression:
+    return exp.cast(node, exp.DataType.Type.DOUBLE)
