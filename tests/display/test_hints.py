@@ -116,7 +116,11 @@ def said(call, kind=il.IndexLakeError):
     return str(caught.value)
 
 
-@pytest.mark.parametrize("where", [{"id": 1}, lambda row: True, pc.field("id") == 1, 5, ["id = 1"]], ids=repr)
+@pytest.mark.parametrize(
+    "where",
+    [{"id": 1}, lambda row: True, pc.field("id") == 1, 5, ["id = 1"]],
+    ids=["dict", "function", "expression", "number", "list"],
+)
 def test_a_predicate_that_is_not_text_is_refused_at_the_call(t, where):
     right = f'A predicate is SQL text such as "id = $id", not {type(where).__name__}.'
     assert said(lambda: t.scan(where), il.ExpressionError) == right
