@@ -78,7 +78,7 @@ def test_a_read_only_directory_can_be_read_and_nothing_else(public: Path) -> Non
     )
     assert ended.code == 0, ended.err
     new, write, read = ended.out.partition("end\n")[2].splitlines()
-    assert new.startswith("new -> StorageError No lake was made: its storage ")
+    assert new.startswith("new -> StorageError No lake was made: cannot write to its storage ")
     assert "permission denied" in new
     assert write.startswith("write -> CatalogError ")
     assert "is in a folder that cannot be written to. To read the lake, connect with read_only=True" in write

@@ -91,8 +91,8 @@ def test_parameters_of_changes_and_of_several_statements(lake: il.Lake) -> None:
         ("select 1", {"a": 1}, r"\$a is given"),
         ("select ?", [1, 2], r"\$2 is given"),
         ("select $a, ?", {"a": 1}, "numbered"),
-        ("select $a", "text", "mapping"),
-        ("select $a", 5, "mapping"),
+        ("select $a", "text", "a dict of names or a list"),
+        ("select $a", 5, "a dict of names or a list"),
     ],
 )
 def test_parameters_that_do_not_fit_are_refused(lake: il.Lake, text: str, params: Any, message: str) -> None:
@@ -191,7 +191,7 @@ def test_files_can_be_read_beside_tables(lake: il.Lake, tmp_path: Path) -> None:
         ("select * from t where", 21, "syntax error"),
         ("select 'é', nosuch from t", 12, "nosuch"),
         ("select * frm t", 13, "syntax error"),
-        ("select * from t where id = 'x", 27, "no end"),
+        ("select * from t where id = 'x", 27, "never closed"),
         ("select 1 /* open", 9, "no end"),
         ("update t set name = nosuch where id = 1", 20, "nosuch"),
         ("update t set nosuch = 1", 13, "nosuch"),
@@ -310,5 +310,5 @@ def test_the_command_line_prints_results(lake: il.Lake, tmp_path: Path) -> None:
     assert "insert: 1 inserted" in call("insert into t (id, name) values (3, '[x]')")
     assert "answered by the scan alone" in call("explain select * from t where id = 1")
     assert "[x]" in call("-", text="select name from t where id = 3")
-    assert "the first 1 rows" in call("select id from t", "--limit", "1")
+    assert "the first 1 row;" in call("select id from t", "--limit", "1")
     assert call("select 1 as n where false", "--json") == "[]\n"
