@@ -110,7 +110,7 @@ def _in_spark_words(planned: PlannedQuery, names: list[str]) -> str:
 
     query = planned.query
     source = query.fragment.source
-    edits = query.edits_over([table.found.schema.by_name.keys() for table in planned.tables], planned.namespace)
+    edits = query.edits_apart([table.found.schema.by_name.keys() for table in planned.tables], planned.namespace)
     text = query.fragment.spliced([(start, end, renamed(new)) for start, end, new in edits]).text
     try:
         tree = sqlglot.parse_one(text, read="duckdb")
