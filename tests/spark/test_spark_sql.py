@@ -149,3 +149,20 @@ def test_what_is_wrong_is_said(lake: il.Lake, spark: Any, text: str, error: type
 def test_a_transaction_is_refused(lake: il.Lake, spark: Any) -> None:
     with lake.transaction() as tx, pytest.raises(il.OwnershipError, match="engine='spark'"):
         tx.sql("select 1", engine="spark")
+
+
+def test_tables_of_one_name_are_told_apart(lake: il.Lake) -> None:
+    lake.sql("create schema if not exists past")
+    lake.sql("create table shared (id int, total int)")
+    lake.sql("create table past.shared (id int, total int)")
+    lake.sql("insert into shared values (1, 10), (2, 20)")
+    lake.sql("insert into past.shared values (1, 100), (7, 700)")
+    for text in (
+        "select id from shared where id in (select shared.id from past.shared)",
+        "select id from shared where exists (select 1 from past.shared where shared.total = 100) order by id",
+        "select past.shared.id a, main.shared.id b from shared, past.shared order by a, b",
+        "select main.shared.id from shared where main.shared.total > 10",
+    ):
+        assert lake.sql(text, engine="spark").fetchall() == lake.sql(text).fetchall(), text
+    with pytest.raises(il.ExpressionError, match="ambiguous"):
+        lake.sql("select shared.id from shared, past.shared", engine="spark").fetchall()

@@ -100,7 +100,29 @@ class ParsedQuery:
     def edits_over(self, columns: Sequence[Collection[str]], namespace: str) -> list[Edit]:
         """The changes of the text, given the columns of each reference in lower case."""
         aliases = [r.alias for r in self.references]
-        return [*self.edits, *qualifier_edits(self.qualified, aliases, columns, namespace)]
+        names = [q for q in self.qualified if not self.references[q.reference].in_schema]
+        return [*self.edits, *qualifier_edits(names, aliases, columns, namespace)]
+
+    def edits_apart(self, columns: Sequence[Collection[str]], namespace: str) -> list[Edit]:
+        """The same for an engine that knows no namespaces.
+
+        There tables of one name get an alias each, unless something is named by what they share: that is for the
+        engine to judge.
+        """
+        from sqlglot import exp
+
+        apart = [r for r in self.references if r.in_schema]
+        shared = {r.table.name.lower() for r in apart}
+        if not apart or any(column.parts[0].name.lower() in shared for column in self.tree.find_all(exp.Column)):
+            return self.edits_over(columns, namespace)
+        long = {r.number: quoted(f"{r.table.namespace or namespace}.{r.table.name}") for r in apart}
+        edits = {r.start: r.edit() for r in self.references}
+        for r in apart:
+            edits[r.start] = (r.start, r.end, f"{r.replacement.rpartition(' as ')[0]} as {long[r.number]}")
+        names = [replace(q, alias=long.get(q.reference, q.alias)) for q in self.qualified]
+        rest = [e for e in self.edits if e[0] not in edits]
+        aliases = [r.alias for r in self.references]
+        return [*edits.values(), *rest, *qualifier_edits(names, aliases, columns, namespace)]
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -168,7 +190,7 @@ def parse_query(fragment: Fragment, parse_in_duckdb: Callable[[str], Any]) -> Pa
     known = {
         (r.table.namespace and r.table.namespace.lower(), r.table.name.lower()): (r.number, quoted(r.table.name))
         for r in references
-        if not r.node.alias and not r.in_schema
+        if not r.node.alias
     }
     qualified = qualified_names(spliced, tree, known)
     return ParsedQuery(fragment, tuple(references), tree, tuple(edits), qualified, text_groups(tree))
