@@ -48,6 +48,7 @@ def test_numbers_are_those_of_duckdb(lake: il.Lake, spark: Any) -> None:
     columns = [
         "i // 2", "b // 3", "-7 // 2", "(i // 2) // 2", "i // i + 1", "i / 2", "d / 3", "h / 2", "u / 3", "f / 2",
         "1 / 3", "d / f", "i % 3", "d % 0.3", "u % 10", "i * 2 / 4", "-d", "u * 2.0", "i ** 2", "i & 3",
+        "regexp_replace('aa', 'a', 'b', 'g')",
     ]  # fmt: skip
     same(lake, f"select {', '.join(f'{c} as c{n}' for n, c in enumerate(columns))} from n order by i")
     same(lake, "select i // 3 as x, sum(b) as s from n group by i // 3 order by x")
@@ -67,6 +68,7 @@ def test_numbers_are_those_of_duckdb(lake: il.Lake, spark: Any) -> None:
         ("factorial(30)", "factorial gives something else"),
         ("format('{}', i)", "format gives something else"),
         ("hash(i)", "hash gives something else"),
+        ("regexp_replace('aa', 'a', 'b')", "regexp_replace replaces every match in Spark: give it 'g'"),
         ("i::utinyint", "Spark has no utinyint"),
     ],
 )
