@@ -20,6 +20,7 @@ import pyarrow as pa
 from indexlake.errors import ConstraintError
 from indexlake.types.buffers import nested_array, null_mask, python_bytes
 from indexlake.types.codec import NULL, Codec, SqlValue, is_missing
+from indexlake.types.floats import is_float
 
 _LARGE = pa.large_binary()
 _LISTS = (list, tuple)
@@ -65,7 +66,7 @@ class NestedCodec(Codec):
         if isinstance(value, pa.Scalar):
             if value.type != self.type:
                 self.refuse(value, f"it is a scalar of type {value.type}")
-            return self.to_json(pa.repeat(value, 1))[0]
+            return self.to_json(self.checked_scalar(value))[0]
         if is_missing(value):
             self.refuse(value, "give None for a missing value")
         return self.to_json_one(self.same_as(value))
@@ -218,11 +219,12 @@ class MapCodec(NestedCodec):
             type(value) not in _LISTS or any(type(pair) not in _LISTS or len(pair) != 2 for pair in value)
         ):
             return self._foreign(value)
-        texts = [
-            f"[{self._child(self.key, False, key, 'a key')},{self._child(self.item, self._nullable, item, 'a value')}]"
-            for key, item in pairs
-        ]
-        return f"[{','.join(texts)}]"
+        keys = [self._child(self.key, False, key, "a key") for key, _ in pairs]
+        items = [self._child(self.item, self._nullable, item, "a value") for _, item in pairs]
+        known: list[Any] = [self.key.canonical(json.loads(key)) for key in keys] if is_float(self.key) else keys
+        if len(set(known)) < len(known):
+            self.refuse(value, "it has a key twice; a map has each key once")
+        return f"[{','.join([f'[{key},{item}]' for key, item in zip(keys, items, strict=True)])}]"
 
     def same_as(self, value: Any) -> Any:
         return dict(value) if isinstance(value, Mapping) else super().same_as(value)
