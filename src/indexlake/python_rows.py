@@ -15,10 +15,8 @@ from indexlake.types.convert import holds
 from indexlake.types.outside import Limits, any_outside, in_pandas, in_polars, in_python
 from indexlake.types.uuids import is_uuid
 
-Data = pa.RecordBatch | pa.Table
 
-
-def python_rows(data: Data) -> list[dict[str, Any]]:
+def python_rows(data: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
     """The rows as dicts."""
     names = data.schema.names
     if len(set(names)) < len(names):
@@ -31,7 +29,7 @@ def python_rows(data: Data) -> list[dict[str, Any]]:
     return python_dicts(data)
 
 
-def python_dicts(data: Data) -> list[dict[str, Any]]:
+def python_dicts(data: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
     """The rows as dicts, where names that are there twice mean the same."""
     check_limits(data, in_python, "Python")
     try:
@@ -42,7 +40,7 @@ def python_dicts(data: Data) -> list[dict[str, Any]]:
     return rows
 
 
-def python_columns(data: Data) -> list[list[Any]]:
+def python_columns(data: pa.RecordBatch | pa.Table) -> list[list[Any]]:
     """The values of each column."""
     check_limits(data, in_python, "Python")
     return [_values(column, name) for name, column in zip(data.schema.names, data.columns, strict=True)]
@@ -77,7 +75,7 @@ def polars_frame(table: pa.Table) -> Any:
     return polars.from_arrow(table)
 
 
-def check_limits(data: Data, limits: Callable[[Any], Limits | None], who: str) -> None:
+def check_limits(data: pa.RecordBatch | pa.Table, limits: Callable[[Any], Limits | None], who: str) -> None:
     """Raise ``ConstraintError`` for a column with a value that would quietly become another."""
     for name, column in zip(data.schema.names, data.columns, strict=True):
         if any_outside(column, limits):

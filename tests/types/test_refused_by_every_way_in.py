@@ -39,7 +39,8 @@ def test_arrow_files_and_merge_sources(lake, tmp_path, type, array, words):
     for way in ways:
         with pytest.raises(ConstraintError, match=f"Column 'x' .*{words}"):
             way()
-    assert table.count() == 0 and "u" not in lake.tables()
+    assert table.count() == 0
+    assert "u" not in lake.tables()
 
 
 def test_python_maps(lake):

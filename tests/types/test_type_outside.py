@@ -57,7 +57,7 @@ def test_rows_as_python_values_are_refused(lake, array, storage):
         lambda: table.changes(0).to_pylist(),
     ]
     for way in ways:
-        with pytest.raises(ConstraintError, match="Column 'x' .*holds a moment that Python does not have") as caught:
+        with pytest.raises(ConstraintError, match=r"Column 'x' .*holds a moment that Python does not have") as caught:
             way()
         assert caught.value.column == "x"
     assert table.get(2) == {"id": 2, "x": None}
@@ -72,7 +72,7 @@ def test_results_of_queries_are_refused(lake, text):
     for way in ways:
         with pytest.raises(ConstraintError, match=r"Column 'x' .*Cast it to VARCHAR in SQL, or take the rows as Arrow"):
             getattr(lake.sql(f"select {text} as x"), way)()
-    with pytest.raises(ConstraintError, match="Column 'x'"):
+    with pytest.raises(ConstraintError, match=r"Column 'x'"):
         list(lake.sql(f"select {text} as x").tuples())
 
 
@@ -90,7 +90,7 @@ def test_results_of_queries_are_refused(lake, text):
 )
 def test_pandas(lake, array):
     table = lake.create_table("t", pa.table({"id": [1], "x": array}))
-    with pytest.raises(ConstraintError, match="Column 'x' .*that pandas does not have"):
+    with pytest.raises(ConstraintError, match=r"Column 'x' .*that pandas does not have"):
         table.scan().to_pandas()
 
 
@@ -108,7 +108,7 @@ def test_pandas(lake, array):
 )
 def test_polars(lake, array):
     table = lake.create_table("t", pa.table({"id": [1], "x": array}))
-    with pytest.raises(ConstraintError, match="Column 'x' .*that polars does not have"):
+    with pytest.raises(ConstraintError, match=r"Column 'x' .*that polars does not have"):
         table.scan().to_polars()
 
 
@@ -134,7 +134,8 @@ def test_lists_of_uuids_in_pandas(lake):
     table.insert([{"id": 1, "x": [one, other], "y": {"a": one}}, {"id": 2, "x": None}])
     frame = table.scan(order_by="id").to_pandas()
     assert list(frame.columns) == ["id", "x", "y"]
-    assert list(frame["x"][0]) == [one, other] and frame["x"][1] is None
+    assert list(frame["x"][0]) == [one, other]
+    assert frame["x"][1] is None
     assert frame["y"][0] == {"a": one}
     assert list(lake.sql("select [uuid()] as x, 1 as n").to_pandas()["n"]) == [1]
 
@@ -148,7 +149,8 @@ def test_sql_writes_and_shows_what_python_does_not_have(lake):
     lake.sql("insert into t(id) values (1)")
     assert lake.sql(text, {"id": 1}).fetchall() == [("24:00:00", "infinity", "00:00:00.000000001", "infinity")]
     shown = repr(lake.sql("select * from t"))
-    assert all(word in shown for word in ("24:00:00", "infinity", "00:00:00.000000001")) and "2262" not in shown
+    assert all(word in shown for word in ("24:00:00", "infinity", "00:00:00.000000001"))
+    assert "2262" not in shown
     lake.sql("insert into t values (2, null, null, null, null)")
     lake.sql(
         "update t set x = '24:00:00', y = '-infinity', z = '23:00:00.000000005', n = timestamp_ns '-infinity' "

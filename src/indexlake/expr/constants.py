@@ -59,6 +59,8 @@ class NotCovered(Exception):
 
 def plain(value: Any) -> Any:
     """A parameter with its containers as lists; cheap for what is plain already."""
+    if type(value) in _CONTAINERS:
+        _check_depth(value)
     if type(value) is list:
         return value[:]  # the caller may change it
     if isinstance(value, str):
@@ -76,6 +78,18 @@ def plain(value: Any) -> Any:
     if hasattr(value, "tolist") and getattr(value, "ndim", 0) == 1:
         return value.tolist()
     return value
+
+
+def _check_depth(value: Any) -> None:
+    """Refuse what is nested so deeply that nothing could work with it."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        items = [item.values() if type(item) is dict else item for item in level]
+        level = [part for item in items if _CONTAINERS & set(map(type, item)) for part in item]
+        level = [part for part in level if type(part) in _CONTAINERS]
+        if not level:
+            return
+    raise ExpressionError(f"a parameter is nested more than {MAX_DEPTH} levels deep")
 
 
 def _check_text(value: str) -> None:
@@ -109,6 +123,9 @@ def list_types(values: list[Any]) -> list[SqlType]:
     return list(dict.fromkeys(typed(item)[0] for item in values if item is not None))
 
 
+_CONTAINERS = frozenset({list, tuple, dict})
+MAX_DEPTH = 64
+"""Levels of lists and dicts in a parameter."""
 _UNIFORM = frozenset({str, float, bool, bytes, dt.date})
 _PLAIN = frozenset({int, str, float, bool, bytes, type(None), dt.date, dt.datetime, decimal.Decimal})
 

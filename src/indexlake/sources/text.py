@@ -17,6 +17,7 @@ import pyarrow.types as pt
 
 from indexlake.errors import SchemaError
 from indexlake.rows import overflows
+from indexlake.types.convert import holds
 from indexlake.types.uuids import is_uuid, uuids_of_text
 
 
@@ -69,7 +70,18 @@ def converted(array: Any, type: Any) -> Any:
         raise pa.ArrowInvalid("the number is outside the range of the type")
     if is_text and pt.is_floating(cast.type) and first_inexact(array, cast) is not None:
         raise pa.ArrowInvalid("the type does not hold the number")
+    if holds(cast.type, pt.is_decimal) and _too_long(cast):
+        raise pa.ArrowInvalid("the number has more digits than the type holds")
     return cast
+
+
+def _too_long(decimals: Any) -> bool:
+    """Whether a decimal, at any depth, has more digits than its type says; the readers do not look."""
+    try:
+        decimals.validate(full=True)
+    except pa.ArrowInvalid:
+        return True
+    return False
 
 
 def _converted(array: Any, type: Any) -> Any:

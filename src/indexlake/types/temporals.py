@@ -160,11 +160,13 @@ class TemporalCodec(Int64Codec):
         t, type = pa.types, self.type
         if isinstance(raw, np.timedelta64) != t.is_duration(type) or t.is_time(type):
             self.refuse(value, f"give {self.wanted}")
+        if isinstance(raw, np.timedelta64) and np.datetime_data(raw.dtype)[0] in ("M", "Y"):
+            self.refuse(value, "months and years have no fixed length; give days or a finer unit")
         unit = "D" if t.is_date(type) else type.unit
         try:
             same = raw.astype(f"{raw.dtype.kind}8[{unit}]")
             exact = np.datetime_data(raw.dtype)[0] != "generic" and same.astype(raw.dtype) == raw
-        except (TypeError, OverflowError, ValueError):  # months have no fixed length
+        except (TypeError, OverflowError, ValueError):
             exact = False
         if not exact:
             self.refuse(value, f"it is finer than the column's unit, {unit}, or outside the range of the type")
