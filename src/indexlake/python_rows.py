@@ -31,7 +31,8 @@ def python_rows(data: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
 
 def python_dicts(data: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
     """The rows as dicts, where names that are there twice mean the same."""
-    check_limits(data, in_python, "Python")
+    if any(any_outside(column, in_python) for column in data.columns):
+        python_columns(data)  # names the first such column
     try:
         rows: list[dict[str, Any]] = data.to_pylist()
     except (OverflowError, ValueError) as error:
@@ -42,7 +43,6 @@ def python_dicts(data: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
 
 def python_columns(data: pa.RecordBatch | pa.Table) -> list[list[Any]]:
     """The values of each column."""
-    check_limits(data, in_python, "Python")
     return [_values(column, name) for name, column in zip(data.schema.names, data.columns, strict=True)]
 
 
@@ -83,6 +83,8 @@ def check_limits(data: pa.RecordBatch | pa.Table, limits: Callable[[Any], Limits
 
 
 def _values(column: Any, name: str) -> list[Any]:
+    if any_outside(column, in_python):
+        raise _no_such_value(name, column.type, "Python")
     try:
         values: list[Any] = column.to_pylist()
     except (OverflowError, ValueError):

@@ -1,13 +1,16 @@
-"""Times outside the day and maps with a key twice are refused by every way in: engines crash or fail on them."""
+"""Values that no engine could work with are refused by every way in; those that only look odd are converted."""
 
 from __future__ import annotations
 
+import datetime as dt
+
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import indexlake
-from indexlake.errors import ConstraintError
+from indexlake.errors import ConstraintError, ExpressionError
 
 
 @pytest.fixture
@@ -71,3 +74,44 @@ def test_arrow_scalars_in_rows(lake, type, array, words):
     nested = lake.create_table("n", {"x": f"list<{type}>"})
     with pytest.raises(ConstraintError, match=words):
         nested.insert([{"x": [array[0]]}])
+
+
+@pytest.mark.parametrize("view", [pa.list_view, pa.large_list_view], ids=["list_view", "large_list_view"])
+def test_list_views_become_lists(lake, tmp_path, view):
+    inner = pa.array([[1, 2], None, [], [3]], view(pa.int64()))
+    nested = pa.ListArray.from_arrays(pa.array([0, 1, 1, 3, 4], pa.int32()), inner)
+    data = pa.table(
+        {"id": [1, 2, 3, 4], "x": inner, "s": pa.StructArray.from_arrays([inner], ["a"]), "n": nested},
+    )
+    types = {"id": "int64", "x": "list<int64>", "s": "struct<a: list<int64>>", "n": "list<list<int64>>"}
+    table = lake.create_table("t", types, primary_key="id")
+    table.insert(data.slice(0, 2))
+    table.insert(data.slice(2))
+    assert table.scan(order_by="id").to_pylist() == data.to_pylist()
+    with pa.OSFile(str(tmp_path / "x.arrow"), "wb") as file, pa.ipc.new_file(file, data.schema) as writer:
+        writer.write_table(data)
+    table.delete("true")
+    table.insert(tmp_path / "x.arrow")
+    assert table.scan(order_by="id").to_pylist() == data.to_pylist()
+
+
+def test_values_that_are_nested_deeply_are_refused(lake):
+    deep = []
+    for _ in range(3000):
+        deep = [deep]
+    table = lake.create_table("t", {"x": "int64"})
+    with pytest.raises(ConstraintError, match="cannot be shown .list. is not a value of type int64"):
+        table.insert([{"x": deep}])
+    with pytest.raises(ExpressionError, match="nested more than 64 levels deep"):
+        table.scan("x = $x", params={"x": deep}).to_pylist()
+    with pytest.raises(ExpressionError, match="nested more than 64 levels deep"):
+        lake.sql("select ?", [{"a": (deep,)}]).fetchall()
+
+
+@pytest.mark.parametrize("unit", ["M", "Y"])
+def test_months_and_years_are_no_durations(lake, unit):
+    table = lake.create_table("t", {"x": "duration[s]"})
+    with pytest.raises(ConstraintError, match="months and years have no fixed length"):
+        table.insert([{"x": np.timedelta64(1, unit)}])
+    table.insert([{"x": np.timedelta64(1, "W")}])
+    assert table.scan().to_pylist() == [{"x": dt.timedelta(weeks=1)}]

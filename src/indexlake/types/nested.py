@@ -252,6 +252,42 @@ def list_parts(array: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Any]:
     return starts - first, stops - first, entries.slice(first, last - first)
 
 
+def without_list_views(array: Any) -> Any:
+    """The array with plain lists in place of list views, at any depth; pyarrow's own cast forgets their offsets."""
+    if not _has_list_view(array.type):
+        return array
+    array.validate(full=True)
+    return _without_list_views(array)
+
+
+def _is_list_view(type: Any) -> bool:
+    return bool(pa.types.is_list_view(type) or pa.types.is_large_list_view(type))
+
+
+def _has_list_view(type: Any) -> bool:
+    return _is_list_view(type) or any(_has_list_view(type.field(n).type) for n in range(type.num_fields))
+
+
+def _without_list_views(array: Any) -> Any:
+    type, t = array.type, pa.types
+    if not _has_list_view(type) or t.is_map(type) or t.is_fixed_size_list(type):
+        return array
+    mask, length = null_mask(array), len(array)
+    if t.is_struct(type):
+        parts = [_without_list_views(array.field(n)) for n in range(type.num_fields)]
+        own = pa.struct([type.field(n).with_type(part.type) for n, part in enumerate(parts)])
+        return nested_array(own, length, mask, parts)
+    if _is_list_view(type):
+        items, lengths = array.flatten(), array.value_lengths().fill_null(0).to_numpy()
+    else:
+        starts, stops, items = list_parts(array)
+        lengths = stops - starts
+    items = _without_list_views(items)
+    wide = t.is_large_list(type) or t.is_large_list_view(type)
+    own = (pa.large_list if wide else pa.list_)(type.value_field.with_type(items.type))
+    return nested_array(own, length, mask, [items], offsets_of(lengths, own))
+
+
 def _entries(array: Any) -> Any:
     """The key-value structs of a map array."""
     keys, items = array.keys, array.items

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from indexlake.errors import ConstraintError
 from indexlake.types.buffers import chunks, null_mask
-from indexlake.types.nested import list_parts
+from indexlake.types.nested import list_parts, without_list_views
 
 TICKS_OF_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
@@ -35,6 +35,7 @@ def check_values(array: Any, column: str) -> None:
 def problem_of(array: Any) -> str | None:
     """What is wrong with an array, in a sentence without its full stop."""
     try:
+        array = without_list_views(array)
         _check_bits(array)
         _check_visible(array, np.zeros(len(array), np.bool_))
     except (pa.ArrowException, ConstraintError) as error:
