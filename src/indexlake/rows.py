@@ -21,8 +21,8 @@ from indexlake.errors import ConstraintError, SchemaError
 from indexlake.evolution import field_steps
 from indexlake.schema import Field, TableSchema
 from indexlake.types import SqlValue, check_values, codec_for, holds_null
-from indexlake.types.nested import without_list_views
 from indexlake.types.inference import inferred_column
+from indexlake.types.nested import without_list_views
 
 if TYPE_CHECKING:
     from indexlake.progress import ProgressBar

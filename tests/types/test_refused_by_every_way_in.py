@@ -100,7 +100,7 @@ def test_values_that_are_nested_deeply_are_refused(lake):
     for _ in range(3000):
         deep = [deep]
     table = lake.create_table("t", {"x": "int64"})
-    with pytest.raises(ConstraintError, match="cannot be shown .list. is not a value of type int64"):
+    with pytest.raises(ConstraintError, match=r"cannot be shown .list. is not a value of type int64"):
         table.insert([{"x": deep}])
     with pytest.raises(ExpressionError, match="nested more than 64 levels deep"):
         table.scan("x = $x", params={"x": deep}).to_pylist()
