@@ -142,7 +142,8 @@ def _in_type(array: pa.Array, f: Field) -> pa.Array:
 
 
 def _computed_one(expression: Bound, row: Mapping[str, Any], f: Field) -> SqlValue:
-    value = expression.evaluate_row(row)
+    value = expression.row_value(row)
     if expression.type == f.type:
         return f.codec.encode_one(value)
-    return f.codec.encode(fit(_in_type(pa.array([value], expression.type), f), f))[0]
+    array = pa.repeat(value, 1) if isinstance(value, pa.Scalar) else pa.array([value], expression.type)
+    return f.codec.encode(fit(_in_type(array, f), f))[0]

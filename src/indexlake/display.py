@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from indexlake.errors import IndexLakeError
+from indexlake.types.outside import python_value
+from indexlake.types.validity import TICKS_OF_DAY
 
 if TYPE_CHECKING:
     from indexlake.schema import TableSchema
@@ -171,10 +173,20 @@ class Listing(list[T]):
 
 def shown_value(value: Any) -> Any:
     """An Arrow scalar as a Python value, or as text where Python has no such value."""
-    try:
-        return value.as_py()
-    except (ValueError, OverflowError):  # a moment that Python cannot hold, such as the year 20000
-        if not hasattr(value, "value"):
-            return str(value.type)
-        infinite = abs(value.value) == 2 ** (value.type.bit_width - 1) - 1
-        return f"{'-' if value.value < 0 else ''}infinity" if infinite else f"{value.type} {value.value}"
+    shown = python_value(value)
+    if shown is not value:
+        return shown
+    if not hasattr(value, "value"):  # a container with such a value
+        return str(value.type)
+    if pa.types.is_time(value.type):
+        return _clock(value.value, value.type.unit)
+    infinite = abs(value.value) == 2 ** (value.type.bit_width - 1) - 1
+    return f"{'-' if value.value < 0 else ''}infinity" if infinite else f"{value.type} {value.value}"
+
+
+def _clock(ticks: int, unit: str) -> str:
+    """A time of day with all its digits."""
+    per_second = TICKS_OF_DAY[unit] // 86_400
+    seconds, fraction = divmod(ticks, per_second)
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return f"{clock}.{fraction:0{len(str(per_second)) - 1}}" if fraction else clock

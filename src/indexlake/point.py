@@ -14,7 +14,7 @@ from indexlake.catalog.driver import ReadTransaction
 from indexlake.errors import ConstraintError
 from indexlake.evolution.lineage import file_columns, file_value, file_values
 from indexlake.keys.encoding import encode_key
-from indexlake.python_rows import python_columns
+from indexlake.python_rows import python_columns, python_rows
 from indexlake.schema import VERSION, Field, TableSchema
 from indexlake.state import TableState
 from indexlake.types import SqlValue
@@ -161,12 +161,11 @@ def _from_history(
             continue
         task = block_task(state, block, snapshot)
         for batch in read_task(task, files, schema.fields, None, row_id=True):
-            found: list[Row] = batch.to_pylist()
-            for row in found:
-                own = [f.codec.encode_one(row[f.name]) for f in schema.key_fields]
-                if encode_key(schema.key_codecs, own) == wanted and (
-                    writes is None or row[ROW_ID] not in writes.closed
-                ):
-                    del row[ROW_ID]
-                    return row
+            keys = zip(*[f.codec.encode(batch.column(f.name)) for f in schema.key_fields], strict=True)
+            for place, own in enumerate(keys):
+                if encode_key(schema.key_codecs, list(own)) == wanted:
+                    row = python_rows(batch.slice(place, 1))[0]
+                    if writes is None or row[ROW_ID] not in writes.closed:
+                        del row[ROW_ID]
+                        return row
     return None

@@ -23,6 +23,7 @@ from indexlake.schema import Field, TableSchema
 from indexlake.types import SqlValue, check_values, codec_for, holds_null
 from indexlake.types.convert import checked_cast
 from indexlake.types.inference import inferred_column
+from indexlake.types.nested import without_list_views
 
 if TYPE_CHECKING:
     from indexlake.progress import ProgressBar
@@ -212,6 +213,8 @@ def fit(array: pa.Array, f: Field) -> pa.Array:
     """The array in the field's type, if nothing is lost by it."""
     if array.type == f.type:
         return array
+    if pt.is_nested(array.type):
+        array = without_list_views(array)
     if not _castable(array.type, f.type):
         raise ConstraintError(
             f"Column {f.name!r} is of type {f.type}; the values given are {array.type}. {_advice(array.type, f.type)}",

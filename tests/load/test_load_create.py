@@ -131,3 +131,19 @@ def test_rows_without_any_schema_make_no_table(lake: il.Lake):
             lake.create_table("t", nothing)
     empty = pa.table({"id": pa.array([], pa.int64())})
     assert len(lake.create_table("t", empty)) == 0
+
+
+def test_json_moments_dates_and_times_are_found(lake: il.Lake, write):
+    first = '{"z": "2024-01-01T10:00:00Z", "o": "2024-01-01 10:00+02:00", "d": "2024-01-01", "t": "10:00:00.5", '
+    first += '"m": "2024-01-01T10:00:00Z", "l": ["2024-01-01T10:00:00Z"], "s": {"a": "2024-01-01"}, "x": "25:00"}'
+    second = '{"z": "2024-06-01T10:00:00-05", "m": "2024-01-01T10:00:00", "t": null, "l": null}'
+    t = lake.create_table("moments", write("a.jsonl", f"{first}\n{second}\n"))
+    utc = pa.timestamp("us", "UTC")
+    assert {f.name: f.type for f in t.schema} == {
+        "z": utc, "o": utc, "d": pa.date32(), "t": pa.time64("us"), "m": pa.string(), "l": pa.list_(utc),
+        "s": pa.struct({"a": pa.date32()}), "x": pa.string(),
+    }  # fmt: skip
+    rows = t.scan(columns=["z", "o", "m"]).to_pylist()
+    assert [str(row["z"]) for row in rows] == ["2024-01-01 10:00:00+00:00", "2024-06-01 15:00:00+00:00"]
+    assert str(rows[0]["o"]) == "2024-01-01 08:00:00+00:00"
+    assert [row["m"] for row in rows] == ["2024-01-01T10:00:00Z", "2024-01-01T10:00:00"]

@@ -275,3 +275,38 @@ def test_an_empty_line_in_a_csv_of_one_column_is_a_row(lake: il.Lake, write, end
 
 def test_empty_lines_in_a_csv_of_several_columns_mean_nothing(t: il.Table, write):
     assert t.insert(write("two.csv", "\nid,code\n\n1,a\n\n2,b\n\n")).rows == 2
+
+
+def test_objects_without_a_value_are_rows(lake: il.Lake, write):
+    t = lake.create_table("empty", {"id": "int64", "size": "int64"}, defaults={"size": 5})
+    assert t.insert(write("a.jsonl", "{}\n{}\n\n{}\n")).inserted == 3
+    assert t.scan().to_pylist() == [{"id": None, "size": 5}] * 3
+    assert t.insert(write("b.jsonl", '{}\n{"SIZE": 7}\n')).inserted == 2
+    assert t.scan("size = 7").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "place"),
+    [
+        ("a.csv", "id,x\n1,1.5\n2,1000\n", "row 3"),
+        ("a.jsonl", '{"id": 1, "x": "1.5"}\n{"id": 2, "x": "1000"}\n', "line 2"),
+        ("b.jsonl", '{"id": 1, "x": 1.5}\n{"id": 2, "x": 1000}\n', "line 2"),
+        ("c.jsonl", '{"id": 1, "y": [1.5]}\n{"id": 2, "y": [1, 1000]}\n', "line 2"),
+    ],
+)
+def test_a_decimal_with_too_many_digits_is_named_with_its_place(lake: il.Lake, write, name, text, place):
+    t = lake.create_table("d", {"id": "int64", "x": "decimal128(5, 2)", "y": "list<decimal128(5, 2)>"})
+    with pytest.raises(il.ConstraintError, match=f"{name}: {place}, column '[xy]': .* more digits than the type holds"):
+        t.insert(write(name, text))
+    assert t.count() == 0
+
+
+def test_json_that_is_nested_deeply_is_refused(lake: il.Lake, write):
+    deep = "[" * 5000 + "]" * 5000
+    t = lake.create_table("d", {"id": "int64"})
+    for name, text in {"a.jsonl": f'{{"id": {deep}}}\n', "b.jsonl": f'{{"id": 1}}\n{{"id": {deep}}}\n'}.items():
+        with pytest.raises(il.SchemaError, match=f"{name}: line [12]: a value in it is nested too deeply"):
+            t.insert(write(name, text))
+    for text in (f'{{"id": {deep}}}\n', f'{{"id": 1}}\n{{"id": 1, "x": {deep}}}\n'):
+        with pytest.raises(il.SchemaError, match="nest"):
+            lake.create_table("e", write("c.jsonl", text))

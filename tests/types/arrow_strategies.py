@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
+
+from indexlake.types import codec_for
+from indexlake.types.validity import TICKS_OF_DAY
 
 UNITS = ("s", "ms", "us", "ns")
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
@@ -175,7 +179,11 @@ def _sized(draw: Any, type: Any, nulls: list[bool]) -> Any:
         hidden = [null for null, length in zip(mask, lengths, strict=True) for _ in range(length)]
         offsets = [sum(lengths[:row]) for row in range(size + 1)]
         code = "q" if t.is_large_list(type) else "i"
-        child = draw(_entries(type, hidden) if t.is_map(type) else _child(type.value_field, hidden))
+        if t.is_map(type):
+            child = draw(_entries(type, hidden))
+            offsets = _without_key_twice(child.field(0), offsets)
+        else:
+            child = draw(_child(type.value_field, hidden))
         return build([pa.py_buffer(struct.pack(f"={size + 1}{code}", *offsets))], [child])
     if t.is_boolean(type):
         return build([_bitmap(draw(_lists(st.booleans(), size)))])
@@ -199,6 +207,16 @@ def _entries(draw: Any, type: Any, hidden: list[bool]) -> Any:
     return pa.Array.from_buffers(type.field(0).type, len(hidden), [None], children=[keys, items])
 
 
+def _without_key_twice(keys: Any, offsets: list[int]) -> list[int]:
+    """The offsets; those of empty maps when a key is twice in one of them."""
+    codec = codec_for(keys.type)
+    known = [codec.canonical(value) for value in codec.encode(keys)]
+    for start, stop in pairwise(offsets):
+        if len(set(known[start:stop])) < stop - start:
+            return [0] * len(offsets)
+    return offsets
+
+
 def _lists(values: Any, size: int) -> Any:
     return st.lists(values, min_size=size, max_size=size)
 
@@ -206,6 +224,10 @@ def _lists(values: Any, size: int) -> Any:
 def _fixed(type: Any) -> Any:
     """The bytes of one value of a fixed-width type."""
     width = type.bit_width // 8
+    if pa.types.is_time(type):
+        day = TICKS_OF_DAY[type.unit]
+        times = st.integers(0, day) | st.sampled_from([0, day])
+        return times.map(lambda ticks: ticks.to_bytes(width, "little"))
     if pa.types.is_floating(type):
         awkward = st.sampled_from([bits.to_bytes(width, "little") for bits in AWKWARD_FLOATS[width]])
         return awkward | st.binary(min_size=width, max_size=width)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from indexlake.errors import CatalogError, ConstraintError
 from indexlake.types import codec_for
+from indexlake.types.outside import python_value
 
 EVERY = [
     *PLAIN,
@@ -99,9 +100,8 @@ def test_nothing_and_nulls_only_come_back_with_their_type(type):
 def test_one_value_decodes_to_what_pyarrow_shows(array):
     codec = codec_for(array.type)
     for value, scalar in zip(codec.encode(array), codec.decode(codec.encode(array)), strict=True):
-        try:
-            shown = scalar.as_py()
-        except (ValueError, OverflowError):  # outside the calendar
+        shown = python_value(scalar)
+        if shown is scalar:  # outside the calendar
             with pytest.raises(ConstraintError, match="a time that Python cannot represent"):
                 codec.decode_one(value)
         else:

@@ -22,7 +22,28 @@ def list_with_offsets(*offsets):
     return pa.Array.from_buffers(pa.list_(pa.int64()), len(offsets) - 1, [None, buffer], children=[pa.array([1, 2])])
 
 
+def time(ticks, type=None):
+    type = type or pa.time64("us")
+    return pa.array(ticks, pa.int32() if type.bit_width == 32 else pa.int64()).view(type)
+
+
+FLOAT_KEYS = pa.map_(pa.float64(), pa.int64())
+TEXT_KEYS = pa.map_(pa.string(), pa.int64())
+
 BROKEN = {
+    "a time far outside the day": time([2**62]),
+    "a time below midnight": time([0, -5], pa.time32("s")),
+    "a second after 24:00:00": time([86_401], pa.time32("s")),
+    "a millisecond after 24:00:00": time([86_400_001], pa.time32("ms")),
+    "a nanosecond after 24:00:00": time([86_400 * 10**9 + 1], pa.time64("ns")),
+    "a time outside the day in a list": pa.ListArray.from_arrays([0, 1], time([-1])),
+    "a time outside the day in a struct": pa.StructArray.from_arrays([time([-1])], ["a"]),
+    "a time outside the day in a dictionary": pa.DictionaryArray.from_arrays([0], time([-1])),
+    "a key twice": pa.array([[("k", 1), ("k", 2)]], TEXT_KEYS),
+    "a key twice after other maps": pa.array([None, [], [("k", 1)], [("k", 1), ("l", 2), ("k", 3)]], TEXT_KEYS),
+    "a key twice in a list of maps": pa.array([[[("k", 1), ("k", 2)]]], pa.list_(TEXT_KEYS)),
+    "0.0 and -0.0 as keys": pa.array([[(0.0, 1), (-0.0, 2)]], FLOAT_KEYS),
+    "two NaNs as keys": pa.array([[(float("nan"), 1), (-float("nan"), 2)]], FLOAT_KEYS),
     "bytes that are no UTF-8": pa.array([b"\xff"]).view(pa.string()),
     "bytes that are no UTF-8 inside a list": pa.ListArray.from_arrays([0, 1], pa.array([b"\xff"]).view(pa.string())),
     "null in a required field": pa.StructArray.from_arrays([pa.array([None], pa.int64())], fields=[REQUIRED]),
@@ -58,3 +79,17 @@ def test_every_valid_array_passes(array):
 def test_a_null_below_a_null_parent_is_no_violation():
     check_values(pa.array([None, {"a": 1}], pa.struct([REQUIRED])), "price")
     check_values(pa.array([None, [1, 2]], pa.list_(REQUIRED, 2)), "price")
+
+
+def test_times_from_midnight_to_midnight_pass_and_what_a_null_hides_is_not_looked_at():
+    check_values(time([0, 86_400], pa.time32("s")), "price")
+    check_values(time([0, 86_400 * 10**9, None], pa.time64("ns")), "price")
+    hidden = pa.StructArray.from_arrays([time([-1, 5])], ["a"], mask=pa.array([True, False]))
+    check_values(hidden, "price")
+    bits = pa.py_buffer(bytes([0b10]))
+    check_values(pa.Array.from_buffers(pa.time64("us"), 2, [bits, time([-1, 5]).buffers()[1]]), "price")
+
+
+def test_one_key_in_several_maps_passes():
+    check_values(pa.array([[("k", 1)], [("k", 1), ("l", 2)], None], TEXT_KEYS), "price")
+    check_values(pa.array([[("k", 1)], [("k", 1), ("l", 2)], [("k", 1)]], TEXT_KEYS).slice(1), "price")

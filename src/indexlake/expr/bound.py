@@ -25,6 +25,7 @@ from indexlake.expr.row import RowPlan
 from indexlake.expr.sqltype import BOOL, NESTED_KINDS, SqlType, to_arrow
 from indexlake.expr.test import Test
 from indexlake.types import codec_for
+from indexlake.types.outside import python_value
 
 
 class Template:
@@ -209,7 +210,19 @@ class Bound:
             raise named(error, self.text) from None
 
     def evaluate_row(self, row: Mapping[str, Any]) -> Any:
-        """The value for one row of Python values; in Python where it can do it exactly, else on one Arrow row."""
+        """The value for one row of Python values; ``ExpressionError`` where Python has no such value."""
+        value = self.row_value(row)
+        if isinstance(value, pa.Scalar):
+            raise ExpressionError(
+                f"`{self.text}` gives a value of type {value.type} that Python cannot hold", text=self.text
+            )
+        return value
+
+    def row_value(self, row: Mapping[str, Any]) -> Any:
+        """The value for one row of Python values, as an Arrow scalar where Python has no such value.
+
+        In Python where it can do it exactly, else on one Arrow row.
+        """
         template = self._template
         plan = template.row
         if plan is None:
@@ -224,12 +237,7 @@ class Bound:
                 pass
             except ExpressionError as error:
                 raise named(error, self.text) from None
-        found = self.evaluate(_one_row(template, row))[0]
-        try:
-            return found.as_py()
-        except (OverflowError, ValueError) as error:  # a date that Python does not have
-            problem = f"`{self.text}` gives a value that Python cannot hold: {error}"
-            raise ExpressionError(problem, text=self.text) from None
+        return python_value(self.evaluate(_one_row(template, row))[0])
 
     # -- pruning -------------------------------------------------------------------------------------------
 

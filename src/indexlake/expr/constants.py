@@ -43,6 +43,7 @@ from indexlake.expr.sqltype import (
     to_arrow,
 )
 from indexlake.types.codec import is_missing
+from indexlake.types.outside import python_value
 
 EXACT = decimal.Context(prec=80, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
@@ -58,6 +59,8 @@ class NotCovered(Exception):
 
 def plain(value: Any) -> Any:
     """A parameter with its containers as lists; cheap for what is plain already."""
+    if type(value) in _CONTAINERS:
+        _check_depth(value)
     if type(value) is list:
         return value[:]  # the caller may change it
     if isinstance(value, str):
@@ -71,10 +74,22 @@ def plain(value: Any) -> Any:
     if isinstance(value, (tuple, set, frozenset, range)):
         return list(value)
     if isinstance(value, (pa.Array, pa.ChunkedArray)):
-        return value.to_pylist()
+        return [python_value(item) for item in value]
     if hasattr(value, "tolist") and getattr(value, "ndim", 0) == 1:
         return value.tolist()
     return value
+
+
+def _check_depth(value: Any) -> None:
+    """Refuse what is nested so deeply that nothing could work with it."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        items = [item.values() if type(item) is dict else item for item in level]
+        level = [part for item in items if _CONTAINERS & set(map(type, item)) for part in item]
+        level = [part for part in level if type(part) in _CONTAINERS]
+        if not level:
+            return
+    raise ExpressionError(f"a parameter is nested more than {MAX_DEPTH} levels deep")
 
 
 def _check_text(value: str) -> None:
@@ -108,6 +123,9 @@ def list_types(values: list[Any]) -> list[SqlType]:
     return list(dict.fromkeys(typed(item)[0] for item in values if item is not None))
 
 
+_CONTAINERS = frozenset({list, tuple, dict})
+MAX_DEPTH = 64
+"""Levels of lists and dicts in a parameter."""
 _UNIFORM = frozenset({str, float, bool, bytes, dt.date})
 _PLAIN = frozenset({int, str, float, bool, bytes, type(None), dt.date, dt.datetime, decimal.Decimal})
 
@@ -169,7 +187,8 @@ def typed(value: Any) -> tuple[SqlType, Any]:
             return type_, value.cast(to_arrow(type_))
         if value.is_valid and type_.kind in PER_SECOND and to_arrow(type_) == value.type:
             return type_, value.value
-        return typed(value.as_py())
+        shown = python_value(value)
+        return typed(shown) if shown is not value else (type_, _ticks(value, type_))
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         return typed(value.item())
     raise ExpressionError(
@@ -240,6 +259,16 @@ def decimal_literal(text: str) -> tuple[SqlType, Any]:
     if width > 38:
         return DOUBLE, float(text)
     return SqlType("decimal", max(width, 1), len(fraction)), int(whole + fraction or "0")
+
+
+def _ticks(value: pa.Scalar, type: SqlType) -> Any:
+    """A moment that Python does not have, such as infinity or 24:00:00, in the unit of its SQL type."""
+    if pa.types.is_timestamp(value.type) and abs(value.value) == 2**63 - 1:
+        return value.value
+    try:
+        return value.cast(to_arrow(type)).value
+    except (pa.ArrowException, AttributeError):
+        raise ExpressionError(f"a parameter of type {value.type} is a value that SQL's {type} cannot hold") from None
 
 
 def to_scalar(value: Any, type: SqlType) -> pa.Scalar:

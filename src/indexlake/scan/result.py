@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from indexlake.errors import ExpressionError, MissingExtraError
-from indexlake.python_rows import pandas_frame, python_rows
+from indexlake.python_rows import pandas_frame, polars_frame, python_rows
 
 if TYPE_CHECKING:
     from indexlake.storage import Storage
@@ -83,10 +83,10 @@ class Result(ABC):
     def to_polars(self) -> Any:
         """A polars DataFrame."""
         try:
-            import polars
+            import polars  # noqa: F401
         except ImportError:
             raise MissingExtraError("to_polars needs polars: pip install polars", extra="polars") from None
-        return polars.from_arrow(self.to_arrow())
+        return polars_frame(self.to_arrow())
 
     def to_duckdb(self, connection: Any = None) -> Any:
         """A DuckDB relation over the result, in memory."""

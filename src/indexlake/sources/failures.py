@@ -25,6 +25,8 @@ def naming(file: SourceFile) -> Iterator[None]:
         if error.errno is not None:
             raise StorageError(f"{file.path!r} cannot be read: {error.strerror}.", path=file.path) from None
         raise damaged(file, error) from None
+    except RecursionError:
+        raise SchemaError(f"{file.path}: a value in it is nested too deeply to be read.", path=file.path) from None
     except (pa.ArrowException, UnicodeDecodeError, EOFError) as error:
         raise damaged(file, error) from None
 

@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from indexlake.errors import SchemaError
 from indexlake.schema import TableSchema
 from indexlake.sources.failures import bad_row, bad_value
 from indexlake.sources.files import SourceFile
 from indexlake.sources.text import converted, convertible, first_refused, json_type, may_be_inexact
+from indexlake.types.convert import holds, mapped_leaves
 
 BLOCK_BYTES = 4 << 20
 
@@ -37,7 +39,8 @@ def inferred(file: SourceFile) -> pa.Schema:
     """Types that fit all values of the first block.
 
     Numbers are int64, or float64 when one of them has a fraction; texts that are all ISO 8601 moments are timestamps
-    in microseconds; other texts are strings.  A number that neither type holds exactly is refused.
+    in microseconds, of UTC when all have a zone, and strings when only some have; dates alone are dates, times of day
+    are times; other texts are strings.  A number that neither type holds exactly is refused.
     """
     columns(file)
     for first_line, lines, _ in _blocks(file):
@@ -46,17 +49,53 @@ def inferred(file: SourceFile) -> pa.Schema:
             raise _located(table, lines, {}, first_line)
         if any(_has_float(f.type) for f in table.schema):
             _check_whole_numbers(lines, first_line)
-        return pa.schema([pa.field(f.name, _kept(f.type)) for f in table.schema])
+        return pa.schema(
+            [pa.field(f.name, type) for f, type in zip(table.schema, _kept_types(table, lines), strict=True)]
+        )
     raise AssertionError("columns() has found an object")
 
 
-def _kept(type: Any) -> Any:
+_DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+_TIME = r"^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,6})?)?$"
+_ZONED = r"[T ][0-9]{2}.*(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
+
+
+def _kept_types(table: pa.Table, lines: list[bytes]) -> list[Any]:
+    """The types of the columns; the reader does not say whether moments have a zone, so they are read as text."""
+    if any(holds(f.type, pa.types.is_timestamp) for f in table.schema):
+        types = {f.name: mapped_leaves(f.type, _text_of_moment) for f in table.schema}
+        texts = _parsed(lines, types)
+        assert not isinstance(texts, pa.ArrowException), "any text is a string"
+    else:
+        texts = table
+    return [_kept(f.type, texts.column(f.name).combine_chunks()) for f in table.schema]
+
+
+def _text_of_moment(type: Any) -> Any:
+    return pa.string() if pa.types.is_timestamp(type) else type
+
+
+def _matching(texts: Any, pattern: str) -> int:
+    """How many of the texts match."""
+    return pc.sum(pc.match_substring_regex(texts, pattern), min_count=0).as_py()  # type: ignore[no-any-return]
+
+
+def _kept(type: Any, values: Any) -> Any:
     if pa.types.is_timestamp(type):
-        return pa.timestamp("us", type.tz)
+        count = len(values) - values.null_count
+        if _matching(values, _DAY) == count:
+            return pa.date32()
+        zoned = _matching(values, _ZONED)
+        if 0 < zoned < count:
+            return pa.string()
+        return pa.timestamp("us", "UTC" if zoned else None)
+    if pa.types.is_string(type):
+        times = _matching(values, _TIME)
+        return pa.time64("us") if times and times == len(values) - values.null_count else type
     if pa.types.is_struct(type):
-        return pa.struct([pa.field(f.name, _kept(f.type)) for f in type])
+        return pa.struct([pa.field(f.name, _kept(f.type, values.field(n))) for n, f in enumerate(type)])
     if pa.types.is_list(type):
-        inner = pa.string() if pa.types.is_null(type.value_type) else _kept(type.value_type)
+        inner = pa.string() if pa.types.is_null(type.value_type) else _kept(type.value_type, values.flatten())
         return pa.list_(pa.field(type.value_field.name, inner))
     return type
 
@@ -89,8 +128,13 @@ def batches(file: SourceFile, schema: TableSchema) -> Iterator[tuple[pa.RecordBa
     names = {name: schema.field(name).name for name in columns(file)}  # as the file spells them -> as the table does
     for first_line, lines, position in _blocks(file):
         table = _block(lines, names, schema, first_line)
+        named = names
+        if not names and any(line.strip() for line in lines):  # rows without a value: one column makes them count
+            first = schema.fields[0].name
+            named = {first: first}
+            table = _block(lines, named, schema, first_line)
         arrays = {}
-        for spelt, name in names.items():
+        for spelt, name in named.items():
             f = schema.field(name)
             if name in arrays:
                 raise SchemaError(f"column {name!r} is spelt in several ways.", column=name)
@@ -230,6 +274,8 @@ def _object(line: bytes, number: int) -> dict[str, Any]:
         found = json.loads(line)
     except ValueError as error:
         raise bad_row(f"line {number}", f"it is not a JSON object: {error}") from None
+    except RecursionError:
+        raise bad_row(f"line {number}", "a value in it is nested too deeply to be read") from None
     if not isinstance(found, dict):
         raise bad_row(f"line {number}", f"it is {type(found).__name__}, not a JSON object")
     return found

@@ -69,7 +69,23 @@ def converted(array: Any, type: Any) -> Any:
         raise pa.ArrowInvalid("the number is outside the range of the type")
     if is_text and pt.is_floating(cast.type) and first_inexact(array, cast) is not None:
         raise pa.ArrowInvalid("the type does not hold the number")
+    if _too_long(cast):
+        raise pa.ArrowInvalid("the number has more digits than the type holds")
     return cast
+
+
+def _too_long(array: Any) -> bool:
+    """Whether a decimal, at any depth, has more digits than its type says; the readers do not look."""
+    if pt.is_struct(array.type):
+        return any(_too_long(part) for part in array.flatten())
+    if pt.is_nested(array.type):
+        return not pt.is_map(array.type) and _too_long(array.flatten())
+    if pt.is_decimal(array.type):
+        try:
+            array.validate(full=True)
+        except pa.ArrowInvalid:
+            return True
+    return False
 
 
 def _converted(array: Any, type: Any) -> Any:

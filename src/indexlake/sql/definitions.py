@@ -20,6 +20,7 @@ from indexlake.sql.planned_query import plan_query
 from indexlake.sql.result import SqlChange
 from indexlake.sql.snapshot import Viewpoint
 from indexlake.sql.type_names import declared_field, sql_names
+from indexlake.types.outside import python_value
 
 if TYPE_CHECKING:
     from indexlake.table import Table
@@ -107,11 +108,7 @@ class Definitions:
                 table = self._engine.table(spliced.text, self._parameters.of(written.parameters))
         except ExpressionError as error:
             raise SchemaError(f"The default of column {column.name!r}: {error}", column=column.name) from None
-        value = table.column(0)[0]
-        try:
-            return value.as_py()
-        except (OverflowError, ValueError):
-            return value  # infinity, which Python does not have
+        return python_value(table.column(0)[0])
 
     def _options(self, options: Sequence[tuple[str, Fragment]]) -> dict[str, Any]:
         """``with (dump_format = 'parquet')`` and ``set (…)``: the fields of ``TableConfig``."""

@@ -145,7 +145,10 @@ class Codec(ABC):
 
     def refuse(self, value: Any, reason: object = None) -> NoReturn:
         """Raise the error for a value that this type cannot hold."""
-        shown = repr(value[:80] if isinstance(value, str | bytes) else value)
+        try:
+            shown = repr(value[:80] if isinstance(value, str | bytes) else value)
+        except (RecursionError, OverflowError, ValueError):  # too deep, or a moment that Python does not have
+            shown = "a value that cannot be shown"
         if len(shown) > 80:
             shown = f"{shown[:77]}..."
         because = f": {reason}" if reason else ""
@@ -164,7 +167,7 @@ class Codec(ABC):
         if not value.is_valid:
             return None
         if value.type == self.type:
-            return self.encode(pa.repeat(value, 1))[0]
+            return self.encode(self.checked_scalar(value))[0]
         try:
             shown = value.as_py()
             whole = not pa.types.is_temporal(value.type) or pa.scalar(shown, value.type).equals(value)
@@ -173,6 +176,15 @@ class Codec(ABC):
         if not whole:  # beyond Python's calendar, or finer
             self.refuse(value, f"give a scalar of type {self.type}")
         return self.encode_one(shown)
+
+    def checked_scalar(self, value: Any) -> Any:
+        """An array of one Arrow scalar of this type, which may claim more than it keeps."""
+        from indexlake.types.validity import problem_of
+
+        array = pa.repeat(value, 1)
+        if (problem := problem_of(array)) is not None:
+            self.refuse(value, problem)
+        return array
 
     def same_as(self, value: Any) -> Any:
         """The same value in the Python type that has the direct path, or ``ConstraintError``."""

@@ -20,6 +20,7 @@ import pyarrow as pa
 from indexlake.errors import ConstraintError
 from indexlake.types.buffers import nested_array, null_mask, python_bytes
 from indexlake.types.codec import NULL, Codec, SqlValue, is_missing
+from indexlake.types.floats import is_float
 
 _LARGE = pa.large_binary()
 _LISTS = (list, tuple)
@@ -65,7 +66,7 @@ class NestedCodec(Codec):
         if isinstance(value, pa.Scalar):
             if value.type != self.type:
                 self.refuse(value, f"it is a scalar of type {value.type}")
-            return self.to_json(pa.repeat(value, 1))[0]
+            return self.to_json(self.checked_scalar(value))[0]
         if is_missing(value):
             self.refuse(value, "give None for a missing value")
         return self.to_json_one(self.same_as(value))
@@ -218,11 +219,12 @@ class MapCodec(NestedCodec):
             type(value) not in _LISTS or any(type(pair) not in _LISTS or len(pair) != 2 for pair in value)
         ):
             return self._foreign(value)
-        texts = [
-            f"[{self._child(self.key, False, key, 'a key')},{self._child(self.item, self._nullable, item, 'a value')}]"
-            for key, item in pairs
-        ]
-        return f"[{','.join(texts)}]"
+        keys = [self._child(self.key, False, key, "a key") for key, _ in pairs]
+        items = [self._child(self.item, self._nullable, item, "a value") for _, item in pairs]
+        known: list[Any] = [self.key.canonical(json.loads(key)) for key in keys] if is_float(self.key) else keys
+        if len(set(known)) < len(known):
+            self.refuse(value, "it has a key twice; a map has each key once")
+        return f"[{','.join([f'[{key},{item}]' for key, item in zip(keys, items, strict=True)])}]"
 
     def same_as(self, value: Any) -> Any:
         return dict(value) if isinstance(value, Mapping) else super().same_as(value)
@@ -248,6 +250,42 @@ def list_parts(array: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Any]:
     last = int(offsets[-1]) if len(offsets) else 0
     entries = _entries(array) if pa.types.is_map(array.type) else array.values
     return starts - first, stops - first, entries.slice(first, last - first)
+
+
+def without_list_views(array: Any) -> Any:
+    """The array with plain lists in place of list views, at any depth; pyarrow's own cast forgets their offsets."""
+    if not _has_list_view(array.type):
+        return array
+    array.validate(full=True)
+    return _without_list_views(array)
+
+
+def _is_list_view(type: Any) -> bool:
+    return bool(pa.types.is_list_view(type) or pa.types.is_large_list_view(type))
+
+
+def _has_list_view(type: Any) -> bool:
+    return _is_list_view(type) or any(_has_list_view(type.field(n).type) for n in range(type.num_fields))
+
+
+def _without_list_views(array: Any) -> Any:
+    type, t = array.type, pa.types
+    if not _has_list_view(type) or t.is_map(type) or t.is_fixed_size_list(type):
+        return array
+    mask, length = null_mask(array), len(array)
+    if t.is_struct(type):
+        parts = [_without_list_views(array.field(n)) for n in range(type.num_fields)]
+        own = pa.struct([type.field(n).with_type(part.type) for n, part in enumerate(parts)])
+        return nested_array(own, length, mask, parts)
+    if _is_list_view(type):
+        items, lengths = array.flatten(), array.value_lengths().fill_null(0).to_numpy()
+    else:
+        starts, stops, items = list_parts(array)
+        lengths = stops - starts
+    items = _without_list_views(items)
+    wide = t.is_large_list(type) or t.is_large_list_view(type)
+    own = (pa.large_list if wide else pa.list_)(type.value_field.with_type(items.type))
+    return nested_array(own, length, mask, [items], offsets_of(lengths, own))
 
 
 def _entries(array: Any) -> Any:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from indexlake.errors import ConstraintError
 from indexlake.types.codec import SqlValue
 from indexlake.types.integers import Int64Codec
+from indexlake.types.outside import in_python
 
 _NAIVE = dt.datetime(1970, 1, 1)
 _UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -34,6 +35,7 @@ class TemporalCodec(Int64Codec):
         super().__init__(type)
         self._bits = _INT64 if type.bit_width == 64 else pa.int32()
         self._tick, self._ticks = _TICKS[getattr(type, "unit", "us")]
+        self._limits = in_python(type)
         self._python, self._read, self._show = _paths(self)
         self.wanted = f"a datetime.{self._python.__name__}"
         if self._tick == 1 and self._python in (dt.date, dt.timedelta):
@@ -111,13 +113,16 @@ class TemporalCodec(Int64Codec):
 
     def slow(self, value: SqlValue) -> Any:
         """What pyarrow makes of values outside the calendar, of nanoseconds, of dates with a time of day."""
+        limits = self._limits
         try:
-            return pa.scalar(value, self.type).as_py()
+            if limits is None or limits.hold(value):  # type: ignore[arg-type]
+                return pa.scalar(value, self.type).as_py()
         except (OverflowError, ValueError):
-            raise ConstraintError(
-                f"A value of type {self.type} is a time that Python cannot represent, such as infinity or the year "
-                "10000. Cast it to VARCHAR in SQL, or take the rows as Arrow."
-            ) from None
+            pass
+        raise ConstraintError(
+            f"A value of type {self.type} is a time that Python cannot represent, such as infinity, the year 10000, "
+            "24:00:00 or a time with nanoseconds. Cast it to VARCHAR in SQL, or take the rows as Arrow."
+        )
 
     def ticks(self, microseconds: int, value: Any) -> int:
         """Microseconds in the unit of the type; refused when something is lost or does not fit."""
@@ -155,11 +160,13 @@ class TemporalCodec(Int64Codec):
         t, type = pa.types, self.type
         if isinstance(raw, np.timedelta64) != t.is_duration(type) or t.is_time(type):
             self.refuse(value, f"give {self.wanted}")
+        if isinstance(raw, np.timedelta64) and np.datetime_data(raw.dtype)[0] in ("M", "Y"):
+            self.refuse(value, "months and years have no fixed length; give days or a finer unit")
         unit = "D" if t.is_date(type) else type.unit
         try:
             same = raw.astype(f"{raw.dtype.kind}8[{unit}]")
             exact = np.datetime_data(raw.dtype)[0] != "generic" and same.astype(raw.dtype) == raw
-        except (TypeError, OverflowError, ValueError):  # months have no fixed length
+        except (TypeError, OverflowError, ValueError):
             exact = False
         if not exact:
             self.refuse(value, f"it is finer than the column's unit, {unit}, or outside the range of the type")

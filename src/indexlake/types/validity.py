@@ -1,8 +1,8 @@
 """Whether the values of an array are what its type promises.
 
 Arrow does not look: a string may hold bytes that are no UTF-8, a required field inside a struct may be null,
-an index of a dictionary may point nowhere.  Such arrays are refused at the door, since files written from
-them could not be read, or would crash the reader.
+an index of a dictionary may point nowhere, a time of day may be outside the day, a map may have a key twice.  Such
+arrays are refused at the door, since files written from them could not be read, or would crash the reader.
 """
 
 from __future__ import annotations
@@ -12,24 +12,35 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from indexlake.errors import ConstraintError
 from indexlake.types.buffers import chunks, null_mask
-from indexlake.types.nested import list_parts
+from indexlake.types.nested import list_parts, without_list_views
+
+TICKS_OF_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
 def check_values(array: Any, column: str) -> None:
     """Raise ``ConstraintError`` unless every value of the array is valid for its type."""
     for chunk in chunks(array):
-        try:
-            _check_bits(chunk)
-            _check_required(chunk, np.zeros(len(chunk), np.bool_))
-        except (pa.ArrowException, ConstraintError) as error:
+        if (problem := problem_of(chunk)) is not None:
             raise ConstraintError(
-                f"Column {column!r} was given an array of type {array.type} that is not valid: "
-                f"{str(error).rstrip('.')}. Repair it where it is made.",
+                f"Column {column!r} was given an array of type {array.type} that is not valid: {problem}. "
+                "Repair it where it is made.",
                 column=column,
-            ) from None
+            )
+
+
+def problem_of(array: Any) -> str | None:
+    """What is wrong with an array, in a sentence without its full stop."""
+    try:
+        array = without_list_views(array)
+        _check_bits(array)
+        _check_visible(array, np.zeros(len(array), np.bool_))
+    except (pa.ArrowException, ConstraintError) as error:
+        return str(error).rstrip(".")
+    return None
 
 
 def holds_null(array: Any) -> bool:
@@ -38,7 +49,7 @@ def holds_null(array: Any) -> bool:
 
 
 def _check_bits(array: Any) -> None:
-    """Offsets, indices and UTF-8.  Dates and times may hold any integer: it comes back as it went in."""
+    """Offsets, indices and UTF-8.  A date may be any integer: it comes back as it went in."""
     type, t = array.type, pa.types
     if t.is_date(type) or t.is_time(type):
         array.validate()
@@ -76,9 +87,13 @@ def _check_indices(array: Any) -> None:
         raise ConstraintError("An index points outside the dictionary.")
 
 
-def _check_required(array: Any, hidden: npt.NDArray[np.bool_]) -> None:
-    """No null in a field that is not nullable, unless a null above hides it."""
+def _check_visible(array: Any, hidden: npt.NDArray[np.bool_]) -> None:
+    """What only values must keep that no null above hides: required fields, times of day, keys of maps."""
     type, t = array.type, pa.types
+    if t.is_time(type):
+        _check_times(array, hidden)
+    elif t.is_dictionary(type) and t.is_time(type.value_type):
+        _check_times(array.dictionary, np.zeros(len(array.dictionary), np.bool_))
     if not t.is_nested(type):
         return
     hidden = hidden | _nulls(array)
@@ -87,13 +102,45 @@ def _check_required(array: Any, hidden: npt.NDArray[np.bool_]) -> None:
             _check_child(array.field(index), type.field(index), hidden)
         return
     starts, stops, items = list_parts(array)
-    _check_child(items, type.field(0), np.repeat(hidden, stops - starts))
+    below = np.repeat(hidden, stops - starts)
+    _check_child(items, type.field(0), below)
+    if t.is_map(type):
+        _check_keys(items.field(0), np.repeat(np.arange(len(array)), stops - starts), below)
 
 
 def _check_child(child: Any, field: Any, hidden: npt.NDArray[np.bool_]) -> None:
     if not field.nullable and (_nulls(child) & ~hidden).any():
         raise ConstraintError(f"The required field {field.name!r} is null in it.")
-    _check_required(child, hidden)
+    _check_visible(child, hidden)
+
+
+def _check_times(array: Any, hidden: npt.NDArray[np.bool_]) -> None:
+    """From 00:00:00 to 24:00:00, which SQL has.  Engines crash on others."""
+    ticks = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
+    if hidden.any():
+        ticks = ticks.filter(pa.array(~hidden))
+    ends = pc.min_max(ticks)
+    low, high = ends["min"].as_py(), ends["max"].as_py()
+    if low is not None and (low < 0 or high > TICKS_OF_DAY[array.type.unit]):
+        wrong = low if low < 0 else high
+        raise ConstraintError(
+            f"The time {wrong} {array.type.unit} after midnight is outside the day, 00:00:00 to 24:00:00."
+        )
+
+
+def _check_keys(keys: Any, rows: npt.NDArray[Any], hidden: npt.NDArray[np.bool_]) -> None:
+    """No key twice in one map.  Keys that compare equal, such as 0.0 and -0.0, are one key."""
+    from indexlake.types import codec_for
+
+    if len(rows) < 2 or not (rows[1:] == rows[:-1]).any():
+        return
+    canonical = pa.array(codec_for(keys.type).canonical_array(keys)).dictionary_encode()
+    places = rows * len(canonical.dictionary) + canonical.indices.fill_null(0).to_numpy()
+    if hidden.any():
+        places = places[~hidden]
+    places.sort()
+    if (places[1:] == places[:-1]).any():
+        raise ConstraintError("A map in it has a key twice.")
 
 
 def _nulls(array: Any) -> npt.NDArray[np.bool_]:

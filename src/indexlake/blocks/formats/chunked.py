@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from indexlake.batch_size import cut
 from indexlake.blocks.formats.batches import decoded, decoded_batches, distinct, matching, record_batch, with_columns_of
+from indexlake.python_rows import python_dicts
 from indexlake.types.selection import gather
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class ChunkedReader:
         index = self._chunk_of(position)
         batch = self._chunks.glance(index, list(dict.fromkeys(columns))).slice(position - int(self._starts[index]), 1)
         logical = pa.schema([self.schema.field(name) for name in columns])
-        return decoded(batch, logical).to_pylist()[0]  # type: ignore[no-any-return]
+        return python_dicts(decoded(batch, logical))[0]
 
     def location(self, position: int) -> str:
         index = self._chunk_of(position)

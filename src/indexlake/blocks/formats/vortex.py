@@ -29,6 +29,7 @@ from indexlake.blocks.formats.batches import (
     with_columns_of,
 )
 from indexlake.errors import CorruptionError, IndexLakeError
+from indexlake.python_rows import python_dicts
 from indexlake.storage import InputFile, OutputFile
 from indexlake.storage.failure import failure, first_line
 from indexlake.types import codec_for
@@ -285,7 +286,7 @@ class _PointScan:
 
     def row(self, position: int) -> dict[str, Any]:
         if not self._scalars:
-            return self.batch(position).to_pylist()[0]  # type: ignore[no-any-return]
+            return python_dicts(self.batch(position))[0]
         try:
             row: dict[str, Any] = self._scan.scalar_at(position).as_py()
         except BaseException as error:
