@@ -98,8 +98,8 @@ def test_missing_columns_take_their_default_and_names_match_in_any_case(lake: il
     ("select", "options", "message"),
     [
         (["id", "'y' nam"], {}, "no column 'nam'"),
-        (["id", "'y' n"], {}, "Column 'n' is int32; the frame has string"),
-        (["id", "current_timestamp() n"], {}, "the frame has timestamp"),
+        (["id", "'y' n"], {}, "Column 'n' is int32 but the DataFrame has string"),
+        (["id", "current_timestamp() n"], {}, "the DataFrame has timestamp"),
         (["id % 2 id"], {}, "is given twice"),
         (["id + 5 id"], {}, "already exists"),
         (["id", "cast(3000000000 as bigint) n"], {}, "'n'"),
