@@ -42,7 +42,7 @@ class SparkText:
         self.arguments: dict[str, Any] = {}
         tree = self._parsed(planned, names)
         self._refuse_different(tree)
-        UuidText(tree, [t.found.schema for t in planned.tables], self._values, self._error).rewrite()
+        UuidText(tree, [f for t in planned.tables for f in t.fields], self._values, self._error).rewrite()
         self.divides = tree.find(exp.IntDiv) is not None
         for whole in list(tree.find_all(exp.IntDiv)):
             whole.replace(exp.IntDiv(this=_integer(whole.this), expression=_integer(whole.expression)))

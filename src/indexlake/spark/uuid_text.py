@@ -14,7 +14,7 @@ from uuid import UUID
 import pyarrow as pa
 from sqlglot import exp
 
-from indexlake.schema import TableSchema
+from indexlake.schema import Field
 from indexlake.types.uuids import is_uuid, uuid_bytes
 
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Nullif)
@@ -33,12 +33,12 @@ class UuidText:
     def __init__(
         self,
         tree: exp.Expression,
-        schemas: Sequence[TableSchema],
+        columns: Sequence[Field],
         values: Mapping[str, Any],
         error: Callable[[str], Exception],
     ) -> None:
         self._tree, self._values, self._error = tree, values, error
-        kinds = [pair for schema in schemas for f in schema.fields for pair in _named(f.name, f.type)]
+        kinds = [pair for f in columns for pair in _named(f.name, f.type)]
         self._names = {name for name, uuid in kinds if uuid}
         self._others = {name for name, uuid in kinds if not uuid}
         self._find_aliases()
