@@ -310,3 +310,24 @@ def test_json_that_is_nested_deeply_is_refused(lake: il.Lake, write):
     for text in (f'{{"id": {deep}}}\n', f'{{"id": 1}}\n{{"id": 1, "x": {deep}}}\n'):
         with pytest.raises(il.SchemaError, match="nest"):
             lake.create_table("e", write("c.jsonl", text))
+
+
+def test_defaults_that_python_does_not_have(lake: il.Lake, write):
+    lake.sql(
+        "create table late (id int, t time default '24:00:00', n timestamp_ns default 'infinity', "
+        "u uuid default '00000000-0000-0000-0000-000000000001', l int[] default [1, 2], "
+        "m timestamp default '2024-01-01')"
+    )
+    lake.table("late").insert(write("a.jsonl", '{"id": 1}\n{"id": 2, "t": "10:00:00", "n": null, "l": []}\n'))
+    lake.table("late").insert(write("b.jsonl", '{"id": 3, "u": null, "m": null}\n'))
+    text = "select t::varchar, n::varchar, u::varchar, l::varchar, m::varchar from late order by id"
+    one, day = "00000000-0000-0000-0000-000000000001", "2024-01-01 00:00:00"
+    assert lake.sql(text).fetchall() == [
+        ("24:00:00", "infinity", one, "[1, 2]", day),
+        ("10:00:00", None, one, "[]", day),
+        ("24:00:00", "infinity", None, "[1, 2]", None),
+    ]
+    types = {"id": pa.int64(), "v": pa.string_view(), "d": pa.dictionary(pa.int32(), pa.string())}
+    views = lake.create_table("views", pa.schema(types), defaults={"v": "x", "d": "x"})
+    views.insert(write("c.jsonl", '{"id": 1}\n{"id": 2, "v": "y", "d": "y"}\n'))
+    assert [(row["v"], row["d"]) for row in views.scan(order_by="id")] == [("x", "x"), ("y", "y")]

@@ -21,7 +21,8 @@ from indexlake.schema import TableSchema
 from indexlake.sources.failures import bad_row, bad_value
 from indexlake.sources.files import SourceFile
 from indexlake.sources.text import converted, convertible, first_refused, json_type, may_be_inexact
-from indexlake.types.convert import holds, mapped_leaves
+from indexlake.types import codec_for
+from indexlake.types.convert import convert, holds, mapped_leaves, without_view
 
 BLOCK_BYTES = 4 << 20
 
@@ -300,9 +301,11 @@ def _with_default(array: Any, schema: TableSchema, name: str, spelt: str, lines:
     if not any(missing):
         return array
     plain = f.type.value_type if pa.types.is_dictionary(f.type) else f.type
-    default = f.codec.decode([f.default])[0].as_py()
-    values = [default if absent else value for absent, value in zip(missing, array.to_pylist(), strict=True)]
-    return pa.array(values, plain)
+    held = mapped_leaves(plain, without_view)
+    default = codec_for(plain).decode([f.default])
+    both = pa.concat_arrays([convert(array, held), convert(default, held)])
+    places = np.where(missing, len(array), np.arange(len(array)))
+    return convert(both.take(pa.array(places)), plain)
 
 
 def _located(error: pa.ArrowException, lines: list[bytes], types: Mapping[str, Any], first_line: int) -> Exception:
