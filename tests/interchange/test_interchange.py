@@ -190,7 +190,7 @@ def test_objects_that_hold_no_rows_are_refused_and_say_what_to_do(lake: il.Lake)
     t = lake.create_table("t", pa.schema({"a": pa.int64()}))
     bad = {
         "collect": pl.DataFrame({"a": [1]}).lazy(),
-        "int64": pl.Series([1]),
+        "to_frame": pl.Series([1]),
         "ChunkedArray": pa.chunked_array([[1]]),
         "Int64Array": pa.array([1]),
         "not int64": __import__("numpy").array([1]),
