@@ -227,9 +227,9 @@ def test_wrong_parameters_of_a_scan_are_errors(make: Any) -> None:
         t.scan(order_by="nothing").to_arrow()
     with pytest.raises(il.SchemaError, match="'asc' or 'desc'"):
         t.scan(order_by=[("id", "down")]).to_arrow()
-    with pytest.raises(il.ExpressionError, match="limit is a whole number"):
+    with pytest.raises(il.ExpressionError, match="limit must be a whole number"):
         t.scan(limit=-1)
-    with pytest.raises(il.ExpressionError, match="offset is a whole number"):
+    with pytest.raises(il.ExpressionError, match="offset must be a whole number"):
         t.scan(offset=1.5)
     with pytest.raises(il.SchemaError, match="twice"):
         t.scan(columns=["id", "ID"]).to_arrow()

@@ -36,7 +36,15 @@ RETURNED = {
     kind.__name__: kind
     for kind in (il.Table, il.Scan, il.Changes, il.LakeView, il.TableStats, il.Transaction, Pipeline, Alter, Merge)
 }
-OTHERS_NAMES = {"timestamp_ntz", "IntEnum", "DataFrame", "AWS_ACCESS_KEY_ID", "STANDARD_IA", "DATA_SOURCE_NOT_FOUND"}
+OTHERS_NAMES = {
+    "timestamp_ntz",
+    "IntEnum",
+    "DataFrame",
+    "AWS_ACCESS_KEY_ID",
+    "STANDARD_IA",
+    "DATA_SOURCE_NOT_FOUND",
+    "quantile_cont",
+}
 """Names that belong to other software."""
 
 

@@ -45,7 +45,10 @@ DOCUMENTED: list[tuple[list[pa.DataType], str]] = [
         [pa.timestamp("s"), pa.timestamp("ms"), pa.timestamp("us"), pa.timestamp("ns")],
         "`ns` between two microseconds, `s` and `ms` out of range, infinity: an error",
     ),
-    ([pa.timestamp("us", "UTC"), pa.timestamp("ns", "Europe/Berlin")], "the same moment; the zone's name is not kept"),
+    (
+        [pa.timestamp("us", "UTC"), pa.timestamp("ns", "Europe/Berlin")],
+        "the same point in time; the zone's name is not kept",
+    ),
     ([pa.duration("s"), pa.duration("ms"), pa.duration("us"), pa.duration("ns")], "as for timestamps"),
     ([pa.string(), pa.large_string(), pa.string_view()], ""),
     ([pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(16)], ""),

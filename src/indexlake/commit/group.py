@@ -38,7 +38,20 @@ GROUP_LIMIT = 256
 
 
 class _Ticket:
-    __slots__ = ("committed_at", "error", "inside", "lead", "look", "looks", "lost", "ready", "result", "token", "ws")
+    __slots__ = (
+        "committed_at",
+        "error",
+        "inside",
+        "lead",
+        "led",
+        "look",
+        "looks",
+        "lost",
+        "ready",
+        "result",
+        "token",
+        "ws",
+    )
 
     def __init__(self, ws: WriteSet, looks: dict[int, Looks], token: str | None, inside: bool) -> None:
         self.ws = ws
@@ -51,6 +64,7 @@ class _Ticket:
         self.error: BaseException | None = None
         self.look = False  # new blocks must be looked at first
         self.lead = False  # woken up to lead the next group
+        self.led = False
         self.ready = threading.Lock()
         self.ready.acquire()
 
@@ -146,16 +160,21 @@ class Committer:
     # ------------------------------------------------------------ the group
 
     def _submit(self, ticket: _Ticket) -> None:
-        with self._mutex:
-            self._waiting.append(ticket)
-            leads = not self._busy
-            if leads:
-                self._busy = True
-        if not leads:
-            self._wait(ticket)
-            if not ticket.lead:
-                return
-        self._lead(ticket)
+        leads = False
+        try:
+            with self._mutex:
+                self._waiting.append(ticket)
+                if not self._busy:
+                    leads = self._busy = True
+            if not leads:
+                self._wait(ticket)
+                if not ticket.lead:
+                    return
+            self._lead(ticket)
+        except BaseException:
+            if leads and not ticket.led:  # interrupted before it could begin
+                self._pass_on(ticket)
+            raise
 
     def _wait(self, ticket: _Ticket) -> None:
         """Until the ticket is done or has to lead.  A thread that is interrupted takes its ticket back if it can."""
@@ -173,22 +192,30 @@ class Committer:
             raise
 
     def _lead(self, mine: _Ticket) -> None:
-        with self._mutex:
-            group = self._waiting[:GROUP_LIMIT]
-            del self._waiting[: len(group)]
+        group: list[_Ticket] = []
         try:
+            mine.led = True
+            with self._mutex:
+                group = self._waiting[:GROUP_LIMIT]
+                del self._waiting[: len(group)]
             self._commit_group(group, mine)
         finally:
-            with self._mutex:
-                successor = self._waiting[0] if self._waiting else None
-                if successor is None:
-                    self._busy = False
-                else:
-                    successor.lead = True
-            if successor is not None:
-                successor.ready.release()
+            self._pass_on(None)
             for ticket in group:
                 ticket.ready.release()
+
+    def _pass_on(self, withdrawn: _Ticket | None) -> None:
+        """The next one leads, if somebody waits."""
+        with self._mutex:
+            if withdrawn in self._waiting:
+                self._waiting.remove(withdrawn)
+            successor = self._waiting[0] if self._waiting else None
+            if successor is None:
+                self._busy = False
+            else:
+                successor.lead = True
+        if successor is not None:
+            successor.ready.release()
 
     def _commit_group(self, group: list[_Ticket], mine: _Ticket) -> None:
         if not group:
