@@ -68,10 +68,6 @@ class TableWrites:
     def empty(self) -> bool:
         return not (self.truncate or self.closed or self.rows or self.blocks or self.locked)
 
-    @property
-    def changes_rows(self) -> bool:
-        return bool(self.truncate or self.closed or self.rows or self.blocks)
-
     # -- statements
 
     def insert(self, rows: Iterable[tuple[int, Values]]) -> None:
