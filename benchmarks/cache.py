@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.servers import s3_server
+from tests.support.servers import s3_server
 
 import indexlake as il
 from benchmarks.orders import SCHEMA, config, row, stream
 from benchmarks.outcome import Outcome, at_most, report, shown
-from indexlake import faults
+from indexlake.storage import faults
 
 KINDS = ("cold", "filling", "cached", "warm")
 

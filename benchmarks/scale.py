@@ -31,15 +31,15 @@ import pyarrow as pa
 import indexlake as il
 from benchmarks.postgres import server
 from indexlake.blocks.block import BlockRecord
-from indexlake.blocks.checksum import CHUNK_SIZE, Checksums
 from indexlake.blocks.row_ids import RowIds
 from indexlake.blocks.statistics import ColumnStats, stats_to_bytes
-from indexlake.catalog import layout
+from indexlake.catalog import data_files, table_heads
 from indexlake.catalog.tables import next_values
 from indexlake.commit.section import Section
-from indexlake.keys.encoding import encode_key, key_to_bytes
-from indexlake.pipeline.compact import choices
-from indexlake.state import TableState
+from indexlake.indexes.keys import encode_key, key_to_bytes
+from indexlake.pipeline.compact import groups_to_compact
+from indexlake.snapshots.state import TableState
+from indexlake.storage.checksum import CHUNK_SIZE, Checksums
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 ROWS = 1_000_000
@@ -95,11 +95,12 @@ def fill(place: Place, count: int) -> None:
         t.insert(pa.Table.from_pylist([row(REAL + n) for n in range(100)], SCHEMA))
         state = t._state()
         (real,) = state.blocks.records
-        make = _Records(real, state, t._table_id)
+        assert state.primary is not None
+        make = _Records(real, state, t._table_id, state.primary.index.index_id)
         for begin in range(0, count, PER_COMMIT):
             _add(lake, make, range(begin, min(count, begin + PER_COMMIT)))
         with lake.catalog.transaction() as tx:
-            layout.reserve_row_ids(tx, t._table_id, (count + 1) * ROWS)
+            table_heads.reserve_row_ids(tx, t._table_id, (count + 1) * ROWS)
             tx.commit()
         lake.catalog.checkpoint()
 
@@ -111,6 +112,7 @@ class _Records:
     real: BlockRecord
     state: TableState
     table_id: int
+    index_id: int
 
     def block(self, n: int, file_id: int, s: int) -> tuple[Any, ...]:
         low, high = row(n * ROWS, n), row(n * ROWS + ROWS - 1, n)
@@ -132,29 +134,33 @@ class _Records:
         codecs = self.state.current.key_codecs
         keys = [key_to_bytes(encode_key(codecs, [key])) for key in (n * ROWS, n * ROWS + ROWS - 1)]
         path = _path(self.real.path, n) + ".keys"
-        return (segment_id, self.state.primary_index, self.table_id, path, SEGMENT_BYTES, _checksum(SEGMENT_BYTES),
-                *keys, s, s)  # fmt: skip
+        return (segment_id, self.index_id, self.table_id, path, SEGMENT_BYTES, _checksum(SEGMENT_BYTES), '["int64"]',
+                *keys, s)  # fmt: skip
 
 
 def _add(lake: il.Lake, make: _Records, numbers: range) -> None:
     """The records of some blocks, in one commit."""
-    with lake.catalog.transaction() as tx:
-        s = Section(lake.catalog, tx).next_snapshot("load", "{}", None)
+    with Section(lake.catalog, lake._hot) as section:
+        tx, s = section.tx, section.sequencer.next
+        section.sequencer.record("load", job=False, summary="{}")
         files = range(first := next_values(tx, "data_file", len(numbers)), first + len(numbers))
         segments = range(first := next_values(tx, "index_file", len(numbers)), first + len(numbers))
-        columns = [c.strip() for c in layout._BLOCK_COLUMNS.split(",")]
+        columns = [c.strip() for c in data_files._BLOCK_COLUMNS.split(",")]
         tx.insert_rows(
             "indexlake_data_file", columns, (make.block(n, file, s) for n, file in zip(numbers, files, strict=True))
         )
         tx.insert_rows(
             "indexlake_index_file",
-            ["index_file_id", "index_id", "table_id", "relative_path", "file_size_bytes", "checksum", "min_key",
-             "max_key", "begin_snapshot", "changed_in"],
+            ["index_file_id", "index_id", "table_id", "relative_path", "file_size_bytes", "checksum", "key_types",
+             "min_key", "max_key", "changed_in"],
             (make.segment(n, segment, s) for n, segment in zip(numbers, segments, strict=True)),
         )  # fmt: skip
-        links = zip(segments, files, strict=True)
-        tx.insert_rows("indexlake_index_file_block", ["index_file_id", "data_file_id"], links)
-        tx.commit()
+        tx.insert_rows(
+            "indexlake_index_file_block",
+            ["index_id", "data_file_id", "index_file_id", "ordinal", "begin_snapshot", "changed_in"],
+            ((make.index_id, file, segment, 0, s, s) for segment, file in zip(segments, files, strict=True)),
+        )
+        section.commit()
 
 
 def _path(like: str, n: int) -> str:
@@ -236,9 +242,9 @@ def measure(place: Place, count: int) -> Iterator[Figure]:
         yield timed("first get after it", lambda: t.get(REAL + 2))
         yield timed("first plan after it", lambda: _one(t, "quantity = $n", n=count // 2))
 
-        with lake._reading(t._table_id) as (_, state, last):
-            pass
-        yield timed("choice of what to compact", lambda: choices(state, last))
+        with lake._readings.open(t._table_id) as reading:
+            state, last = reading.state, reading.snapshot
+        yield timed("choice of what to compact", lambda: groups_to_compact(state, last))
         lake._clock = lambda: 2**60
         expire = lake.pipeline(runner="threads").expire
         yield timed("expire, the first of all", lambda: expire("t"))

@@ -140,16 +140,16 @@ def _fake_blocks(lake: il.Lake, table: il.Table, count: int) -> None:
     from benchmarks.orders import batches
     from indexlake.blocks.row_ids import RowIds
     from indexlake.blocks.statistics import StatisticsBuilder, stats_to_bytes
-    from indexlake.catalog import layout
+    from indexlake.catalog import data_files
     from indexlake.commit.section import Section
 
     table.insert(next(batches(1)))
     state = table._state()
     real = state.blocks.records[0]
     schema = pa.schema([f.arrow(f.column) for f in state.current.fields])
-    with lake.catalog.transaction() as tx:
-        section = Section(lake.catalog, tx)
-        s = section.next_snapshot("insert", "{}", None)
+    with Section(lake.catalog, lake._hot) as section:
+        tx, s = section.tx, section.sequencer.next
+        section.sequencer.record("insert", job=False, summary="{}")
         for n in range(count - 1):
             builder = StatisticsBuilder(schema)
             columns = [
@@ -167,9 +167,9 @@ def _fake_blocks(lake: il.Lake, table: il.Table, count: int) -> None:
                 min_row_id=first, max_row_id=first + 99, record_count=100,
                 column_stats=stats_to_bytes(builder.finish()), begin_snapshot=s, changed_in=s,
             )  # fmt: skip
-            layout.add_block(tx, record)
-        tx.commit()
-    lake._states.forget(table._table_id)
+            data_files.add_block(tx, record)
+        section.commit()
+    lake._readings.states.forget(table._table_id)
 
 
 def catalog_bytes(folder: Path, rows: int) -> Iterator[Outcome]:

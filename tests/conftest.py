@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 import indexlake as il
-from servers import PostgresServer, S3Server, postgres_server, s3_server
+from indexlake.storage import faults
+from tests.support.flaky_proxy import FlakyProxy, flaky_proxy
+from tests.support.folders import FAST_DISK
+from tests.support.lakes import Address, connect
+from tests.support.servers import PostgresServer, S3Server, postgres_server, s3_server
 
 # The default suite tries the same examples each time, so that it fails for a change and not by chance.  Campaigns
 # (INDEXLAKE_HYPOTHESIS=…) look for new ones.
@@ -29,6 +31,11 @@ settings.load_profile("indexlake")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
+# Folders of tests are in memory too, and gone when the test has passed.
+if FAST_DISK:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", FAST_DISK)
+
+
 # A shell that starts the tests in the background has them, and what they start, ignore SIGINT; some tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -37,17 +44,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run the conformance suite on every combination of backends")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """One worker of ``pytest -n`` takes all tests of a file, and all that need Spark: they share what they start."""
-    for item in items:
-        file = item.path.relative_to(Path(__file__).parent)
-        item.add_marker(pytest.mark.xdist_group("spark" if file.parts[0] in ("docs", "spark") else str(file)))
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByWhatTestsShare(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "spark" if file.startswith(("tests/docs/", "tests/spark/")) else file
+
+    return ByWhatTestsShare(config, log)
 
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[S3Server]:
     with s3_server() as server:
         yield server
+
+
+@pytest.fixture
+def proxy(s3: S3Server) -> Iterator[FlakyProxy]:
+    """Stands before the S3 server: counts requests, and fails as it is told."""
+    with flaky_proxy(s3.endpoint) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
@@ -60,25 +80,6 @@ def postgres() -> Iterator[PostgresServer]:
 def postgres_dsn(postgres: PostgresServer) -> str:
     """One database for many lakes, each in a schema of its own."""
     return postgres.database()
-
-
-@dataclass(frozen=True)
-class Address:
-    """Where a lake is: enough to connect to it again, in any process."""
-
-    catalog: str
-    storage: str | None = None
-    storage_options: dict[str, str] | None = None
-    catalog_schema: str | None = None
-
-    def connect(self, **options: Any) -> il.Lake:
-        return il.connect(
-            self.catalog,
-            storage=self.storage,
-            storage_options=self.storage_options,
-            catalog_schema=self.catalog_schema,
-            **options,
-        )
 
 
 @pytest.fixture(scope="session")
@@ -101,3 +102,90 @@ def new_address(
         return Address(dsn, root or str(tmp_path_factory.mktemp("files")), options, schema)
 
     return make
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[il.Lake]:
+    """An empty lake in a folder."""
+    with connect(tmp_path / "lake") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def module_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[il.Lake]:
+    """A lake in a folder that all tests of a file share."""
+    with connect(tmp_path_factory.mktemp("module") / "lake") as opened:
+        yield opened
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def any_address(request: pytest.FixtureRequest, new_address: Callable[[str], Address]) -> Address:
+    """Where a new lake will be, on each catalog in turn."""
+    return new_address(request.param)
+
+
+@pytest.fixture
+def any_lake(any_address: Address) -> Iterator[il.Lake]:
+    """An empty lake, on each catalog in turn."""
+    with any_address.connect() as opened:
+        yield opened
+
+
+@pytest.fixture
+def two_handles(new_address: Callable[[str], Address]) -> Iterator[tuple[il.Lake, il.Lake]]:
+    """An empty lake opened twice: each handle has a cache of its own, as two processes have."""
+    address = new_address("sqlite")
+    with address.connect() as one, address.connect() as two:
+        yield one, two
+
+
+@pytest.fixture
+def any_two_handles(any_address: Address) -> Iterator[tuple[il.Lake, il.Lake]]:
+    """As `two_handles`, on each catalog in turn."""
+    with any_address.connect() as one, any_address.connect() as two:
+        yield one, two
+
+
+@pytest.fixture(scope="session")
+def shared_lake(new_address: Callable[[str, str], Address]) -> Iterator[Callable[..., il.Lake]]:
+    """One open lake for each catalog, storage, hot store and kind of key index: each test makes tables of its own."""
+    with ExitStack() as stack:
+
+        @cache
+        def lake(database: str, storage: str = "local", *, hot: str = "inline", keys: str = "btree") -> il.Lake:
+            return stack.enter_context(new_address(database, storage).connect())
+
+        yield lake
+
+
+@pytest.fixture(scope="session")
+def local_lake(shared_lake: Callable[..., il.Lake]) -> il.Lake:
+    """The shared lake in a folder: for what does not depend on the catalog."""
+    return shared_lake("sqlite", "local")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def any_shared_lake(request: pytest.FixtureRequest, shared_lake: Callable[..., il.Lake]) -> il.Lake:
+    """The shared lake of each catalog in turn."""
+    return shared_lake(request.param, "local")
+
+
+@pytest.fixture
+def on_step() -> Iterator[Callable[[faults.Callback | None], object]]:
+    """Say what happens at the named steps from here to the end of the test."""
+    before = faults.install(None)
+    yield faults.install
+    faults.install(before)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str, str | bytes], Path]:
+    """Write a file into the test's folder."""
+
+    def write(name: str, content: str | bytes) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write

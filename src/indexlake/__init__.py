@@ -23,16 +23,16 @@ from indexlake.errors import (
     SnapshotExpiredError,
     StorageError,
 )
-from indexlake.expression import Expression
+from indexlake.expr.expression import Expression
 from indexlake.lake import Lake
 from indexlake.scan.scan import Scan
-from indexlake.stats import Snapshot, TableStats
+from indexlake.snapshots.stats import Snapshot, TableStats
+from indexlake.snapshots.time_travel import LakeView
 from indexlake.table import Table
-from indexlake.time_travel import LakeView
 from indexlake.transaction import Transaction
 
 # Last: the name of a function here, and of the package that was imported on the way.
-from indexlake.expression import expr  # isort: skip
+from indexlake.expr.expression import expr  # isort: skip
 
 
 if TYPE_CHECKING:

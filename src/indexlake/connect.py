@@ -13,11 +13,14 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from indexlake.catalog import commits, tables
 from indexlake.catalog.clock import now
 from indexlake.catalog.driver import Catalog
+from indexlake.catalog.owner import marked_owner, write_mark
 from indexlake.commit.turns import RETRY_TIMEOUT, checked_timeout
 from indexlake.errors import (
     AlreadyExistsError,
@@ -27,13 +30,15 @@ from indexlake.errors import (
     SchemaError,
     StorageError,
 )
+from indexlake.hot import registry
+from indexlake.hot.registry import open_store
 from indexlake.lake import Lake
-from indexlake.owner import MARK, marked_owner, write_mark
 from indexlake.storage import Storage
 from indexlake.storage.cache import CACHE_BYTES, CacheSpec
+from indexlake.storage.names import OWNER
 from indexlake.storage.options import checked_options
 from indexlake.storage.spill import Spill
-from indexlake.temporary import is_writable
+from indexlake.storage.temporary import is_writable
 
 log = logging.getLogger("indexlake")
 
@@ -58,6 +63,7 @@ def connect(
     cache_bytes: int = CACHE_BYTES,
     spill_dir: str | os.PathLike[str] | None = None,
     retry_timeout: float = RETRY_TIMEOUT,
+    clock: Callable[[], int] | None = None,
 ) -> Lake:
     """Open a lake, or make one.  A ``~`` at the start of a path is the home directory.
 
@@ -88,6 +94,9 @@ def connect(
     retry_timeout
         How long, in seconds, a statement or ``lake.run`` keeps retrying against other writers before it raises
         ``ConflictError``.
+    clock
+        For tests that let time pass: returns the time, in microseconds since 1970, by which retention and grace periods
+        are measured.  Commits are still dated by the lake's own time, which is also the default here.
     """
     address = os.fspath(catalog) if isinstance(catalog, str | os.PathLike) else None
     if not isinstance(address, str) or not address:
@@ -95,7 +104,7 @@ def connect(
     _check_path(address)
     root = _storage_address(storage)
     options = checked_options(storage_options)
-    retry_timeout = checked_timeout(retry_timeout)
+    open_lake = partial(Lake, automatic=automatic, retry_timeout=checked_timeout(retry_timeout), clock=clock)
     cache = CacheSpec.of(cache_dir, cache_bytes)
     spill = None if spill_dir is None else Spill.given(spill_dir)
     create = create and not read_only
@@ -103,7 +112,7 @@ def connect(
         from indexlake.catalog.sqlite import SqliteCatalog
 
         opening = _Opening(lambda create: SqliteCatalog(":memory:"), "memory://", None, options, cache, spill)
-        return opening.lake(None, create=True, read_only=False, automatic=automatic, retry_timeout=retry_timeout)
+        return opening.lake(None, open_lake, create=True, read_only=False)
     if root is not None and root.startswith("memory:"):
         raise SchemaError("A persistent catalog cannot keep its files in memory. Give a directory or s3://….")
     if address.startswith(("postgresql://", "postgres://")):
@@ -113,7 +122,7 @@ def connect(
             lambda create: PostgresCatalog(address, catalog_schema=catalog_schema, create=create, read_only=read_only),
             None, None, options, cache, spill,
         )  # fmt: skip
-        return opening.lake(root, create=create, read_only=read_only, automatic=automatic, retry_timeout=retry_timeout)
+        return opening.lake(root, open_lake, create=create, read_only=read_only)
     if "://" in address:
         raise CatalogError(
             f"{address.split('://')[0]}:// is not a catalog. Use a folder, postgresql://… or ':memory:'."
@@ -130,7 +139,7 @@ def connect(
         lambda create: SqliteCatalog(path, create=create, read_only=read_only),
         FILES_FOLDER, folder, options, cache, spill,
     )  # fmt: skip
-    return opening.lake(root, create=create, read_only=read_only, automatic=automatic, retry_timeout=retry_timeout)
+    return opening.lake(root, open_lake, create=create, read_only=read_only)
 
 
 def _storage_address(storage: str | os.PathLike[str] | None) -> str | None:
@@ -146,37 +155,22 @@ def _storage_address(storage: str | os.PathLike[str] | None) -> str | None:
 
 
 def _check_path(path: str) -> None:
-    try:
-        if "\0" not in path:
-            path.encode()
-            return
-    except UnicodeEncodeError:
-        pass
-    raise CatalogError(f"{path!r} is not a path: it holds a character that no path can have.")
+    if "\0" in path or any("\ud800" <= c <= "\udfff" for c in path):
+        raise CatalogError(f"{path!r} is not a path: it holds a character that no path can have.")
 
 
+@dataclass(frozen=True, slots=True)
 class _Opening:
     """One call of ``connect``: how the catalog is opened, and what its storage needs."""
 
-    def __init__(
-        self,
-        open_catalog: Callable[[bool], Catalog],
-        default_storage: str | None,
-        folder: str | None,
-        options: Mapping[str, str],
-        cache: CacheSpec | None,
-        spill: Spill | None,
-    ) -> None:
-        self._open_catalog = open_catalog
-        self._default_storage = default_storage
-        self._folder = folder
-        self._options = options
-        self._cache = cache
-        self._given_spill = spill
+    open_catalog: Callable[[bool], Catalog]
+    default_storage: str | None
+    folder: str | None
+    options: Mapping[str, str]
+    cache: CacheSpec | None
+    given_spill: Spill | None
 
-    def lake(
-        self, storage: str | None, *, create: bool, read_only: bool, automatic: bool, retry_timeout: float
-    ) -> Lake:
+    def lake(self, storage: str | None, open_lake: Callable[..., Lake], *, create: bool, read_only: bool) -> Lake:
         catalog = self._there(create)
         made = False
         try:
@@ -193,11 +187,11 @@ class _Opening:
             files = self._files(persisted)
             if not read_only:
                 self._mark(catalog, files, record)
-            persistent = self._default_storage != "memory://"
+            persistent = self.default_storage != "memory://"
             if made and persistent:
                 log.info("made a new lake: %s, files in %s", catalog.location, files.root)
-            new = made and persistent
-            return Lake(catalog, files, read_only=read_only, automatic=automatic, new=new, retry_timeout=retry_timeout)
+            hot = open_store(record.properties["hot"], catalog, files.spill)
+            return open_lake(catalog, files, hot, read_only=read_only, new=made and persistent)
         except BaseException:
             if catalog is not None:
                 catalog.close()
@@ -206,7 +200,7 @@ class _Opening:
     def _there(self, create: bool) -> Catalog | None:
         """The catalog, if there is one: looking for it makes nothing."""
         try:
-            return self._open_catalog(False)
+            return self.open_catalog(False)
         except NotFoundError:
             if not create:
                 raise
@@ -214,12 +208,12 @@ class _Opening:
 
     def _make(self, catalog: Catalog | None, storage: str | None) -> tuple[Catalog, bool]:
         """Make the lake, once its storage has taken a file.  False: another process was faster."""
-        root = storage or self._default_storage
+        root = storage or self.default_storage
         if root is None:
             raise SchemaError("A new lake on PostgreSQL needs storage=…: a directory or s3://bucket/prefix.")
-        properties: dict[str, Any] = {"hot": "inline", "storage": self._persisted(root)}
+        properties: dict[str, Any] = {"hot": registry.DEFAULT, "storage": self._persisted(root)}
         places = [] if "://" in root else [self._resolved(properties["storage"])]
-        with _removed_after_failure([*places, *([self._folder] if self._folder else [])]):
+        with _removed_after_failure([*places, *([self.folder] if self.folder else [])]):
             files = self._files(properties["storage"])
             _probe(files)
             try:
@@ -227,7 +221,7 @@ class _Opening:
                 if owner is not None:
                     catalog = catalog or self._there(create=True)  # maybe another process has made it meanwhile
                     _check_owner(catalog, owner, files)
-                catalog = catalog or self._open_catalog(True)
+                catalog = catalog or self.open_catalog(True)
                 return catalog, tables.create_lake(catalog, properties, now())
             except BaseException:
                 if catalog is not None:
@@ -235,41 +229,39 @@ class _Opening:
                 raise
 
     def _files(self, root: str) -> Storage:
-        files = Storage.open(self._resolved(root), self._options, self._cache, self._spill())
+        files = Storage.open(self._resolved(root), self.options, self.cache, self._spill())
         if files.cache is not None:
             files.cache.check()
         return files
 
     def _spill(self) -> Spill:
-        if self._given_spill is not None:
-            return self._given_spill
-        if self._folder is not None and is_writable(self._folder):
-            return Spill(os.path.join(self._folder, SPILL_FOLDER), ours=True)
+        if self.given_spill is not None:
+            return self.given_spill
+        if self.folder is not None and is_writable(self.folder):
+            return Spill(os.path.join(self.folder, SPILL_FOLDER), ours=True)
         return Spill()
 
     def _persisted(self, root: str) -> str:
         """As the catalog remembers it: relative for files inside the lake's own folder, so that it can be moved."""
-        if "://" in root or (self._folder is not None and root == FILES_FOLDER):
+        if "://" in root or (self.folder is not None and root == FILES_FOLDER):
             return root
         full = os.path.abspath(root)
-        if self._folder is not None and full.startswith(self._folder + os.sep):
-            return os.path.relpath(full, self._folder)
+        if self.folder is not None and full.startswith(self.folder + os.sep):
+            return os.path.relpath(full, self.folder)
         return full
 
     def _resolved(self, root: str) -> str:
-        return root if "://" in root or self._folder is None else os.path.join(self._folder, root)
+        return root if "://" in root or self.folder is None else os.path.join(self.folder, root)
 
     def _mark(self, catalog: Catalog, files: Storage, record: tables.LakeRecord) -> None:
         """Say at the storage root whose files these are, unless it says so: a process may die between the two."""
         try:
-            if not files.exists(MARK):
+            if not files.exists(OWNER):
                 with suppress(AlreadyExistsError):
                     write_mark(files, record, overwrite=False)
         except IndexLakeError as error:
-            if "NoSuchBucket" not in str(
-                error
-            ):  # what else may be wrong is not kept in the catalog: keys, the endpoint
-                raise
+            if "NoSuchBucket" not in str(error):
+                raise  # what else may be wrong is not kept in the catalog: keys, the endpoint
             raise type(error)(f"{str(error).rstrip('.')}.{self._way_out(catalog)}", **error.details) from None
 
     def _way_out(self, catalog: Catalog) -> str:
@@ -277,8 +269,8 @@ class _Opening:
         with catalog.read() as r:
             if commits.last_snapshot(r)[0] > 0:
                 return ""
-        if self._folder is not None:
-            catalog_is = f"{os.path.join(self._folder, CATALOG_FILE)} and the files beside it that begin with this name"
+        if self.folder is not None:
+            catalog_is = f"{os.path.join(self.folder, CATALOG_FILE)} and the files beside it that begin with this name"
         else:
             catalog_is = f"the tables whose names begin with indexlake_ in {catalog.location}"
         return (
@@ -292,7 +284,7 @@ def _check_owner(catalog: Catalog | None, owner: tuple[str, int], files: Storage
     record = None if catalog is None else tables.read_lake(catalog)
     if record is None or record.lake_id != owner[0]:
         raise StorageError(
-            f"No lake was made: the files at {files.root} belong to another lake ({MARK} there names {owner[0]}). "
+            f"No lake was made: the files at {files.root} belong to another lake ({OWNER} there names {owner[0]}). "
             "Choose another directory or prefix for storage=, or remove the old lake's files first.",
             path=files.root,
         )

@@ -10,8 +10,8 @@ import atexit
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,9 +24,9 @@ from indexlake.catalog.definitions import (
     DropTable,
     split_name,
 )
-from indexlake.catalog.driver import Catalog, ReadTransaction
+from indexlake.catalog.driver import Catalog
+from indexlake.catalog.owner import adopt
 from indexlake.commit.group import Committer
-from indexlake.commit.section import Looks
 from indexlake.commit.turns import RETRY_TIMEOUT, Turn, Turns, checked_retries, checked_timeout
 from indexlake.commit.write_set import WriteResult, WriteSet
 from indexlake.config import TableConfig
@@ -39,26 +39,28 @@ from indexlake.errors import (
     SchemaError,
     SnapshotExpiredError,
 )
-from indexlake.maintenance import Maintenance
-from indexlake.owner import adopt
-from indexlake.pipeline.choice import LOCAL_LIMIT, choose_runner
+from indexlake.hot.store import HotStore
 from indexlake.pipeline.job import JobInfo, job_info
-from indexlake.row_ids import RowIdAllocator
-from indexlake.rows import RowEncoder, schema_and_rows
+from indexlake.pipeline.maintenance import Maintenance
+from indexlake.pipeline.runner import LOCAL_LIMIT, choose_runner
 from indexlake.scan.execute import stop_reading
 from indexlake.schema import as_schema, new_fields
-from indexlake.state import Stale, StateCache, TableState, refresh
+from indexlake.snapshots.pins import Pins
+from indexlake.snapshots.reading import Readings
+from indexlake.snapshots.state import TableState
+from indexlake.snapshots.time_travel import LakeView, snapshot_number
+from indexlake.sources.rows import RowEncoder, schema_and_rows
 from indexlake.storage import Storage
 from indexlake.table import Table
-from indexlake.time_travel import LakeView, snapshot_number
 from indexlake.transaction import Transaction
+from indexlake.writes.row_ids import RowIdAllocator
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from indexlake.pipeline.pipeline import Pipeline
-    from indexlake.sql.engine import Engine
-    from indexlake.sql.result import SqlResult
+    from indexlake.sql.run.engine import Engine
+    from indexlake.sql.run.result import SqlResult
 
 T = TypeVar("T")
 
@@ -73,11 +75,13 @@ class Lake:
         self,
         catalog: Catalog,
         storage: Storage,
+        hot: HotStore,
         *,
         read_only: bool,
         automatic: bool = True,
         new: bool = False,
         retry_timeout: float = RETRY_TIMEOUT,
+        clock: Callable[[], int] | None = None,
     ) -> None:
         self.catalog = catalog
         self.storage = storage
@@ -85,16 +89,17 @@ class Lake:
         self._new = new
         self._pid = os.getpid()
         self._closed = False
-        self._clock: Callable[[], int] = self._now  # what ages are told by; tests let time pass
+        self._clock: Callable[[], int] = clock or self._now  # what ages are told by; tests let time pass
         self._files = OpenFiles(storage)
-        self._states = StateCache()
+        self._hot = hot
+        self._readings = Readings(catalog, hot)
         self._row_ids = RowIdAllocator(catalog)
         self._encoders: dict[int, tuple[int, RowEncoder]] = {}
         self._turns = Turns(catalog, retry_timeout)
-        self._committer = Committer(catalog, self._files, self._with_state, self._turns)
-        self._readers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._committer = Committer(catalog, hot, self._files, self._readings, self._turns)
         self._scan_threads = max(2, min(8, os.cpu_count() or 2))
         self._maintenance = Maintenance(self, automatic=automatic and not read_only)
+        self._pins = Pins(self._maintenance.reader_began)
         self._closing = threading.Lock()
         self._sql_engine: Engine | None = None
         _open_lakes.add(self)
@@ -262,7 +267,7 @@ class Lake:
                 return
             raise
         self._define(DropTable(table._table_id, table.name), "drop table")
-        self._states.forget(table._table_id)
+        self._readings.states.forget(table._table_id)
 
     def _define(self, change: definitions.DefinitionChange, operation: str) -> WriteResult:
         self._check(writing=True)
@@ -279,8 +284,7 @@ class Lake:
         with self.catalog.read() as r:
             last, _ = commits.last_snapshot(r)
         tx = Transaction(self, token, base=last)
-        self._readers.add(tx)
-        self._maintenance.reader_began()
+        tx.pin()
         return tx
 
     def run(
@@ -336,7 +340,7 @@ class Lake:
                     turn = turn or Turn(self._turns)
                     turn.lost(error, tx.write_set)
                 finally:
-                    self._readers.discard(tx)
+                    tx.unpin()
         finally:
             if turn is not None:
                 turn.release()
@@ -373,7 +377,7 @@ class Lake:
         --------
         >>> lake.sql("select * from orders where id = $id", {"id": 7}, namespace="sales")
         """
-        from indexlake.sql.run import run
+        from indexlake.sql.run.statements import run
 
         return run(self, text, params, namespace=namespace, engine=engine, at=at, token=token)
 
@@ -424,23 +428,6 @@ class Lake:
             return Listing(job_info(record, names) for record in activity.list_jobs(r))
 
     # ------------------------------------------------------------ for the other modules
-
-    @contextmanager
-    def _reading(self, table_id: int) -> Iterator[tuple[ReadTransaction, TableState, int]]:
-        """A read transaction, the table's state as of it, and its newest snapshot."""
-        while True:
-            with self.catalog.read() as r:
-                try:
-                    state, last = refresh(r, table_id, self._states.get(table_id))
-                except Stale:
-                    continue  # another thread has read further: begin again
-                self._states.offer(state)
-                yield r, state, last
-                return
-
-    def _with_state(self, table_id: int, function: Callable[..., Looks]) -> Looks:
-        with self._reading(table_id) as (r, state, _):
-            return function(r, state)
 
     def _now(self) -> int:
         """The lake's time."""

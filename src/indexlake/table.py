@@ -7,44 +7,41 @@ the handle belongs to).  Safe to share between threads unless it belongs to a tr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from indexlake import changes
-from indexlake.catalog import commits, definitions, inline
-from indexlake.catalog.driver import ReadTransaction
+from indexlake.catalog import commits, definitions
 from indexlake.commit.write_set import TableWrites, WriteResult
 from indexlake.config import TableConfig
 from indexlake.display import Listing, html_schema, shown
-from indexlake.errors import (
-    ConstraintError,
-    ExpressionError,
-    IndexLakeError,
-    NotFoundError,
-    OwnershipError,
-    SchemaError,
-)
-from indexlake.point import read_by_key
+from indexlake.errors import ExpressionError, IndexLakeError, NotFoundError, OwnershipError
+from indexlake.scan.by_keys import encoded_key, encoded_keys, rows_by_keys
+from indexlake.scan.point import find_in_blocks, find_recent, read_row
 from indexlake.scan.result import Result
 from indexlake.scan.scan import Scan, bind_predicate
 from indexlake.schema import ROW_ID, TableSchema
-from indexlake.state import TableState
-from indexlake.stats import Snapshot, TableStats, snapshot_of, table_stats
-from indexlake.time_travel import check_snapshot, snapshot_number
+from indexlake.snapshots.state import TableState
+from indexlake.snapshots.stats import Snapshot, TableStats, snapshot_of, table_stats
+from indexlake.snapshots.time_travel import check_snapshot, snapshot_number
+from indexlake.storage.names import table_folder
+from indexlake.writes.delete import delete, truncate
+from indexlake.writes.insert import Insert
+from indexlake.writes.update import lock, update
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from indexlake.evolution.alter import Alter
-    from indexlake.evolution.field_path import Path
     from indexlake.feed.changes import Changes
     from indexlake.lake import Lake
-    from indexlake.merge.merge import Merge
+    from indexlake.schema.field_path import Path
+    from indexlake.snapshots.reading import OpenReading
     from indexlake.storage import Storage
     from indexlake.transaction import Transaction
+    from indexlake.writes.merge.merge import Merge
 
 Params = Mapping[str, Any] | Sequence[Any] | None
 
@@ -134,10 +131,10 @@ class Table(Result):
         return self._lake.storage
 
     def _state(self) -> TableState:
-        with self._lake._reading(self._table_id) as (_, state, _last):
-            if self._snapshot is None and self._tx is None:
-                self._name = state.table.full_name
-            return state
+        state = self._lake._readings.latest(self._table_id)
+        if self._snapshot is None and self._tx is None:
+            self._name = state.table.full_name
+        return state
 
     def _schema_now(self) -> TableSchema:
         """Of the newest snapshot, or of the one this handle is fixed to."""
@@ -151,31 +148,28 @@ class Table(Result):
             raise OwnershipError("at() is not for tables inside a transaction: it already reads one snapshot.")
         number = snapshot_number(self._lake, snapshot, time)
         view = Table(self._lake, self._table_id, self._name, snapshot=number)
-        with view._reading(None) as (r, state, _s):
-            view._name = definitions.name_at(r, state.table, number)
+        with view._reading() as reading:
+            view._name = definitions.name_at(reading.transaction, reading.state.table, number)
             return view
 
     # ------------------------------------------------------------ reading
 
-    @contextmanager
-    def _reading(self, kept: int | None) -> Iterator[tuple[ReadTransaction, TableState, int]]:
-        """A read transaction, the table's state, and the snapshot to read at."""
+    def _reading(self, kept: int | None = None) -> OpenReading:
+        """The table as this handle sees it; ``kept`` is a snapshot that was chosen before."""
         if self._tx is not None:
             self._tx._check()
-            with self._tx.reading(self._table_id) as found:
-                yield found
-            return
-        with self._lake._reading(self._table_id) as (r, state, last):
+            return self._tx.reading(self._table_id)
+
+        def choose(state: TableState) -> tuple[int, None]:
             wanted = self._snapshot if kept is None else kept
             if wanted is None:
                 if state.table.end_snapshot is not None:
                     raise NotFoundError(f"Table {self._name!r} was dropped.", name=self._name)
-                wanted = last
-            check_snapshot(wanted, last, state.table)
-            yield r, state.as_of(wanted), wanted
+                wanted = state.at
+            check_snapshot(wanted, state.at, state.table)
+            return wanted, None
 
-    def _own_writes(self) -> TableWrites | None:
-        return self._tx.own_writes(self._table_id) if self._tx is not None else None
+        return self._lake._readings.open(self._table_id, choose)
 
     def scan(
         self,
@@ -249,74 +243,25 @@ class Table(Result):
     def get(self, key: Any) -> dict[str, Any] | None:
         """The row with that primary key, or None.  A composite key is a tuple or a dict."""
         self._lake._check()
-        with self._reading(None) as (r, state, snapshot):
-            found = read_by_key(self._lake._files, r, state, snapshot, self._key(state, key), self._own_writes())
-        return found() if callable(found) else found
+        files = self._lake._files
+        with self._reading() as reading:
+            wanted = encoded_key(reading.schema, key, self._name)
+            found = find_recent(reading, files, wanted)
+        return read_row(reading.schema, found or find_in_blocks(reading, files, wanted))
 
     def get_many(self, keys: Any) -> pa.Table:
         """The rows with those primary keys that exist, in no particular order."""
-        schema = self._schema_now()
-        fields = self._key_fields(schema)
-        if isinstance(keys, str | bytes | Mapping) or not isinstance(keys, Iterable):
-            raise ConstraintError(f"get_many takes a list of keys, not {keys!r}; for one key use get.")
-        wanted = [self._key_values(schema, key) for key in keys]
-        if not wanted:
-            return schema.arrow.empty_table()
-        for values in wanted:
-            self._encoded_key(schema, values)  # a value of another type is an error, as in get; no row has a null
-        if len(fields) == 1:
-            where = f"{_quoted(fields[0].name)} in $keys"
-            return self.scan(where, params={"keys": [k[0] for k in wanted]}).to_arrow()
-        from indexlake.scan.by_keys import rows_by_keys
-
-        return rows_by_keys(self, wanted)
-
-    def _key_fields(self, schema: TableSchema) -> tuple[Any, ...]:
-        if not schema.primary_key:
-            raise SchemaError(f"Table {self._name!r} has no primary key; use scan(where=…) to find rows.")
-        return schema.key_fields
-
-    def _key_values(self, schema: TableSchema, key: Any) -> list[Any]:
-        fields = self._key_fields(schema)
-        if isinstance(key, Mapping):
-            folded = {str(name).lower(): value for name, value in key.items()}
-            if set(folded) != {f.name.lower() for f in fields}:
-                raise ConstraintError(
-                    f"The primary key of {self._name!r} is ({', '.join(f.name for f in fields)}); "
-                    f"the key given names {', '.join(map(str, key))}."
-                )
-            return [folded[f.name.lower()] for f in fields]
-        if len(fields) == 1:
-            return [key]
-        if not isinstance(key, tuple | list) or len(key) != len(fields):
-            raise ConstraintError(
-                f"The primary key of {self._name!r} is ({', '.join(f.name for f in fields)}): give a tuple of "
-                f"{len(fields)} values or a dict, not {key!r}."
-            )
-        return list(key)
-
-    def _key(self, state: TableState, key: Any) -> list[Any]:
-        """Encoded key values."""
-        schema = state.current
-        encoded = self._encoded_key(schema, self._key_values(schema, key))
-        if None in encoded:
-            name = schema.key_fields[encoded.index(None)].name
-            raise ConstraintError(f"Primary key column {name!r} cannot be null.", column=name)
-        return encoded
-
-    def _encoded_key(self, schema: TableSchema, values: list[Any]) -> list[Any]:
-        encoded = []
-        for f, codec, value in zip(schema.key_fields, schema.key_codecs, values, strict=True):
-            try:
-                encoded.append(codec.encode_one(value))
-            except ConstraintError as error:
-                raise ConstraintError(f"Primary key column {f.name!r}: {error}", column=f.name) from None
-        return encoded
+        self._lake._check()
+        many = isinstance(keys, Iterable) and not isinstance(keys, str | bytes | Mapping)
+        given = list(keys) if many else keys  # before the read transaction: it may be anybody's code
+        with self._reading() as reading:
+            wanted = encoded_keys(reading.schema, given, self._name)
+            rows = rows_by_keys(reading, self._lake, wanted) if wanted else ()
+        return pa.Table.from_batches(rows, reading.schema.arrow)
 
     def _lock_rows(self, row_ids: list[int]) -> None:
         assert self._tx is not None
-        with self._tx.reading(self._table_id) as (_, state, _s):
-            changes.lock(self._tx.writes(state), row_ids)
+        lock(self._tx, self._table_id, row_ids)
 
     # ------------------------------------------------------------ writing
 
@@ -332,7 +277,7 @@ class Table(Result):
         and returns the result of the first, whatever its rows are.
         ``progress``: a bar on standard error; by default shown for slow operations in a terminal or notebook.
         """
-        return self._write("insert", changes.Insert(self._table_id, self._reaching(rows), progress), token)
+        return self._write("insert", Insert(self._table_id, self._reaching(rows), progress), token)
 
     def update(
         self, assignments: Mapping[str, Any], where: str | None = None, params: Params = None, token: str | None = None
@@ -342,7 +287,7 @@ class Table(Result):
             raise ExpressionError("update needs where=…; to change every row pass where='true'.")
         return self._write(
             "update",
-            lambda tx: changes.update(tx, self._table_id, assignments, lambda s: bind_predicate(where, s, params)),
+            lambda tx: update(tx, self._table_id, assignments, lambda s: bind_predicate(where, s, params)),
             token,
         )
 
@@ -351,7 +296,7 @@ class Table(Result):
         if where is None:
             raise ExpressionError("delete needs where=…; to remove every row use truncate().")
         return self._write(
-            "delete", lambda tx: changes.delete(tx, self._table_id, lambda s: bind_predicate(where, s, params)), token
+            "delete", lambda tx: delete(tx, self._table_id, lambda s: bind_predicate(where, s, params)), token
         )
 
     def upsert(self, rows: Any, token: str | None = None) -> WriteResult:
@@ -361,7 +306,7 @@ class Table(Result):
         --------
         >>> t.upsert([{"id": 1, "total": 9.5}, {"id": 7, "total": 3.0}])
         """
-        from indexlake.merge.upsert import Upsert
+        from indexlake.writes.merge.upsert import Upsert
 
         return self._write("upsert", Upsert(self, self._reaching(rows)), token)
 
@@ -374,7 +319,7 @@ class Table(Result):
         --------
         >>> t.merge(rows, on="id").when_matched_update().when_not_matched_insert().execute()
         """
-        from indexlake.merge.merge import merge
+        from indexlake.writes.merge.merge import merge
 
         return merge(self, self._reaching(source), on, params)
 
@@ -385,7 +330,7 @@ class Table(Result):
         """
 
         def apply(tx: Transaction) -> int:
-            changes.truncate(tx, tx.state_to_write(self._table_id))
+            truncate(tx, self._table_id)
             return 0
 
         return self._write("truncate", apply, token)
@@ -420,12 +365,13 @@ class Table(Result):
 
     def stats(self) -> TableStats:
         """How many rows are where."""
-        with self._reading(None) as (r, state, snapshot):
-            live, dead = inline.count_rows(r, state.table)
+        with self._reading() as reading:
+            live, dead = reading.hot.sizes()
+        state, snapshot = reading.state, reading.snapshot
         everything = self.scan()
         everything._snapshot = snapshot
         rows, cache = everything.count(), self._lake.storage.cache
-        cached = cache.stats(state.table.folder) if cache is not None else None
+        cached = cache.stats(table_folder(state.table.table_id)) if cache is not None else None
         return table_stats(self._name, state, snapshot, rows, live, dead, cached)
 
     def locate(self, row_id: int) -> str | None:
@@ -474,9 +420,10 @@ class Table(Result):
 
     def history(self) -> list[Snapshot]:
         """The commits that changed this table, oldest first, as far back as history is kept."""
-        with self._reading(None) as (r, state, snapshot):
+        with self._reading() as reading:
+            state, snapshot = reading.state, reading.snapshot
             first = max(state.table.begin_snapshot, state.table.horizon)
-            rows = list(commits.list_snapshots(r, first))
+            rows = list(commits.list_snapshots(reading.transaction, first))
         found = (snapshot_of(row, self._table_id) for row in rows)
         return Listing(s for s in found if s.snapshot_id <= snapshot and self._concerns(s, state))
 
@@ -486,7 +433,3 @@ class Table(Result):
 
 def _counts(writes: TableWrites | None) -> tuple[int, int, int]:
     return (0, 0, 0) if writes is None else (writes.inserted, writes.updated, writes.deleted)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

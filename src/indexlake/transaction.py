@@ -7,19 +7,18 @@ the transaction's own reads see them.  A transaction belongs to the thread that 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from indexlake.catalog.driver import ReadTransaction
 from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet
 from indexlake.errors import OwnershipError, SchemaError, SnapshotExpiredError
-from indexlake.state import TableState
+from indexlake.snapshots.state import TableState
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
-    from indexlake.sql.result import SqlResult
+    from indexlake.snapshots.pins import Pin
+    from indexlake.snapshots.reading import OpenReading
+    from indexlake.sql.run.result import SqlResult
     from indexlake.table import Table
 
 
@@ -34,7 +33,7 @@ class Transaction:
         self._base = base
         self.is_statement = base is None  # a single statement, which finds its snapshot when it first reads
         self.reads_anew = False  # it lost: what is cached may be why
-        self.started = time.monotonic()
+        self._pin: Pin | None = None
         self.write_set = WriteSet(base if base is not None else -1, token, single=base is None)
         self.result: WriteResult | None = None
         self.state = "open"
@@ -64,7 +63,7 @@ class Transaction:
         engine: str = "duckdb",
     ) -> SqlResult:
         """``lake.sql`` inside this transaction: its snapshot, its own writes, and its commit."""
-        from indexlake.sql.run import run
+        from indexlake.sql.run.statements import run
 
         return run(self._lake, text, params, namespace=namespace, engine=engine, transaction=self)
 
@@ -78,13 +77,13 @@ class Transaction:
             self.state = "failed"
             raise
         finally:
-            self._lake._readers.discard(self)
+            self.unpin()
         self.state = "committed"
         return self.result
 
     def rollback(self) -> None:
         """Forget everything.  Files that were written for large inserts are left to vacuum."""
-        self._lake._readers.discard(self)
+        self.unpin()
         if self.state == "open":
             self.state = "rolled back"
 
@@ -111,20 +110,31 @@ class Transaction:
         if self._base is None:
             self._base = self.write_set.base = snapshot
 
-    @contextmanager
-    def reading(self, table_id: int) -> Iterator[tuple[ReadTransaction, TableState, int]]:
-        """A read transaction on a table, its state, and the snapshot to read at."""
-        with self._lake._reading(table_id) as (r, state, last):
-            self._set_base(last)
-            assert self._base is not None
-            if self._base < state.table.horizon:
-                raise SnapshotExpiredError(
-                    f"Snapshot {self._base} of {state.table.full_name!r} is older than the history that is kept "
-                    f"(from {state.table.horizon} on). Begin a new transaction.",
-                    snapshot_id=self._base,
-                    horizon=state.table.horizon,
-                )
-            yield r, state.as_of(self._base), self._base
+    def pin(self) -> None:
+        """Keep the snapshot until the commit, however long that takes."""
+        if self._pin is None and self._base is not None:
+            self._pin = self._lake._pins.pin(self._base)
+
+    def unpin(self) -> None:
+        if self._pin is not None:
+            self._pin.release()
+            self._pin = None
+
+    def reading(self, table_id: int) -> OpenReading:
+        """A table at the transaction's snapshot, with its own writes."""
+        return self._lake._readings.open(table_id, self._choose)
+
+    def _choose(self, state: TableState) -> tuple[int, TableWrites | None]:
+        self._set_base(state.at)
+        assert self._base is not None
+        if self._base < state.table.horizon:
+            raise SnapshotExpiredError(
+                f"Snapshot {self._base} of {state.table.full_name!r} is older than the history that is kept "
+                f"(from {state.table.horizon} on). Begin a new transaction.",
+                snapshot_id=self._base,
+                horizon=state.table.horizon,
+            )
+        return self._base, self.own_writes(state.table.table_id)
 
     def state_to_write(self, table_id: int) -> TableState:
         """A state to insert with: the cached one will do, what it misses is checked at the commit.
@@ -134,10 +144,10 @@ class Transaction:
         known = self.write_set.tables.get(table_id)
         if known is not None:
             return known.state
-        state = self._lake._states.get(table_id)
+        readings = self._lake._readings
+        state = readings.states.get(table_id)
         if state is None or self.reads_anew or (self._base is not None and state.at < self._base):
-            with self._lake._reading(table_id) as (_, state, _last):
-                pass
+            state = readings.latest(table_id)
         self._set_base(state.at)
         assert self._base is not None
         return state.as_of(self._base)
@@ -146,8 +156,8 @@ class Transaction:
         """Whether a statement was made for columns that the table no longer has."""
         if not self.write_set.single:
             return False
-        with self._lake._reading(state.table.table_id) as (_, newest, _last):
-            return newest.table.schema_version != state.table.schema_version
+        newest = self._lake._readings.latest(state.table.table_id)
+        return newest.table.schema_version != state.table.schema_version
 
     def writes(self, state: TableState) -> TableWrites:
         return self.write_set.writes(state)

@@ -178,7 +178,6 @@ def test_one_block_among_many_is_singled_out_by_integers_floats_and_strings() ->
     ):
         assert np.flatnonzero(index.prune(test, CODECS)).tolist() == [42], test
     assert index.with_row_id(42).tolist() == [42]
-    assert index.with_row_ids(np.array([42, 7, 5000])).tolist() == [7, 42]
 
 
 def test_nan_does_not_hide_the_other_values_of_its_block() -> None:
@@ -238,5 +237,5 @@ def test_candidates_are_visible_at_the_snapshot() -> None:
 def test_an_empty_index_answers() -> None:
     index = BlockIndex()
     assert index.candidates(ColumnTest("f5", "=", ("x",)), CODECS, 1).tolist() == []
-    assert index.with_row_ids([1]).tolist() == []
+    assert index.with_row_id(1).tolist() == []
     assert len(index.with_blocks([record(1)])) == 1

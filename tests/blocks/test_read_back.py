@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,22 +11,12 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
-from indexlake import faults
 from indexlake.blocks.formats import WrittenFile, write_file
 from indexlake.blocks.read_back import Ends, check_block
-from indexlake.storage import Storage
+from indexlake.storage import Storage, faults
 from indexlake.types import support
-
-sys.path.insert(0, str(Path(__file__).parent / "formats"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "pipeline"))
-from block_files import FORMATS, arrays_of_every_type
-from job_tables import blocks, content, files, in_blocks, rows, table
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[il.Lake]:
-    with il.connect(tmp_path / "lake", automatic=False) as lake:
-        yield lake
+from tests.blocks.formats.block_files import FORMATS, arrays_of_every_type
+from tests.pipeline.job_tables import blocks, content, files, in_blocks, rows, table
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import os
 import pickle
 import signal
 import subprocess
@@ -12,30 +11,27 @@ import sys
 import threading
 import time
 import uuid
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from indexlake import faults
 from indexlake.catalog.dialect import quote
 from indexlake.catalog.driver import Catalog, CommitUnknown, DatabaseError
 from indexlake.catalog.postgres import PostgresCatalog
 from indexlake.catalog.sqlite import SqliteCatalog
 from indexlake.errors import CatalogError, NotFoundError, OwnershipError
-from servers import postgres_server
+from indexlake.storage import faults
+from tests.support.forks import exit_code, fork
+from tests.support.servers import PostgresServer
 
 Opener = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def dsn() -> Iterator[str]:
-    with postgres_server() as running:
-        yield running.dsn
+def dsn(postgres: PostgresServer) -> str:
+    return postgres.database()
 
 
 @pytest.fixture
@@ -540,23 +536,6 @@ def test_a_missing_catalog_is_not_made_unless_asked(dsn: str, tmp_path: Path) ->
         PostgresCatalog(dsn, catalog_schema="missing", create=False)
 
 
-def in_child(function: Callable[[], None]) -> int:
-    """Run it in a forked child, which leaves without cleaning up; the exit code."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            function()
-            code = 0
-        except BaseException as error:
-            print("in the child:", repr(error), file=sys.stderr)
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
 def test_after_a_fork_the_child_must_connect_again(connect: Opener) -> None:
     catalog = connect()
     make_table(catalog)
@@ -571,7 +550,7 @@ def test_after_a_fork_the_child_must_connect_again(connect: Opener) -> None:
             tx.commit()
         again.close()
 
-    assert in_child(child) == 0
+    assert exit_code(fork(child)) == 0
     with catalog.transaction() as tx:
         tx.execute("insert into t (k) values (2)")
         tx.commit()
@@ -606,7 +585,7 @@ def test_what_is_open_during_a_fork_stays_with_the_parent(connect: Opener) -> No
         rows = inner = tx = None
         gc.collect()
 
-    assert in_child(child) == 0
+    assert exit_code(fork(child)) == 0
     assert sum(1 for _ in inner) == 5000
     assert sum(1 for _ in rows) == 4999
     tx.commit()

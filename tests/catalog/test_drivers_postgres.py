@@ -18,18 +18,15 @@ from pathlib import Path
 import psycopg
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from indexlake.catalog.driver import CommitUnknown, DatabaseError
 from indexlake.catalog.postgres import PostgresCatalog
 from indexlake.errors import CatalogError
-from servers import free_port, postgres_server
+from tests.support.servers import PostgresServer, free_port
 
 
 @pytest.fixture(scope="module")
-def dsn() -> Iterator[str]:
-    with postgres_server() as running:
-        yield running.dsn
+def dsn(postgres: PostgresServer) -> str:
+    return postgres.database()
 
 
 @pytest.fixture
@@ -57,7 +54,7 @@ def end_sessions(dsn: str, state: str = "%") -> None:
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity"
-            " where application_name = 'indexlake' and state like %s",
+            " where application_name = 'indexlake' and datname = current_database() and state like %s",
             (state,),
         )
 

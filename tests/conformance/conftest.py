@@ -1,5 +1,8 @@
 """The conformance suite runs one set of tests over catalogs × storages × block formats.
 
+``dict`` is SQLite with a second hot store, which lives in `tests/hot` and knows the engine through its protocol alone.
+``sorted_list`` is a second index kind for primary keys, which lives in `tests/indexes` and does the same.
+
 By default a selection in which every pair of values occurs together once; `--full` takes all combinations.
 Tests that ask for `lake` or `make` run everywhere.  Lakes live as long as the session; each test has tables of
 its own in a namespace of its own.
@@ -7,18 +10,19 @@ its own in a namespace of its own.
 
 from __future__ import annotations
 
-import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from inspect import signature
 from typing import Any
 
 import pytest
 
 import indexlake as il
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "types"))
+from indexlake.hot import registry as hot_registry
+from indexlake.indexes import registry as index_registry
+from tests.hot.dict_store import DictStore
+from tests.indexes.sorted_list import SortedList
 
 
 @dataclass(frozen=True)
@@ -26,9 +30,14 @@ class Combination:
     database: str
     storage: str
     format: str
+    keys: str = "btree"
 
     def __str__(self) -> str:
-        return f"{self.database}-{self.storage}-{self.format}"
+        return "-".join([self.database, self.storage, self.format, *([self.keys] if self.keys != "btree" else [])])
+
+    def is_hot(self, location: str | None) -> bool:
+        """Whether a row lies in the hot store."""
+        return location is not None and location.startswith("dict:" if self.database == "dict" else "inline")
 
 
 PLACES = [
@@ -37,10 +46,12 @@ PLACES = [
     ("memory", "memory"),
     ("postgres", "local"),
     ("postgres", "s3"),
+    ("dict", "local"),
 ]
 ALL = [
     *(Combination(*place, format) for place in PLACES for format in ("vortex", "parquet")),
     Combination("sqlite", "local", "ipc"),
+    Combination("memory", "memory", "ipc", "sorted_list"),
 ]
 PAIRWISE = [
     Combination("sqlite", "local", "vortex"),
@@ -50,6 +61,8 @@ PAIRWISE = [
     Combination("postgres", "local", "parquet"),
     Combination("postgres", "s3", "vortex"),
     Combination("sqlite", "local", "ipc"),
+    Combination("dict", "local", "vortex"),
+    Combination("memory", "memory", "ipc", "sorted_list"),
 ]
 
 
@@ -60,6 +73,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     formats = [m.args for m in metafunc.definition.iter_markers("formats")]
     if formats:
         chosen = [c for c in chosen if c.format in formats[0]]
+    if "new_address" in signature(metafunc.function).parameters:
+        # They connect again, and what is in memory is gone then.
+        chosen = [c for c in chosen if c.database != "dict"]
     metafunc.parametrize("combination", chosen, ids=str, scope="session")
 
 
@@ -67,24 +83,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "formats(*names): run on combinations with one of these block formats only")
 
 
-@pytest.fixture(scope="session")
-def lakes(new_address: Any) -> Iterator[Callable[[str, str], il.Lake]]:
-    """One open lake for each catalog and storage, without automatic dumps."""
-    made: dict[tuple[str, str], il.Lake] = {}
-
-    def lake(database: str, storage: str) -> il.Lake:
-        if (database, storage) not in made:
-            made[database, storage] = new_address(database, storage).connect(automatic=False)
-        return made[database, storage]
-
-    yield lake
-    for opened in made.values():
-        opened.close()
-
-
 @pytest.fixture
-def lake(combination: Combination, lakes: Any) -> il.Lake:
-    return lakes(combination.database, combination.storage)  # type: ignore[no-any-return]
+def lake(combination: Combination, shared_lake: Any, monkeypatch: pytest.MonkeyPatch) -> il.Lake:
+    """The shared lake of this combination."""
+    if combination.keys == "sorted_list":
+        monkeypatch.setitem(index_registry.KINDS, "btree", SortedList())  # while the test runs
+    if combination.database != "dict":
+        return shared_lake(combination.database, combination.storage, keys=combination.keys)  # type: ignore[no-any-return]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(hot_registry.STORES, "dict", DictStore)
+        patch.setattr(hot_registry, "DEFAULT", "dict")
+        return shared_lake("sqlite", combination.storage, hot="dict")  # type: ignore[no-any-return]
 
 
 @pytest.fixture
@@ -96,12 +105,6 @@ def namespace() -> str:
 def make(lake: il.Lake, combination: Combination, namespace: str) -> Callable[..., il.Table]:
     """Make a table of this combination's format from a schema or data."""
     return table_maker(lake, namespace, combination.format)
-
-
-@pytest.fixture
-def local_lake(lakes: Any) -> il.Lake:
-    """For what does not depend on backends."""
-    return lakes("sqlite", "local")  # type: ignore[no-any-return]
 
 
 @pytest.fixture

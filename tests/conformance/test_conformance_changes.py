@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
-from orders import EVERYTHING, SCHEMA, content, dump, row, rows, tiered
+from tests.conformance.orders import EVERYTHING, SCHEMA, content, dump, row, rows, tiered
 
 
 def test_update_sets_plain_values_and_expressions_over_the_old_row(make: Any) -> None:
@@ -65,9 +65,9 @@ def test_statements_that_match_nothing_commit_nothing(lake: il.Lake, make: Any) 
     assert lake.snapshot_id == before
 
 
-def test_truncate_removes_every_row_and_counts_them(make: Any) -> None:
+def test_truncate_removes_every_row_and_counts_them(lake: il.Lake, make: Any) -> None:
     t = tiered(make)
-    before = t._lake.snapshot_id
+    before = lake.snapshot_id
     done = t.truncate()
     assert (done.rows, done.deleted) == (30, 30)
     assert len(t) == 0

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
-from orders import EVERYTHING, SCHEMA, content, row, rows, tiered
-from servers import free_port
+from tests.conformance.orders import EVERYTHING, SCHEMA, content, row, rows, tiered
+from tests.support.servers import free_port
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
-from orders import EVERYTHING, SCHEMA, content, dump, row, rows, tiered
+from tests.conformance.orders import EVERYTHING, SCHEMA, content, dump, row, rows, tiered
 
 
 def test_rows_in_every_tier_are_one_table(make: Any) -> None:

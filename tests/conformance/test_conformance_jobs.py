@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
 
 import indexlake as il
-from indexlake import faults
-from orders import EVERYTHING, SCHEMA, content, dump, rows, tiered
+from indexlake.storage import faults
+from tests.conformance.orders import EVERYTHING, SCHEMA, content, dump, rows, tiered
+from tests.support.waiting import wait_until
 
 
 def test_a_dump_moves_all_hot_rows_and_no_answer_changes(lake: il.Lake, make: Any, combination: Any) -> None:
@@ -93,14 +93,11 @@ def test_dump_without_a_name_does_every_table(new_address: Any) -> None:
 
 def test_the_hot_store_is_dumped_in_the_background_when_it_is_full(new_address: Any, combination: Any) -> None:
     config = il.TableConfig(inline_row_count_limit=20, dump_format=combination.format)
-    with new_address(combination.database, combination.storage).connect() as lake:
+    with new_address(combination.database, combination.storage).connect(automatic=True) as lake:
         t = lake.create_table("t", SCHEMA, primary_key="id", config=config)
         for start in range(0, 50, 5):
             t.insert(rows(range(start, start + 5)))
-        deadline = time.monotonic() + 30
-        while t.stats().hot_rows >= 20 or not t.stats().blocks:
-            assert time.monotonic() < deadline, lake.jobs()
-            time.sleep(0.01)
+        wait_until(lambda: t.stats().hot_rows < 20 and t.stats().blocks, "the hot store is not dumped")
         assert content(t) == rows(range(50))
         assert lake.jobs()[0].kind in ("dump", "expire")
         assert {job.state for job in lake.jobs()} <= {"done", "running"}

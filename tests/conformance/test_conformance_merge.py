@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
-from orders import EVERYTHING, content, dump, tiered
+from tests.conformance.orders import EVERYTHING, content, dump, tiered
 
 
 def test_upsert_replaces_and_adds_rows_in_every_tier(make: Any) -> None:

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
-from orders import EVERYTHING, SCHEMA, content, dump, row, rows, tiered
+from tests.conformance.orders import EVERYTHING, SCHEMA, content, dump, row, rows, tiered
+from tests.support.waiting import wait_until
 
 
 def test_where_params_columns_order_limit_and_offset_work_together(make: Any) -> None:
@@ -163,16 +164,14 @@ def test_writes_and_dumps_while_batches_are_taken_change_nothing(make: Any) -> N
 
 def test_an_abandoned_scan_leaves_nothing_running(make: Any) -> None:
     import threading
-    import time
 
     t = make(SCHEMA, "id", direct_write_row_count=10, block_row_count=10)
     t.insert(rows(range(100)))
     for _ in range(5):
         next(t.scan().to_batches())
-    deadline = time.monotonic() + 10
-    while any(x.name.startswith("indexlake-scan") for x in threading.enumerate()):
-        assert time.monotonic() < deadline, [x.name for x in threading.enumerate()]
-        time.sleep(0.01)
+    wait_until(
+        lambda: not any(x.name.startswith("indexlake-scan") for x in threading.enumerate()), "threads of scans are left"
+    )
 
 
 def test_null_comparisons_follow_three_valued_logic_in_every_tier(make: Any) -> None:
@@ -208,10 +207,9 @@ def test_explain_names_blocks_hot_rows_and_how_rows_are_found(make: Any, combina
 
 
 def test_hot_rows_beyond_the_memory_budget_are_spilled(make_local: Any, monkeypatch: Any) -> None:
-    from indexlake.scan import hot_rows
-
-    monkeypatch.setattr(hot_rows, "MEMORY_BYTES", 1000)
-    monkeypatch.setattr(hot_rows, "BATCH_ROWS", 50)
+    monkeypatch.setattr("indexlake.hot.rows.MEMORY_BYTES", 1000)
+    monkeypatch.setattr("indexlake.hot.rows.BATCH_ROWS", 50)
+    monkeypatch.setattr("indexlake.hot.inline.BATCH_ROWS", 50)
     t = make_local(SCHEMA, "id")
     t.insert(rows(range(500)))
     assert content(t) == rows(range(500))

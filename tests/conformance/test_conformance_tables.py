@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
-from orders import EVERYTHING, SCHEMA, content, rows, tiered
+from tests.conformance.orders import EVERYTHING, SCHEMA, content, rows, tiered
 
 
 def test_a_table_made_from_a_schema_is_empty_and_keeps_the_schema(lake: il.Lake, make: Any, namespace: str) -> None:

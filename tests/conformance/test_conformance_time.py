@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
-from orders import EVERYTHING, SCHEMA, content, dump, row, rows, tiered
+from tests.conformance.orders import EVERYTHING, SCHEMA, content, dump, row, rows, tiered
 
 
 def test_every_past_snapshot_reads_as_it_was_whatever_happens_after(lake: il.Lake, make: Any) -> None:

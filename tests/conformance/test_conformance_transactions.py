@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
-from orders import EVERYTHING, SCHEMA, content, dump, row, rows, tiered
+from tests.conformance.orders import EVERYTHING, SCHEMA, content, dump, row, rows, tiered
 
 
 def test_a_transaction_sees_its_own_writes_and_nobody_else_does(lake: il.Lake, make: Any) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from arrow_exact import assert_same
 
 import indexlake as il
-from orders import dump
+from tests.conformance.orders import dump
+from tests.types.arrow_exact import assert_same
 
 
 def _floats(type: Any, patterns: list[int]) -> Any:
@@ -142,7 +142,7 @@ def _table_of(columns: dict[str, Any], places: list[int]) -> Any:
 
 
 @pytest.mark.parametrize("direct", [False, True], ids=["inline and dumped", "direct"])
-def test_every_type_round_trips_through_every_tier_to_the_bit(make: Any, direct: bool) -> None:
+def test_every_type_round_trips_through_every_tier_to_the_bit(lake: il.Lake, make: Any, direct: bool) -> None:
     columns = {f"c {n}": array for n, array in enumerate(CASES.values())}
     count = max(map(len, columns.values()))
     data = _table_of(columns, list(range(count)))
@@ -174,7 +174,7 @@ def test_every_type_round_trips_through_every_tier_to_the_bit(make: Any, direct:
     check("updated after the dump")
     dump(t)
     check("dumped again")
-    then = t._lake.snapshot_id
+    then = lake.snapshot_id
     t.update({"other": il.expr("coalesce(other, 0) + 1")}, "true")
     t.update(dict.fromkeys(columns), "true")
     dump(t)
@@ -288,7 +288,7 @@ def test_wrong_table_names_are_refused(local_lake: il.Lake, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["select", 'quo"te', "with space", "sém😀", "f1", "_begin", "rowid", "x" * 200])
-def test_any_other_name_is_a_column_and_a_table(make: Any, name: str) -> None:
+def test_any_other_name_is_a_column_and_a_table(lake: il.Lake, make: Any, name: str) -> None:
     t = make(pa.schema({"id": pa.int64(), name: pa.string()}), "id", name=name)
     t.insert({"id": 1, name: "a"})
     dump(t)
@@ -297,7 +297,7 @@ def test_any_other_name_is_a_column_and_a_table(make: Any, name: str) -> None:
     assert t.scan(f"{quoted} = 'b'").to_pylist() == [{"id": 2, name: "b"}]
     t.update({name: il.expr(f"{quoted} || 'x'")}, f"{quoted} is not null")
     assert sorted(r[name] for r in t.scan().to_pylist()) == ["ax", "bx"]
-    assert t._lake.table(t.name).name == t.name
+    assert lake.table(t.name).name == t.name
 
 
 def test_field_metadata_and_nullability_survive_reopening(new_address: Any) -> None:

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import argparse
 import random
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from pathlib import Path
 
-from .ledger import LakeUnderTest, new_lake, remove
-from .nursery import Nursery
-from .worker import WEIGHTS
+from tests.crash.ledger import LakeUnderTest, new_lake, remove
+from tests.crash.nursery import Nursery
+from tests.crash.worker import WEIGHTS
 
 KILLS_PER_LAKE = 10
 FORMATS = ("vortex", "parquet", "ipc")
@@ -87,8 +85,7 @@ def main() -> None:
     with ExitStack() as stack:
         dsn = None
         if options.postgres:
-            sys.path.insert(0, str(Path(__file__).parents[1]))
-            from servers import postgres_server
+            from tests.support.servers import postgres_server
 
             dsn = stack.enter_context(postgres_server()).database()
         print(run(options.kills, options.seed, dsn=dsn))

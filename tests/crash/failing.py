@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import indexlake as il
-from indexlake import faults
+from indexlake.storage import faults
 
 
 @dataclass

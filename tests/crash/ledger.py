@@ -11,7 +11,6 @@ import os
 import random
 import shutil
 import signal
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -22,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import indexlake as il
-
-from .nursery import Nursery
-from .worker import KEYS, TABLES, Request, State, make_tables, nothing, read_lanes, row
+from tests.crash.nursery import Nursery
+from tests.crash.worker import KEYS, TABLES, Request, State, make_tables, nothing, read_lanes, row
+from tests.support.folders import new_folder
 
 REMEMBERED = 6
 """Past states that are kept of each lane."""
@@ -297,14 +296,9 @@ def _tail(log: str) -> str:
     return "\n".join(str(line.get("error", line)) for line in _lines(log)[-3:])
 
 
-def scratch_folder() -> Path:
-    """In memory where there is such a thing: a SIGKILL does not lose the page cache, a disk only slows down."""
-    return Path(tempfile.mkdtemp(prefix="indexlake-kill-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
-
-
 def new_lake(nursery: Nursery, seed: int, *, dsn: str | None = None, format: str = "vortex") -> LakeUnderTest:
     """An empty lake, in a folder or with its catalog in PostgreSQL."""
-    folder = scratch_folder()
+    folder = new_folder("kill")
     chance = random.Random(seed)
     request = Request(str(folder / "lake"), "", seed, format=format)
     if dsn is not None:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .worker import Request, main
+from tests.crash.worker import Request, main
 
 
 class Nursery:

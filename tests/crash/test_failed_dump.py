@@ -5,35 +5,27 @@ from __future__ import annotations
 import errno
 import logging
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import indexlake as il
-from indexlake import maintenance
-
-from .failing import failing
+from indexlake.pipeline import maintenance
+from tests.crash.failing import failing
+from tests.support.waiting import wait_until
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False)])
 CONFIG = il.TableConfig(inline_row_count_limit=50, direct_write_row_count=100_000, block_row_count=100)
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("step", ["storage.publish", "storage.write", "dump.commit"])
 def test_a_failed_dump_is_shown_logged_and_tried_again_and_never_blocks_a_write(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str
 ) -> None:
     monkeypatch.setattr(maintenance, "RETRY_SECONDS", 0.2)
     caplog.set_level(logging.WARNING, "indexlake")
-    with il.connect(folder / "lake") as lake:
+    with il.connect(tmp_path / "lake") as lake:
         t = lake.create_table("t", SCHEMA, primary_key="id", config=CONFIG)
 
         def failed() -> list[str]:
@@ -53,13 +45,13 @@ def test_a_failed_dump_is_shown_logged_and_tried_again_and_never_blocks_a_write(
         wait_until(lambda: t.stats().hot_rows < 50, "the dump does not come through when the fault is gone")
         assert sorted(t.scan().to_arrow().column("id").to_pylist()) == list(range(300))
         assert "done" in {job.state for job in lake.jobs() if job.kind == "dump"}
-    leftovers = [path for path in (folder / "lake" / "files").rglob("*") if path.name.startswith(".")]
+    leftovers = [path for path in (tmp_path / "lake" / "files").rglob("*") if path.name.startswith(".")]
     assert leftovers == [], "an aborted file leaves nothing behind"
 
 
-def test_a_failing_heartbeat_is_tried_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_heartbeat_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "BEAT_SECONDS", 0.05)
-    with il.connect(folder / "lake") as lake:
+    with il.connect(tmp_path / "lake") as lake:
         t = lake.create_table("t", SCHEMA, config=il.TableConfig(direct_write_row_count=10))
         t.insert(pa.table({"id": range(20)}))
 
@@ -72,11 +64,11 @@ def test_a_failing_heartbeat_is_tried_again(folder: Path, monkeypatch: pytest.Mo
         wait_until(lambda: expires() > before, "no heartbeat after the fault is gone")
 
 
-def test_a_heartbeat_survives_errors_that_nobody_expects(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_heartbeat_survives_errors_that_nobody_expects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "BEAT_SECONDS", 0.05)
-    with il.connect(folder / "lake") as lake:
+    with il.connect(tmp_path / "lake") as lake:
         calls = 0
-        readers = lake._readers
+        held = lake._pins.held
 
         class Surprising:
             """What a set does that another thread changes while it is looked at."""
@@ -88,6 +80,6 @@ def test_a_heartbeat_survives_errors_that_nobody_expects(folder: Path, monkeypat
 
         t = lake.create_table("t", SCHEMA, config=il.TableConfig(direct_write_row_count=10))
         t.insert(pa.table({"id": range(20)}))
-        monkeypatch.setattr(lake, "_readers", Surprising())
+        monkeypatch.setattr(lake._pins, "held", Surprising())
         wait_until(lambda: calls >= 3, "the heart stops at the first surprise")
-        monkeypatch.setattr(lake, "_readers", readers)
+        monkeypatch.setattr(lake._pins, "held", held)

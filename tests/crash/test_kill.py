@@ -19,11 +19,10 @@ import pytest
 
 import indexlake
 from indexlake.catalog import commits
-
-from .campaign import STEPS, kill_at_step, run
-from .ledger import LakeUnderTest, new_lake, remove
-from .nursery import Nursery
-from .worker import make_tables, row
+from tests.crash.campaign import STEPS, kill_at_step, run
+from tests.crash.ledger import LakeUnderTest, new_lake, remove
+from tests.crash.nursery import Nursery
+from tests.crash.worker import make_tables, row
 
 SEED = int(os.environ.get("INDEXLAKE_SEED", "20261115"))
 HISTORY_GOES = {"expire.commit", "vacuum.deleted"}
@@ -40,7 +39,7 @@ def nursery() -> Iterator[Nursery]:
 
 
 @pytest.fixture(scope="module")
-def lake(nursery: Nursery) -> Iterator[LakeUnderTest]:
+def survivor(nursery: Nursery) -> Iterator[LakeUnderTest]:
     """One lake that lives through all the named steps."""
     lake = new_lake(nursery, SEED)
     yield lake
@@ -61,9 +60,9 @@ def test_every_step_that_the_engine_names_is_killed_at() -> None:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_process_killed_at_a_named_step_loses_nothing_and_leaves_nothing_half_done(
-    lake: LakeUnderTest, step: str
+    survivor: LakeUnderTest, step: str
 ) -> None:
-    kill_at_step(lake, step, lake.random.choice((1, 2, 3, 4)))
+    kill_at_step(survivor, step, survivor.random.choice((1, 2, 3, 4)))
 
 
 def test_a_process_killed_while_it_expires_history_and_deletes_its_files_loses_nothing(nursery: Nursery) -> None:

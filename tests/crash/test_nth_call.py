@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
-
-from .failing import failing, picture
+from tests.crash.failing import failing, picture
+from tests.support.lakes import clock_of
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), pa.field("v", pa.int64())])
 CONFIG = il.TableConfig(direct_write_row_count=50, block_row_count=100, inline_row_count_limit=1000)
@@ -117,22 +117,21 @@ def _both(tx: il.Transaction) -> None:
 
 
 @pytest.mark.parametrize("name", DEFINITIONS)
-def test_creating_and_dropping_failed_at_each_statement_leaves_all_or_nothing(lake: il.Lake, name: str) -> None:
-    fill(lake)
+def test_creating_and_dropping_failed_at_each_statement_leaves_all_or_nothing(any_lake: il.Lake, name: str) -> None:
+    fill(any_lake)
     operation, undo = DEFINITIONS[name]
-    assert fail_at_each(lake, operation, "sql.", undo=undo) >= 4
+    assert fail_at_each(any_lake, operation, "sql.", undo=undo) >= 4
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_a_write_failed_at_each_statement_changes_nothing_or_all(lake: il.Lake, name: str) -> None:
-    if lake.catalog.database() == "postgres" and name not in ON_BOTH:
+def test_a_write_failed_at_each_statement_changes_nothing_or_all(any_lake: il.Lake, name: str) -> None:
+    if any_lake.catalog.database() == "postgres" and name not in ON_BOTH:
         pytest.skip("the same statements as on SQLite, only slower")
-    fill(lake)
+    fill(any_lake)
     operation, undo = WRITES[name]
-    assert fail_at_each(lake, operation, "sql.", undo=undo) >= 4
+    assert fail_at_each(any_lake, operation, "sql.", undo=undo) >= 4
 
 
-@pytest.mark.parametrize("lake", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC], ids=["io error", "disk full"])
 @pytest.mark.parametrize(
     "name", ["insert a block", "update so many rows that they become a block", "delete", "insert one row"]
@@ -149,38 +148,38 @@ def test_a_write_failed_at_each_storage_call_changes_nothing_or_all(lake: il.Lak
 
 
 @pytest.mark.parametrize("prefix", ["sql.", "storage."])
-def test_a_dump_failed_at_each_call_changes_nothing_that_a_reader_sees(lake: il.Lake, prefix: str) -> None:
-    fill(lake)
-    past = {s.snapshot_id: _at(lake, s.snapshot_id) for s in lake.table("t").history()}
+def test_a_dump_failed_at_each_call_changes_nothing_that_a_reader_sees(any_lake: il.Lake, prefix: str) -> None:
+    fill(any_lake)
+    past = {s.snapshot_id: _at(any_lake, s.snapshot_id) for s in any_lake.table("t").history()}
     numbers = iter(range(1000, 2000))
 
-    def dump(lake: il.Lake) -> None:
-        lake.pipeline().dump("t")
+    def dump(any_lake: il.Lake) -> None:
+        any_lake.pipeline().dump("t")
 
-    def more(lake: il.Lake) -> None:
-        lake.table("t").insert({"id": next(numbers), "v": 0})
-        lake.table("t").update({"v": il.expr("v + 1")}, "id >= 1000")
+    def more(any_lake: il.Lake) -> None:
+        any_lake.table("t").insert({"id": next(numbers), "v": 0})
+        any_lake.table("t").update({"v": il.expr("v + 1")}, "id >= 1000")
 
     failed = 0
     for nth in range(1, MANY):
-        more(lake)
-        before = picture(lake)
+        more(any_lake)
+        before = picture(any_lake)
         with failing(prefix, nth=nth) as failure:
             try:
-                dump(lake)
+                dump(any_lake)
             except il.IndexLakeError:
                 assert failure.fired is not None
-        assert picture(lake) == before, f"{prefix} {nth} at {failure.fired}"
+        assert picture(any_lake) == before, f"{prefix} {nth} at {failure.fired}"
         if failure.fired is None:
             break
         failed += 1
     assert failed >= 4
-    assert lake.table("t").stats().hot_rows == 0
-    assert {s: _at(lake, s) for s in past} == past
-    states = {job.state for job in lake.jobs()}
+    assert any_lake.table("t").stats().hot_rows == 0
+    assert {s: _at(any_lake, s) for s in past} == past
+    states = {job.state for job in any_lake.jobs()}
     assert "failed" in states
     assert states <= {"done", "failed", "lost"}
-    errors = [job.error or "" for job in lake.jobs() if job.state == "failed"]
+    errors = [job.error or "" for job in any_lake.jobs() if job.state == "failed"]
     assert all("error" in error.lower() for error in errors), errors
 
 
@@ -188,59 +187,56 @@ def _at(lake: il.Lake, snapshot: int) -> list[dict[str, Any]]:
     return sorted(lake.table("t").at(snapshot).scan().to_pylist(), key=lambda row: row["id"])
 
 
-def test_an_expire_failed_at_each_statement_changes_nothing_that_a_reader_sees(lake: il.Lake) -> None:
-    fill(lake)
-    shift = 0
+def test_an_expire_failed_at_each_statement_changes_nothing_that_a_reader_sees(any_lake: il.Lake) -> None:
+    fill(any_lake)
+    clock_of(any_lake).advance(days=7)
 
-    def expire(lake: il.Lake) -> None:
-        nonlocal shift
-        shift += 1
-        lake._clock = lambda: time.time_ns() // 1000 + (7 * 24 * 3600 + shift) * 1_000_000
-        lake.table("t").update({"v": il.expr("v + 1")}, "id in (1, 2, 202)")
+    def expire(any_lake: il.Lake) -> None:
+        clock_of(any_lake).advance(seconds=1)
+        any_lake.table("t").update({"v": il.expr("v + 1")}, "id in (1, 2, 202)")
 
     for nth in range(1, MANY):
-        expire(lake)
-        before = picture(lake)
+        expire(any_lake)
+        before = picture(any_lake)
         with failing("sql.", nth=nth) as failure:
             try:
-                lake.pipeline().expire("t")
+                any_lake.pipeline().expire("t")
             except il.IndexLakeError:
                 assert failure.fired is not None
-        assert picture(lake) == before, f"sql. {nth} at {failure.fired}"
+        assert picture(any_lake) == before, f"sql. {nth} at {failure.fired}"
         if failure.fired is None:
             break
-    assert lake.table("t").stats().superseded_hot_rows == 0
+    assert any_lake.table("t").stats().superseded_hot_rows == 0
 
 
 @pytest.mark.parametrize("prefix", ["sql.", "storage."])
-def test_a_read_failed_at_each_call_raises_and_the_next_one_works(lake: il.Lake, prefix: str) -> None:
-    fill(lake)
+def test_a_read_failed_at_each_call_raises_and_the_next_one_works(any_lake: il.Lake, prefix: str) -> None:
+    fill(any_lake)
     reads: list[Operation] = [
-        lambda lake: lake.table("t").scan("v >= 0").to_pylist(),
-        lambda lake: lake.table("t").get(4),
-        lambda lake: lake.table("t").get_many([1, 2, 203]),
-        lambda lake: lake.table("t").at(lake.table("t").history()[2].snapshot_id).scan().count(),
+        lambda any_lake: any_lake.table("t").scan("v >= 0").to_pylist(),
+        lambda any_lake: any_lake.table("t").get(4),
+        lambda any_lake: any_lake.table("t").get_many([1, 2, 203]),
+        lambda any_lake: any_lake.table("t").at(any_lake.table("t").history()[2].snapshot_id).scan().count(),
     ]
     for read in reads:
-        expected = read(lake)
+        expected = read(any_lake)
         for nth in range(1, MANY):
-            lake._files.clear()
+            any_lake._files.clear()
             with failing(prefix, nth=nth) as failure:
                 try:
-                    found = read(lake)
+                    found = read(any_lake)
                     assert found == expected
                 except il.IndexLakeError:
                     assert failure.fired is not None
             if failure.fired is None:
                 break
-        assert read(lake) == expected
+        assert read(any_lake) == expected
 
 
-@pytest.mark.parametrize("lake", ["sqlite"], indirect=True)
-def test_connecting_failed_at_each_call_leaves_a_lake_or_none(lake: il.Lake, folder: Any) -> None:
+def test_connecting_failed_at_each_call_leaves_a_lake_or_none(tmp_path: Any) -> None:
     for prefix in ("sql.", "storage."):
         for nth in range(1, MANY):
-            place = folder / f"{prefix}{nth}"
+            place = tmp_path / f"{prefix}{nth}"
             with failing(prefix, nth=nth) as failure:
                 try:
                     il.connect(place, automatic=False).close()

@@ -23,10 +23,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import indexlake as il
-from indexlake import faults
 from indexlake.pipeline import load as load_job
 from indexlake.pipeline.job import JobBusy, LeaseLost
 from indexlake.pipeline.pipeline import Pipeline
+from indexlake.storage import faults
+from tests.support.lakes import clock_of, connect
 
 KEYS: dict[str, Any] = {"a": "id", "b": ("lane", "id"), "c": None}
 TABLES = tuple(KEYS)
@@ -71,7 +72,7 @@ class Request:
     weights: dict[str, float] = field(default_factory=dict)
 
     def connect(self, **options: Any) -> il.Lake:
-        return il.connect(self.address, storage=self.storage, catalog_schema=self.catalog_schema, **options)
+        return connect(self.address, storage=self.storage, catalog_schema=self.catalog_schema, **options)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -371,14 +372,14 @@ def main(request: Request) -> None:
     try:
         if request.faults:
             faults.install(faults.from_text(request.faults))
-        lake = request.connect()
+        lake = request.connect(automatic=True)
         make_tables(lake, request)
         load_job.FEW_BYTES = 1  # files are worth tasks, small as they are
         states = read_lanes(lake, lake.snapshot_id)  # other processes may be writing already
         numbers = range(request.first_lane, request.first_lane + request.lanes)
         lanes = [Lane(lake, request, n, log, states.get(n, nothing())) for n in numbers]
         if "expire" in request.weights:
-            lake._clock = lambda: time.time_ns() // 1000 + 8 * 24 * 3600 * 1_000_000
+            clock_of(lake).advance(days=8)
         write(log, {"ready": os.getpid()})
         threads = [threading.Thread(target=lane.run) for lane in lanes]
         for thread in threads:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,12 +13,6 @@ import indexlake as il
 from indexlake import display
 
 EVIL = '<script>alert("x")</script>'
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[il.Lake]:
-    with il.connect(tmp_path / "lake", automatic=False) as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -122,7 +115,7 @@ def test_names_and_data_are_escaped_everywhere(lake: il.Lake):
     shown = [
         lake._repr_html_(), t._repr_html_(), t.scan()._repr_html_(), t.scan(quoted + " = '<b>'")._repr_html_(),
         t.scan(EVIL)._repr_html_(), t.scan().explain()._repr_html_(), t.stats()._repr_html_(), result._repr_html_(),
-        t.history()._repr_html_(), lake.jobs()._repr_html_(), display.html_text(EVIL, caption=EVIL),
+        t.history()._repr_html_(), lake.jobs()._repr_html_(), display.html_text(EVIL),
         display.html_table([EVIL], [[EVIL]], caption=EVIL, note=EVIL), display.html_facts(EVIL, {EVIL: EVIL}),
         display.html_table(["a"], [[{EVIL: [EVIL]}]]), display.html_rows(pa.table({EVIL: [EVIL]})),
     ]  # fmt: skip

@@ -10,17 +10,15 @@ import pytest
 import indexlake as il
 
 
-@pytest.fixture(scope="module")
-def lake():
-    with il.connect(":memory:") as opened:
-        t = opened.create_table("t", {"id": "int64", "city": "string", "total": "double"}, primary_key="id")
-        t.insert({"id": 1, "city": "Oslo", "total": 2.0})
-        yield opened
+@pytest.fixture(scope="module", autouse=True)
+def filled_table(module_lake: il.Lake) -> None:
+    t = module_lake.create_table("t", {"id": "int64", "city": "string", "total": "double"}, primary_key="id")
+    t.insert({"id": 1, "city": "Oslo", "total": 2.0})
 
 
 @pytest.fixture
-def t(lake):
-    return lake.table("t")
+def t(module_lake):
+    return module_lake.table("t")
 
 
 @pytest.mark.parametrize(
@@ -45,16 +43,16 @@ def test_an_order_by_an_unknown_column_is_still_that(t):
         t.scan(order_by="totl desc").to_arrow()
 
 
-def test_a_moment_in_place_of_a_snapshot(lake, t):
+def test_a_moment_in_place_of_a_snapshot(module_lake, t):
     now = dt.datetime.now(dt.UTC)
-    for view in (lake, t):
+    for view in (module_lake, t):
         with pytest.raises(il.SchemaError) as caught:
             view.at(now)
         assert str(caught.value) == f"A snapshot is a whole number; for a time write at(time={now!r})."
         view.at(time=now)
 
 
-def test_an_expression_given_as_text(lake, t):
+def test_an_expression_given_as_text(module_lake, t):
     with pytest.raises(il.ConstraintError) as caught:
         t.update({"total": "total * 0.9"}, where="id = 1")
     assert str(caught.value).endswith("give a float. If it is SQL over the row, write il.expr('total * 0.9')")
@@ -62,15 +60,15 @@ def test_an_expression_given_as_text(lake, t):
         t.merge([{"id": 1, "total": 1.0}], on="id").when_matched_update({"total": "s.total"}).execute()
 
 
-def test_text_in_double_quotes(lake, t):
+def test_text_in_double_quotes(module_lake, t):
     right = "write it in single quotes: 'Oslo'"
     for wrong in (
         lambda: t.scan('city = "Oslo"').to_arrow(),
         lambda: t.delete('city = "Oslo"'),
         lambda: t.update({"city": il.expr('"Oslo"')}, where="id = 1"),
-        lambda: lake.sql('select * from t where city = "Oslo"'),
-        lambda: lake.sql('insert into t values (2, "Oslo", 1)'),
-        lambda: lake.sql('delete from t where city = "Oslo"'),
+        lambda: module_lake.sql('select * from t where city = "Oslo"'),
+        lambda: module_lake.sql('insert into t values (2, "Oslo", 1)'),
+        lambda: module_lake.sql('delete from t where city = "Oslo"'),
     ):
         with pytest.raises(il.ExpressionError) as caught:
             wrong()
@@ -89,25 +87,24 @@ def test_text_in_double_quotes(lake, t):
     ],
 )
 @pytest.mark.parametrize("params", [{"c": 1}, [1], None], ids=str)
-def test_parameters_of_other_libraries(lake, t, written, right, params):
+def test_parameters_of_other_libraries(module_lake, t, written, right, params):
     for wrong in (
         lambda: t.scan(f"id = {written}", params=params).to_arrow(),
         lambda: t.scan(f"id in ({written})", params=params).to_arrow(),
-        lambda: lake.sql(f"select * from t where id = {written} -- which", params),
-        lambda: lake.sql(f"insert into t (id) values ({written})", params),
-        lambda: lake.sql(f"select * from t limit {written}", params),
+        lambda: module_lake.sql(f"select * from t where id = {written} -- which", params),
+        lambda: module_lake.sql(f"insert into t (id) values ({written})", params),
+        lambda: module_lake.sql(f"select * from t limit {written}", params),
     ):
         with pytest.raises(il.ExpressionError) as caught:
             wrong()
         assert right in str(caught.value).replace("A param", "a param")
 
 
-def test_what_only_looks_like_such_parameters_is_sql(lake, t):
+def test_what_only_looks_like_such_parameters_is_sql(module_lake, t):
     assert t.scan("city = ':c' or city = ' = %s'").to_pylist() == []
     assert len(t.scan("id %id = 0").to_pylist()) == 1
-    assert lake.sql("select [1, 2, 3][:id] a, {'x':id} b, id::varchar c, 7 %id d from t -- = :c\n").fetchone() == (
-        [1], {"x": 1}, "1", 0,
-    )  # fmt: skip
+    text = "select [1, 2, 3][:id] a, {'x':id} b, id::varchar c, 7 %id d from t -- = :c\n"
+    assert module_lake.sql(text).fetchone() == ([1], {"x": 1}, "1", 0)
 
 
 def said(call, kind=il.IndexLakeError):
@@ -134,9 +131,9 @@ def test_keys_that_are_no_list(t, keys):
     )
 
 
-def test_a_series_is_one_column(lake, t):
+def test_a_series_is_one_column(module_lake, t):
     pd = pytest.importorskip("pandas")
-    for call in (lambda s: t.insert(s), lambda s: lake.create_table("from_series", s)):
+    for call in (lambda s: t.insert(s), lambda s: module_lake.create_table("from_series", s)):
         assert said(lambda call=call: call(pd.Series([1], name="id")), il.SchemaError) == (
             "A Series is one column, not rows. Give a frame: series.to_frame(name)."
         )
@@ -158,10 +155,10 @@ def test_a_read_only_connection_makes_no_lake(tmp_path):
     )
 
 
-def test_a_key_that_is_given_twice_and_one_that_is_there(lake, t):
+def test_a_key_that_is_given_twice_and_one_that_is_there(module_lake, t):
     twice = "Primary key id = 5 is given twice: two of the rows for table 'main.t' have it. Keep only one."
     assert said(lambda: t.insert([{"id": 5}, {"id": 5}]), il.DuplicateKeyError) == twice
-    assert said(lambda: lake.sql("insert into t (id) values (5), (5)"), il.DuplicateKeyError) == twice
+    assert said(lambda: module_lake.sql("insert into t (id) values (5), (5)"), il.DuplicateKeyError) == twice
     there = "Primary key id = 1 already exists in table 'main.t'. Use update or upsert to change the existing row."
     assert said(lambda: t.insert({"id": 1}), il.DuplicateKeyError) == there
 
@@ -179,15 +176,15 @@ def test_only_near_names_of_tables_are_suggested():
             assert said(lambda o=other: lake.sql(f"from {o}")) == f"There is no table {other!r}."
 
 
-def test_a_time_before_the_first_snapshot(lake, t):
-    for view in (lake, t):
+def test_a_time_before_the_first_snapshot(module_lake, t):
+    for view in (module_lake, t):
         answer = said(lambda view=view: view.at(time=dt.datetime(2020, 1, 1, tzinfo=dt.UTC)), il.SnapshotExpiredError)
         assert answer.startswith("The first snapshot was made at 20")
         assert answer.endswith(", after 2020-01-01T00:00:00+00:00.")
 
 
-def test_changes_in_the_past(lake):
-    assert said(lambda: lake.at(1).sql("delete from t")) == (
+def test_changes_in_the_past(module_lake):
+    assert said(lambda: module_lake.at(1).sql("delete from t")) == (
         "The lake at snapshot 1 is read-only: use lake.sql without at=… to change rows."
     )
 

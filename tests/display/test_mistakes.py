@@ -140,7 +140,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def lake(place: Path) -> Iterator[il.Lake]:
+def orders_lake(place: Path) -> Iterator[il.Lake]:
     with il.connect(place / "lake", automatic=False) as lake:
         t = lake.create_table("orders", SCHEMA, primary_key="id", config=il.TableConfig(direct_write_row_count=5))
         t.insert([{"id": 1, "name": "x", "day": date(2026, 1, 1)}, {"id": 2, "name": "y"}])
@@ -149,29 +149,29 @@ def lake(place: Path) -> Iterator[il.Lake]:
 
 
 @pytest.mark.parametrize("what", MISTAKES)
-def test_a_mistake_ends_in_one_sentence_of_ours(lake: il.Lake, place: Path, what: str) -> None:
-    before = lake.snapshot_id
+def test_a_mistake_ends_in_one_sentence_of_ours(orders_lake: il.Lake, place: Path, what: str) -> None:
+    before = orders_lake.snapshot_id
     with pytest.raises(il.IndexLakeError) as caught:
-        MISTAKES[what](lake, lake.table("orders"), place)
+        MISTAKES[what](orders_lake, orders_lake.table("orders"), place)
     shown = "".join(traceback.format_exception(caught.value))
     assert shown.count("Traceback (most recent call last)") == 1, shown
     assert "The above exception" not in shown
     assert "During handling" not in shown
     assert not LEAKS.search(str(caught.value)), str(caught.value)
-    assert lake.snapshot_id == before
+    assert orders_lake.snapshot_id == before
 
 
-def test_an_error_of_the_users_own_code_is_shown_as_it_is(lake: il.Lake) -> None:
+def test_an_error_of_the_users_own_code_is_shown_as_it_is(orders_lake: il.Lake) -> None:
     def rows() -> Iterator[dict[str, Any]]:
         yield {"id": 500}
         raise ZeroDivisionError("mine")
 
     with pytest.raises(ZeroDivisionError, match="mine"):
-        lake.table("orders").insert(rows())
+        orders_lake.table("orders").insert(rows())
 
     def batches() -> Iterator[pa.RecordBatch]:
         raise ZeroDivisionError("mine")
         yield
 
     with pytest.raises(ZeroDivisionError, match="mine"):
-        lake.table("orders").insert(pa.RecordBatchReader.from_batches(pa.schema({"id": pa.int64()}), batches()))
+        orders_lake.table("orders").insert(pa.RecordBatchReader.from_batches(pa.schema({"id": pa.int64()}), batches()))

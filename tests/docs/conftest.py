@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from servers import S3Server, local_spark
+from tests.support.servers import S3Server, local_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,8 +21,7 @@ from typing import Any
 
 import indexlake as il
 from indexlake.lake import _open_lakes
-
-from .pages import ROOT, Block, blocks
+from tests.docs.pages import ROOT, Block, blocks
 
 INSTALL = re.compile(r"python3 -m venv \.venv && \.venv/bin/pip install -q (?:-e )?'\.\[(\w+)\]' && \.venv/bin/(.+)\n")
 """How to install a checkout.  The suite runs in what it makes, so here only its form is checked."""

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from .pages import LANGUAGES, PAGES, ROOT, Block, blocks, code
-from .running import run_page, run_python, run_shell
+from tests.docs.pages import LANGUAGES, PAGES, ROOT, Block, blocks, code
+from tests.docs.running import run_page, run_python, run_shell
 
 # Where a session is active jobs run on it: pages without Spark come first.
 RUNNABLE = sorted((page for page in PAGES if code(page)), key=lambda page: "spark" in code(page))

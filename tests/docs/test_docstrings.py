@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import indexlake as il
-
-from .pages import ROOT
+from tests.docs.pages import ROOT
 
 
 def docstrings() -> Iterator[tuple[str, list[doctest.Example]]]:

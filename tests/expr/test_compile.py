@@ -10,13 +10,13 @@ import time
 from itertools import product
 from typing import Any
 
-import duckdb_judge as judge
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from indexlake.errors import IndexLakeError
 from indexlake.expr import compile, compiler, parse
+from tests.expr import duckdb_judge as judge
 
 SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string()), ("x", pa.float64())])
 

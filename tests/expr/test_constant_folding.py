@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pruning_reader import holds
 
 from indexlake.errors import ExpressionError
 from indexlake.expr import ALWAYS, NEVER, ColumnTest, compile, statement, tree
+from tests.expr.pruning_reader import holds
 
 SCHEMA = pa.schema(
     [

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pruning_reader import holds
 
 from indexlake.errors import IndexLakeError
 from indexlake.expr import compile
+from tests.expr.pruning_reader import holds
 
 D = decimal.Decimal
 DAY = 86_400

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import re
 
-import duckdb_judge as judge
-import predicate_data as data
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from test_functions import shown
-from test_predicate_parity import OURS_ONLY, SOME, lazy, used
 
 from indexlake.errors import IndexLakeError
 from indexlake.expr import compile
+from tests.expr import duckdb_judge as judge
+from tests.expr import predicate_data as data
+from tests.expr.test_functions import shown
+from tests.expr.test_predicate_parity import OURS_ONLY, SOME, lazy, used
 
 # What DuckDB says when it does not know a call, rather than a value.
 UNKNOWN = ("Binder", "Catalog", "Parser", "Not implemented", "Conversion Error: Unimplemented type for cast")

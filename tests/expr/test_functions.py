@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import duckdb_judge as judge
 import pyarrow as pa
 import pytest
-from function_cases import BATCH, CALLS, FORMS
 
 from indexlake.errors import IndexLakeError
 from indexlake.expr import compile, fallback, intervals, tree
 from indexlake.expr.functions import FUNCTIONS, GROUPS
 from indexlake.expr.sqltype import from_arrow
+from tests.expr import duckdb_judge as judge
+from tests.expr.function_cases import BATCH, CALLS, FORMS
 
 GROUPED = {**CALLS, "forms": FORMS}
 TEXTS = [text for texts in GROUPED.values() for text in texts]

@@ -10,9 +10,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import duckdb_judge as judge
-import predicate_data as data
-import pruning_reader as prune
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -23,6 +20,9 @@ from hypothesis import strategies as st
 from indexlake.errors import IndexLakeError
 from indexlake.expr import Bound, compile
 from indexlake.types.vortex import to_vortex
+from tests.expr import duckdb_judge as judge
+from tests.expr import predicate_data as data
+from tests.expr import pruning_reader as prune
 
 LONG = os.environ.get("INDEXLAKE_HYPOTHESIS") == "long"
 SOME = settings(

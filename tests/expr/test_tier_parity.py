@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import predicate_data as data
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from test_predicate_parity import FEW, judged, lazy, used
+from hypothesis import given, settings
 
 import indexlake as il
 from indexlake.errors import IndexLakeError
+from tests.expr import predicate_data as data
+from tests.expr.test_predicate_parity import FEW, LONG, judged, lazy, used
 
 TIERS = ("inline", "vortex", "parquet", "ipc")
-SEEDS = range(3)
+SEEDS = range(2)
 ROWS = 60
 
 
@@ -57,7 +57,7 @@ def _found(table: il.Table, text: str, params: dict[str, Any]) -> list[int] | st
 
 
 @given(predicate=data.predicates(depth=2), seed=data.st.sampled_from(list(SEEDS)))
-@FEW
+@settings(FEW, max_examples=10_000 if LONG else 80)
 def test_every_tier_gives_the_rows_that_duckdb_gives(tables, predicate: data.Predicate, seed: int) -> None:
     params = used(predicate)
     rows, tiers = tables[seed, "like" not in predicate.text]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -12,31 +12,6 @@ import pytest
 import indexlake as il
 
 SCHEMA = pa.schema({"id": pa.int64(), "v": pa.int64(), "s": pa.string()})
-
-
-@pytest.fixture(scope="session")
-def feed_lakes(new_address: Any) -> Iterator[Callable[[str], il.Lake]]:
-    made: dict[str, il.Lake] = {}
-
-    def lake(database: str) -> il.Lake:
-        if database not in made:
-            made[database] = new_address(database).connect(automatic=False)
-        return made[database]
-
-    yield lake
-    for opened in made.values():
-        opened.close()
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def lake(request: pytest.FixtureRequest, feed_lakes: Any) -> il.Lake:
-    return feed_lakes(request.param)  # type: ignore[no-any-return]
-
-
-@pytest.fixture
-def local(feed_lakes: Any) -> il.Lake:
-    """For what does not depend on the catalog."""
-    return feed_lakes("sqlite")  # type: ignore[no-any-return]
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from indexlake.schema import ROW_ID
 
 
 @pytest.fixture
-def table(local: il.Lake, new_table: Any) -> il.Table:
+def table(local_lake: il.Lake, new_table: Any) -> il.Table:
     """Two inserts, an update, a delete."""
-    table: il.Table = new_table(local)
+    table: il.Table = new_table(local_lake)
     table.insert([{"id": 1, "v": 10, "s": "a"}, {"id": 2, "v": 20, "s": "b"}])
     table.insert({"id": 3, "v": 30, "s": None})
     table.update({"v": 11}, "id = 1")
@@ -83,7 +83,7 @@ def test_columns_can_be_chosen(table: il.Table) -> None:
         table.changes(0, columns=["v", "V"])
 
 
-def test_a_predicate_chooses_among_changes_and_may_name_their_kind(table: il.Table) -> None:
+def test_a_predicate_chooses_among_changes_and_may_name_their_kind(local_lake: il.Lake, table: il.Table) -> None:
     def ids(where: str, **options: Any) -> list[int]:
         return table.changes(first(table), where=where, **options).to_arrow().column("id").to_pylist()
 
@@ -91,7 +91,7 @@ def test_a_predicate_chooses_among_changes_and_may_name_their_kind(table: il.Tab
     assert ids("v > $v", params={"v": 10}) == [2, 3, 1, 2]
     assert ids("_change_type = 'delete'") == [2]
     assert ids("_change_type like 'update%' and v = 11") == [1]
-    assert ids(f"_snapshot_id > {table._lake.snapshot_id - 1}") == [2]
+    assert ids(f"_snapshot_id > {local_lake.snapshot_id - 1}") == [2]
     assert ids(f"{ROW_ID} >= 0", columns=["id"]) == [1, 2, 3, 1, 1, 2]
     assert ids("s is null", columns=["id"]) == [3]
     assert table.changes(first(table), where="s is null").count() == 1
@@ -115,7 +115,7 @@ def test_a_feed_from_before_the_table_begins_with_its_creation(table: il.Table) 
     assert table.changes(datetime(1999, 1, 1, tzinfo=UTC)).count() == 6
 
 
-def test_moments_name_snapshots_as_at_does(local: il.Lake, table: il.Table) -> None:
+def test_moments_name_snapshots_as_at_does(local_lake: il.Lake, table: il.Table) -> None:
     times = {s.snapshot_id: s.committed_at for s in table.history()}
     commits = list(times)
     for snapshot, moment in times.items():  # to the microsecond
@@ -133,33 +133,33 @@ def test_moments_name_snapshots_as_at_does(local: il.Lake, table: il.Table) -> N
         table.changes(0, datetime(2026, 1, 1))
 
 
-def test_ranges_that_do_not_exist_are_errors(local: il.Lake, table: il.Table, new_table: Any) -> None:
-    last = local.snapshot_id
+def test_ranges_that_do_not_exist_are_errors(local_lake: il.Lake, table: il.Table, new_table: Any) -> None:
+    last = local_lake.snapshot_id
     with pytest.raises(il.NotFoundError, match=f"no snapshot {last + 1} yet; the newest is {last}"):
         table.changes(last + 1)
     with pytest.raises(il.NotFoundError, match=f"no snapshot {last + 1} yet"):
         table.changes(0, last + 1)
     with pytest.raises(il.SchemaError, match="since is later than until"):
         table.changes(last, last - 1)
-    young = new_table(local)
+    young = new_table(local_lake)
     with pytest.raises(il.NotFoundError, match="was created in snapshot"):
         young.changes(0, last)
-    with local.transaction() as tx, pytest.raises(il.NotFoundError, match="was created in snapshot"):
+    with local_lake.transaction() as tx, pytest.raises(il.NotFoundError, match="was created in snapshot"):
         tx.table(young.name).changes(0, last)
 
 
-def test_a_dropped_table_has_a_feed_up_to_its_drop(local: il.Lake, table: il.Table) -> None:
-    feed, last = table.changes(0), local.snapshot_id
+def test_a_dropped_table_has_a_feed_up_to_its_drop(local_lake: il.Lake, table: il.Table) -> None:
+    feed, last = table.changes(0), local_lake.snapshot_id
     rows = feed.to_pylist()
-    local.drop_table(table.name)
+    local_lake.drop_table(table.name)
     assert feed.to_pylist() == rows
     assert table.changes(0, last).to_pylist() == rows
-    assert local.at(last).table(table.name).changes(0).to_pylist() == rows
+    assert local_lake.at(last).table(table.name).changes(0).to_pylist() == rows
     with pytest.raises(il.NotFoundError, match="was dropped"):
         table.changes(0)
 
 
-def test_a_view_of_the_past_ends_where_it_is(local: il.Lake, table: il.Table) -> None:
+def test_a_view_of_the_past_ends_where_it_is(local_lake: il.Lake, table: il.Table) -> None:
     commits = [s.snapshot_id for s in table.history()]
     view = table.at(commits[2])
     assert view.changes(0).until == commits[2]
@@ -171,8 +171,10 @@ def test_a_view_of_the_past_ends_where_it_is(local: il.Lake, table: il.Table) ->
         view.changes(commits[3])
 
 
-def test_a_transaction_sees_the_changes_of_what_was_committed_when_it_began(local: il.Lake, table: il.Table) -> None:
-    with local.transaction() as tx:
+def test_a_transaction_sees_the_changes_of_what_was_committed_when_it_began(
+    local_lake: il.Lake, table: il.Table
+) -> None:
+    with local_lake.transaction() as tx:
         inside = tx.table(table.name)
         inside.insert({"id": 50, "v": 0, "s": ""})
         table.insert({"id": 60, "v": 0, "s": ""})
@@ -180,13 +182,13 @@ def test_a_transaction_sees_the_changes_of_what_was_committed_when_it_began(loca
         assert feed.until == tx.snapshot_id
         assert feed.to_pylist() == table.changes(0, tx.snapshot_id).to_pylist()
         with pytest.raises(il.NotFoundError, match="until="):
-            inside.changes(0, local.snapshot_id)
+            inside.changes(0, local_lake.snapshot_id)
     assert [c["id"] for c in table.changes(feed.until)] == [60, 50]
 
 
-def test_a_column_with_a_name_of_the_feed_can_be_left_out(local: il.Lake, new_table: Any) -> None:
+def test_a_column_with_a_name_of_the_feed_can_be_left_out(local_lake: il.Lake, new_table: Any) -> None:
     schema = pa.schema({"id": pa.int64(), "_Change_Type": pa.string()})
-    table = new_table(local, schema)
+    table = new_table(local_lake, schema)
     table.insert({"id": 1, "_Change_Type": "mine"})
     with pytest.raises(il.SchemaError, match=r"'_Change_Type'.*columns="):
         table.changes(0)
@@ -194,21 +196,21 @@ def test_a_column_with_a_name_of_the_feed_can_be_left_out(local: il.Lake, new_ta
     assert table.changes(0, columns=["id"], where="_change_type = 'insert'").count() == 1
 
 
-def test_names_in_quotes_and_in_another_case_are_found(local: il.Lake, new_table: Any) -> None:
+def test_names_in_quotes_and_in_another_case_are_found(local_lake: il.Lake, new_table: Any) -> None:
     schema = pa.schema({'a "b".c': pa.int64(), "Straße": pa.string()})
-    table = new_table(local, schema, 'a "b".c')
+    table = new_table(local_lake, schema, 'a "b".c')
     table.insert({'a "b".c': 1, "Straße": "x"})
     found = table.changes(0, where='"A ""B"".C" = 1', columns=["straße"]).to_pylist()
     assert [c["Straße"] for c in found] == ["x"]
 
 
-def test_an_empty_table_has_an_empty_feed(local: il.Lake, new_table: Any) -> None:
-    table = new_table(local)
+def test_an_empty_table_has_an_empty_feed(local_lake: il.Lake, new_table: Any) -> None:
+    table = new_table(local_lake)
     assert table.changes(0).to_pylist() == []
     assert table.changes(0).count() == 0
     assert table.changes(0).to_arrow().schema.names[-2:] == ["_change_type", "_snapshot_id"]
     table.truncate()
-    table._lake.pipeline().dump(table.name)
+    local_lake.pipeline().dump(table.name)
     assert table.changes(0).to_pylist() == []
 
 
@@ -224,30 +226,30 @@ def test_it_says_what_it_is(table: il.Table) -> None:
         pickle.dumps(feed)
 
 
-def test_a_feed_that_is_read_slowly_is_pinned_where_it_begins(local: il.Lake, table: il.Table) -> None:
-    from indexlake import maintenance
+def test_a_feed_that_is_read_slowly_is_pinned_where_it_begins(local_lake: il.Lake, table: il.Table) -> None:
+    from indexlake.pipeline import maintenance
 
     since = table.history()[1].snapshot_id
     stream = table.changes(since).to_batches()
     next(stream)
-    (reader,) = [r for r in local._readers if type(r).__module__ == "indexlake.feed.changes"]
-    reader.started -= maintenance.PIN_AFTER + 1
-    assert min(local._maintenance._held_snapshots()) == since
+    (pin,) = [pin for pin in local_lake._pins.held if pin.snapshot == since]
+    pin.started -= maintenance.PIN_AFTER + 1
+    assert min(local_lake._maintenance._held_snapshots()) == since
     assert list(stream) == []
-    assert reader not in local._readers
+    assert pin not in local_lake._pins.held
 
 
-def test_jobs_that_run_while_a_feed_is_read_change_nothing(local: il.Lake, new_table: Any) -> None:
-    table = new_table(local, block_row_count=50)
+def test_jobs_that_run_while_a_feed_is_read_change_nothing(local_lake: il.Lake, new_table: Any) -> None:
+    table = new_table(local_lake, block_row_count=50)
     for n in range(10):
         table.insert([{"id": n * 100 + i, "v": i, "s": "x"} for i in range(30)])
         table.update({"v": -1}, f"id % 100 = 3 and id / 100 < {n}")
     wanted = table.changes(0).to_pylist()
     stream = table.changes(0).to_batches()
     found = next(stream).to_pylist()
-    local.pipeline().dump(table.name)
+    local_lake.pipeline().dump(table.name)
     table.truncate()
-    local.pipeline().dump(table.name)
+    local_lake.pipeline().dump(table.name)
     found += [row for batch in stream for row in batch.to_pylist()]
     assert found == wanted
 

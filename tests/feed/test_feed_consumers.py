@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from versions import replayed, versions_at
 
 import indexlake as il
 from indexlake.schema import ROW_ID
+from tests.feed.versions import replayed, versions_at
 
 WRITERS = 3
 STATEMENTS = 12
@@ -72,9 +72,9 @@ def test_polling_beside_writers_and_jobs_rebuilds_the_table(database: str, new_a
         assert seen == table.changes(first, feed.until, with_row_id=True).to_pylist()
 
 
-def test_a_copy_in_another_table_follows_by_key(local: il.Lake, new_table: Any) -> None:
+def test_a_copy_in_another_table_follows_by_key(local_lake: il.Lake, new_table: Any) -> None:
     """As a reader would do it: inserts, updates and deletes applied by primary key with the public methods."""
-    source, copy = new_table(local, direct_write_row_count=20, block_row_count=15), new_table(local)
+    source, copy = new_table(local_lake, direct_write_row_count=20, block_row_count=15), new_table(local_lake)
     chance = random.Random(3)
     since = source.changes(0).since
     for step in range(8):
@@ -93,7 +93,7 @@ def test_a_copy_in_another_table_follows_by_key(local: il.Lake, new_table: Any) 
             elif kind == "delete":
                 source.delete(f"id % 5 = {some % 5}")
             elif kind == "dump":
-                local.pipeline().dump(source.name)
+                local_lake.pipeline().dump(source.name)
             elif step % 4 == 3:
                 source.truncate()
         feed = source.changes(since)

@@ -10,21 +10,16 @@ from __future__ import annotations
 
 import os
 import random
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import invariant, run_state_machine_as_test
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "model"))
-
-from test_state_machine import LakeMachine, campaign
-from versions import Versions, difference, replayed, versions_at
-
 import indexlake as il
 from indexlake.feed import active, windows
+from tests.feed.versions import Versions, difference, replayed, versions_at
+from tests.model.test_state_machine import LakeMachine, campaign
 
 CAMPAIGN = bool(os.environ.get("INDEXLAKE_HYPOTHESIS"))
 PAIRS = 4 if CAMPAIGN else 2

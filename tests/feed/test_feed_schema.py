@@ -21,18 +21,18 @@ def without(changes: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("place", ["hot", "dumped", "dumped later", "direct"])
-def test_old_rows_are_shown_with_the_columns_of_the_end(place: str, lake: il.Lake, new_table: Any) -> None:
+def test_old_rows_are_shown_with_the_columns_of_the_end(place: str, any_shared_lake: il.Lake, new_table: Any) -> None:
     def dump() -> None:
         if place == "dumped":
-            lake.pipeline().dump(table.name)
+            any_shared_lake.pipeline().dump(table.name)
 
-    table = new_table(lake, SCHEMA, direct_write_row_count=3 if place == "direct" else 1000)
-    first = lake.snapshot_id
+    table = new_table(any_shared_lake, SCHEMA, direct_write_row_count=3 if place == "direct" else 1000)
+    first = any_shared_lake.snapshot_id
     table.insert(pa.Table.from_pylist([row(1), row(2), row(3)], SCHEMA))
     dump()
     table.update({"n": -1}, "id = 1")
     dump()
-    old = lake.snapshot_id
+    old = any_shared_lake.snapshot_id
     before = table.changes(first, old).to_pylist()
     table.add_column("late", pa.string(), default="d")
     table.insert({**row(4), "late": None})
@@ -43,7 +43,7 @@ def test_old_rows_are_shown_with_the_columns_of_the_end(place: str, lake: il.Lak
     table.delete("id = 2")
     table.update({"late": "u"}, "id in (3, 4)")
     if place == "dumped later":
-        lake.pipeline().dump(table.name)
+        any_shared_lake.pipeline().dump(table.name)
 
     def shown(n: int, number: int, late: str | None, kind: str) -> dict[str, Any]:
         return {"id": n, "number": number, "p": {"x": n}, "late": late, "_change_type": kind}
@@ -73,13 +73,15 @@ def test_old_rows_are_shown_with_the_columns_of_the_end(place: str, lake: il.Lak
     assert [c["id"] for c in found] == [3, 3]
 
 
-def test_a_change_of_the_schema_is_no_change_of_rows(local: il.Lake, new_table: Any) -> None:
-    table = new_table(local, SCHEMA)
+def test_a_change_of_the_schema_is_no_change_of_rows(local_lake: il.Lake, new_table: Any) -> None:
+    table = new_table(local_lake, SCHEMA)
     table.insert(row(1))
-    before = local.snapshot_id
+    before = local_lake.snapshot_id
     table.add_column("more", pa.int64(), default=5)
     with table.alter() as a:
         a.rename_column("n", "m")
         a.drop_column("gone")
     table.rename(table.name + "x")
-    assert local.table(table.name if table.name.endswith("x") else table.name + "x").changes(before).to_pylist() == []
+    assert (
+        local_lake.table(table.name if table.name.endswith("x") else table.name + "x").changes(before).to_pylist() == []
+    )

@@ -7,17 +7,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from versions import expected_feed
 
 import indexlake as il
 from indexlake.feed import active, windows
 from indexlake.scan import spool
+from tests.feed.versions import expected_feed
 
 
 @pytest.fixture
-def busy(local: il.Lake, new_table: Any) -> il.Table:
+def busy(local_lake: il.Lake, new_table: Any) -> il.Table:
     """Commits of one row and of hundreds, in every place, with a truncate between."""
-    table: il.Table = new_table(local, direct_write_row_count=60, block_row_count=40)
+    table: il.Table = new_table(local_lake, direct_write_row_count=60, block_row_count=40)
     chance = random.Random(7)
     for step in range(7):
         start = step * 1000
@@ -25,9 +25,9 @@ def busy(local: il.Lake, new_table: Any) -> il.Table:
         table.update({"v": step}, "id % 3 = $n", params={"n": step % 3})
         table.delete("id % 7 = $n", params={"n": step % 7})
         if step % 3 == 1:
-            local.pipeline().dump(table.name)
+            local_lake.pipeline().dump(table.name)
         if step == 4:
-            with local.transaction() as tx:
+            with local_lake.transaction() as tx:
                 tx.table(table.name).truncate()
                 tx.table(table.name).insert([_row(90_000 + n) for n in range(30)])
     return table
@@ -38,10 +38,12 @@ def _row(n: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("rows", [1, 7, 50])
-def test_small_windows_give_the_same_feed(busy: il.Table, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_windows_give_the_same_feed(
+    local_lake: il.Lake, busy: il.Table, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     since = busy.history()[0].snapshot_id
     wanted = busy.changes(since, with_row_id=True).to_pylist()
-    assert wanted == expected_feed(busy, since, busy._lake.snapshot_id)
+    assert wanted == expected_feed(busy, since, local_lake.snapshot_id)
     monkeypatch.setattr(windows, "FIRST_ROWS", rows)
     monkeypatch.setattr(windows, "MOST_ROWS", rows)
     monkeypatch.setattr(spool, "MEMORY_BYTES", 1)  # hot rows go to a file
@@ -51,8 +53,8 @@ def test_small_windows_give_the_same_feed(busy: il.Table, rows: int, monkeypatch
     assert [row for batch in batches for row in batch.to_pylist()] == wanted
 
 
-def test_wide_rows_make_small_windows(local: il.Lake, new_table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = new_table(local, direct_write_row_count=10)
+def test_wide_rows_make_small_windows(local_lake: il.Lake, new_table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = new_table(local_lake, direct_write_row_count=10)
     table.insert(pa.table({"id": range(3000), "v": range(3000), "s": ["x" * 1000] * 3000}))
     monkeypatch.setattr(windows, "FIRST_ROWS", 10)
     monkeypatch.setattr(windows, "WINDOW_BYTES", 50_000)
@@ -61,42 +63,42 @@ def test_wide_rows_make_small_windows(local: il.Lake, new_table: Any, monkeypatc
     assert len(sizes) > 30
 
 
-def test_blocks_without_changes_in_the_range_are_not_opened(local: il.Lake, new_table: Any) -> None:
-    table = new_table(local, direct_write_row_count=10, block_row_count=100)
+def test_blocks_without_changes_in_the_range_are_not_opened(local_lake: il.Lake, new_table: Any) -> None:
+    table = new_table(local_lake, direct_write_row_count=10, block_row_count=100)
     for start in range(0, 1000, 100):
         table.insert(pa.table({"id": range(start, start + 100), "v": range(100), "s": ["x"] * 100}))
     for n in range(3):
         table.insert(_row(2000 + n))
         table.update({"v": 0}, "id = 2000")
-        local.pipeline().dump(table.name)
-    before = local.snapshot_id
+        local_lake.pipeline().dump(table.name)
+    before = local_lake.snapshot_id
     table.delete("id = 250")
     table.update({"v": -1}, "id = 251")
     table.insert(_row(5000))
     opened: list[str] = []
-    local._files.clear()
-    reader_of = local._files.reader_of
-    local._files.reader_of = lambda path, *rest: (opened.append(path), reader_of(path, *rest))[1]  # type: ignore[method-assign]
+    local_lake._files.clear()
+    reader_of = local_lake._files.reader_of
+    local_lake._files.reader_of = lambda path, *rest: (opened.append(path), reader_of(path, *rest))[1]  # type: ignore[method-assign]
     try:
         found = table.changes(before).to_pylist()
     finally:
-        del local._files.reader_of  # type: ignore[method-assign]
+        del local_lake._files.reader_of  # type: ignore[method-assign]
     assert [(c["_change_type"], c["id"]) for c in found] == [
         ("delete", 250), ("update_preimage", 251), ("update_postimage", 251), ("insert", 5000)
     ]  # fmt: skip
     assert len(set(opened)) == 1
 
 
-def test_counting_reads_no_rows(local: il.Lake, new_table: Any) -> None:
-    table = new_table(local, direct_write_row_count=10)
+def test_counting_reads_no_rows(local_lake: il.Lake, new_table: Any) -> None:
+    table = new_table(local_lake, direct_write_row_count=10)
     table.insert(pa.table({"id": range(1000), "v": range(1000), "s": ["x"] * 1000}))
     table.delete("id < 10")
-    local._files.clear()
+    local_lake._files.clear()
     opened: list[str] = []
-    reader_of = local._files.reader_of
-    local._files.reader_of = lambda path, *rest: (opened.append(path), reader_of(path, *rest))[1]  # type: ignore[method-assign]
+    reader_of = local_lake._files.reader_of
+    local_lake._files.reader_of = lambda path, *rest: (opened.append(path), reader_of(path, *rest))[1]  # type: ignore[method-assign]
     try:
         assert table.changes(0).count() == 1010
     finally:
-        del local._files.reader_of  # type: ignore[method-assign]
+        del local_lake._files.reader_of  # type: ignore[method-assign]
     assert opened == []

@@ -23,10 +23,9 @@ def versions_at(table: il.Table, snapshot: int) -> Versions:
         assert row_id not in found, "a row is shown twice"
         found[row_id] = (version, row)
 
-    with table._reading(snapshot) as (r, state, _):
-        fields = state.schema.at(snapshot).fields
-        newest = snapshot == state.at
-        plan = plan_scan(r, state, snapshot, files, predicate=None, columns=fields, newest=newest)
+    with table._reading(snapshot) as reading:
+        fields = reading.schema.fields
+        plan = plan_scan(reading, files, predicate=None, columns=fields)
     for task in plan.tasks:
         for batch in read_task(task, files, fields, None, row_id=True, version=True):
             for row in batch.to_pylist():

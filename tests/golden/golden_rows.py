@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from indexlake.blocks.checksum import Checksums
 from indexlake.blocks.formats import write_file
-from indexlake.keys import KeyColumn, write_segment
+from indexlake.indexes.btree.writer import write_segment
+from indexlake.indexes.keys import KeyColumn
 from indexlake.storage import Storage
+from indexlake.storage.checksum import Checksums
 from indexlake.types import codec_for
 
 ROWS = 500

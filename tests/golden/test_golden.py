@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.golden.golden_rows import FOLDER, ROWS, golden_checksums, golden_table
 
 from indexlake.blocks.formats import open_reader
-from indexlake.keys import open_segment
+from indexlake.indexes.btree.segment import open_segment
 from indexlake.storage import Storage
+from tests.golden.golden_rows import FOLDER, ROWS, golden_checksums, golden_table
 
 SETS = sorted(p.name for p in FOLDER.iterdir() if (p / "checksums.json").exists())
 

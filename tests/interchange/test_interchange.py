@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -42,12 +40,6 @@ VALUES: dict[str, Any] = {
     "list": [1, None, 3], "struct": {"a": 1, "b": ["x", None]},
 }  # fmt: skip
 ROWS = pa.Table.from_pylist([VALUES, {"id": 2}, VALUES | {"id": 3, "kind": "b", "list": [], "big": 0}], SCHEMA)
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[il.Lake]:
-    with il.connect(tmp_path / "lake", automatic=False) as opened:
-        yield opened
 
 
 @pytest.fixture(params=["hot", "block"])

@@ -16,13 +16,11 @@ import indexlake as il
 ROWS = [{"id": n, "city": f"c{n % 3}", "tags": ["a"] * (n % 2)} for n in range(30)]
 
 
-@pytest.fixture
-def lake(tmp_path):
-    with il.connect(tmp_path / "lake", automatic=False) as opened:
-        schema = {"id": "int64", "city": "string", "tags": "list<string>"}
-        t = opened.create_table("t", schema, primary_key="id", config=il.TableConfig(direct_write_row_count=1000))
-        t.insert(ROWS)
-        yield opened
+@pytest.fixture(autouse=True)
+def filled_table(lake: il.Lake) -> None:
+    schema = {"id": "int64", "city": "string", "tags": "list<string>"}
+    t = lake.create_table("t", schema, primary_key="id", config=il.TableConfig(direct_write_row_count=1000))
+    t.insert(ROWS)
 
 
 def by_id(rows):

@@ -16,17 +16,34 @@ Operations name their actors, so that any part of a run can be played again and 
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
-import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import Any
 
-from model_table import (
+import indexlake as il
+from indexlake.catalog import definitions
+from indexlake.catalog.driver import ReadTransaction
+from indexlake.catalog.inline import inline_table
+from indexlake.commit import absence
+from indexlake.commit.group import ROUNDS_OUTSIDE, Looks, _Ticket
+from indexlake.hot import inline as hot_inline
+from indexlake.pipeline import dump as dump_job
+from indexlake.pipeline import rewrite as rewrite_job
+from indexlake.pipeline.compact import live_blocks
+from indexlake.pipeline.expire import expire as expire_table
+from indexlake.pipeline.job import Job
+from indexlake.scan.execute import pieces
+from indexlake.scan.plan import plan_scan
+from indexlake.schema import ROW_ID
+from indexlake.snapshots import state
+from indexlake.snapshots.reading import Reading
+from indexlake.table import Table
+from indexlake.writes import insert
+from tests.model.model_table import (
     COMPOSITE,
     INTEGER,
     KEYLESS,
@@ -36,25 +53,9 @@ from model_table import (
     contents,
     predicates,
 )
+from tests.support.folders import new_folder
+from tests.support.lakes import clock_of, connect
 
-import indexlake as il
-from indexlake import changes, state
-from indexlake.catalog import definitions, inline
-from indexlake.catalog.driver import ReadTransaction
-from indexlake.commit import group, key_check
-from indexlake.commit.group import ROUNDS_OUTSIDE, _Ticket
-from indexlake.commit.section import Looks
-from indexlake.pipeline import dump as dump_job
-from indexlake.pipeline import rewrite as rewrite_job
-from indexlake.pipeline.compact import live_blocks
-from indexlake.pipeline.expire import expire as expire_table
-from indexlake.pipeline.job import Job
-from indexlake.scan.execute import pieces
-from indexlake.scan.plan import plan_scan
-from indexlake.schema import ROW_ID
-from indexlake.table import Table
-
-FAST_DISK = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 MINUTE = 60_000_000
 HANDLES = 3
 KEYS = 6
@@ -74,11 +75,11 @@ class Violation(AssertionError):
 class World:
     def __init__(self, seed: int, postgres: str | None = None) -> None:
         rng = random.Random(seed)
-        self.folder = tempfile.mkdtemp(prefix="indexlake-interleaving-", dir=FAST_DISK)
+        self.folder = str(new_folder("interleaving"))
         where: dict[str, Any] = {"catalog": self.folder}
         if postgres is not None:
             where = {"catalog": postgres, "storage": self.folder, "catalog_schema": f"s{uuid.uuid4().hex}"}
-        self.lakes = [il.connect(**where, automatic=False) for _ in range(HANDLES)]
+        self.lakes = [connect(**where) for _ in range(HANDLES)]
         for lake in self.lakes:
             lake._scan_threads = 1
         self.kind = rng.choice((INTEGER, INTEGER, INTEGER, COMPOSITE, KEYLESS, KEYLESS))
@@ -86,8 +87,8 @@ class World:
             direct_write_row_count=rng.choice((3, 50)), block_row_count=rng.choice((2, 3, 5)),
             dump_format=rng.choice(("ipc", "ipc", "ipc", "parquet", "vortex")), retention=timedelta(0),
         )  # fmt: skip
-        self._few = key_check.FEW
-        key_check.FEW = group.FEW = rng.choice((1, 2, 64))
+        self._few = absence.FEW, hot_inline.FEW_KEYS
+        absence.FEW, hot_inline.FEW_KEYS = rng.choice(((1, 1), (2, 2), (64, 64), (2, 1), (1, 64)))
         self.lakes[0].create_table("t", self.kind.schema, self.kind.key or None, config=config)
         self.table_id = self.lakes[0].table("t")._table_id
         self.model = ModelTable(self.kind, self.lakes[0].snapshot_id)
@@ -104,7 +105,7 @@ class World:
         self.steps = 0
 
     def close(self) -> None:
-        key_check.FEW = group.FEW = self._few
+        absence.FEW, hot_inline.FEW_KEYS = self._few
         for actor in self.actors.values():
             actor.close()
         for lake in self.lakes:
@@ -189,9 +190,9 @@ class World:
                     raise Violation(f"1 read{who}: {row} had row id {self.row_ids[number]}, has {row_id} at {snapshot}")
 
     def check_cache(self, lake: il.Lake) -> None:
-        with lake._reading(self.table_id) as (r, cached, last):
-            fresh = state.load(r, self.table_id, last)
-        ours, theirs = _plain(cached), _plain(fresh)
+        with lake._readings.open(self.table_id) as reading:
+            fresh = state.load(reading.transaction, self.table_id, reading.snapshot)
+        ours, theirs = _plain(reading.state), _plain(fresh)
         if ours != theirs:
             differs = [name for name in ours if ours[name] != theirs[name]]
             raise Violation(f"7 cache: a refreshed cache differs from the catalog in {differs}")
@@ -225,7 +226,7 @@ class World:
         self.actors, self.pins = {}, {}
         lake = self.lakes[0]
         for each in self.lakes:
-            each._readers.clear()
+            each._pins.held.clear()
             each._maintenance._beat_once()
         dump_job.dump(lake, self.table_id, history=False)
         self.job_committed()
@@ -236,12 +237,13 @@ class World:
             rest = {
                 name: r.rows(f"select * from {name} where {condition}")
                 for name, condition in {
-                    definitions.inline_table(self.table_id): "true",
+                    inline_table(self.table_id): "true",
                     "indexlake_touched": "true",
                     "indexlake_locked": "true",
                     "indexlake_delete": "snapshot_id > 0",
                     "indexlake_data_file": "end_snapshot is not null",
-                    "indexlake_index_file": "end_snapshot is not null",
+                    f"{_LINK} l": "data_file_id not in (select data_file_id from indexlake_data_file)",
+                    "indexlake_index_file": f"index_file_id not in (select index_file_id from {_LINK})",
                     "indexlake_snapshot": f"snapshot_id < {self.model.horizon}",
                 }.items()
             }
@@ -249,11 +251,14 @@ class World:
             raise Violation(f"6 shrink: left over { ({name: rows for name, rows in rest.items() if rows}) }")
 
 
+_LINK = "indexlake_index_file_block"
+
+
 def _plain(found: state.TableState) -> dict[str, Any]:
     return {
         "table": found.table,
         "blocks": {b.data_file_id: b for b in found.blocks.records},
-        "segments": found.segments,
+        "indexes": {i: (c.index, c.links, c.gaps) for i, c in found.indexes.items()},
         "deletes": {
             file_id: sorted((s, tuple(p)) for s, p in log.entries())
             for file_id, log in found.deletes.items()
@@ -316,26 +321,23 @@ def _refusal(error: Exception) -> str:
 def _submit(w: World, lake: il.Lake, members: list[tuple[il.Transaction, ModelTransaction]]) -> Steps:
     """The commit of one transaction, or of several as one group: look, enter the section, perhaps look again."""
     committer = lake._committer
-    waiting: list[tuple[Any, ModelTransaction, dict[int, Any], dict[int, Looks]]] = []
+    waiting: list[tuple[Any, ModelTransaction, Looks]] = []
     for tx, expected in members:
         ws = tx.write_set
         if ws.empty:
             w.judge(expected, "committed", w.model.last)
             continue
         try:
-            keys = committer._wanted(ws)
+            waiting.append((ws, expected, committer._first_looks(ws)))
         except il.DuplicateKeyError:
             w.judge(expected, "duplicate")
-            continue
-        looks = {i: committer._first_look(ws, i, wanted) for i, wanted in keys.items()}
-        waiting.append((ws, expected, keys, looks))
     yield f"looked for the keys of {len(waiting)}"
     rounds = 0
     while waiting:
-        tickets = [_Ticket(ws, looks, None, rounds >= ROUNDS_OUTSIDE) for ws, _, _, looks in waiting]
+        tickets = [_Ticket(ws, looks, None, rounds >= ROUNDS_OUTSIDE) for ws, _, looks in waiting]
         committer._commit_group(tickets, tickets[0])
         again, said = [], []
-        for ticket, (ws, expected, keys, _) in zip(tickets, waiting, strict=True):
+        for ticket, (ws, expected, looks) in zip(tickets, waiting, strict=True):
             if ticket.error is not None:
                 if type(ticket.error) not in REFUSED:
                     raise ticket.error
@@ -348,19 +350,18 @@ def _submit(w: World, lake: il.Lake, members: list[tuple[il.Transaction, ModelTr
                 assert ticket.look
                 said.append("look")
                 w.counts[f"look {rounds + 1}"] += 1
-                again.append((ws, expected, keys))
-        yield f"round {rounds}: {', '.join(f'S={e.base} {s}' for (_, e, _, _), s in zip(waiting, said, strict=True))}"
+                again.append((ws, expected, looks))
+        yield f"round {rounds}: {', '.join(f'S={e.base} {s}' for (_, e, _), s in zip(waiting, said, strict=True))}"
         waiting, rounds = [], rounds + 1
-        for ws, expected, keys in again:
-            looks = {i: committer._look_again(ws, i, wanted) for i, wanted in keys.items()}
-            waiting.append((ws, expected, keys, looks))
+        for ws, expected, looks in again:
+            waiting.append((ws, expected, committer._look_again(ws, looks)))
             yield "looked at new blocks"
 
 
 def _pin(w: World, lake: il.Lake, tx: il.Transaction) -> None:
     """As if the transaction had been open for a while."""
     assert tx.snapshot_id is not None
-    tx.started -= 31
+    tx._pin.started -= 31
     lake._maintenance._beat_once()
     w.pins[w.current] = tx.snapshot_id
 
@@ -452,9 +453,9 @@ def bulk(w: World, lake: il.Lake, rng: random.Random) -> Steps:
     rows = [w.kind.row(n, rng.randint(-9, 9), "c") for n in range(first, first + rng.randint(3, 5))]
     found = tx.state_to_write(w.table_id)
     yield f"begin at {expected.base}, {'overwrite' if replaces else 'append'}"
-    prepared = changes.prepare_insert(lake, found, rows)
+    prepared = insert.prepare_insert(lake, found, rows)
     yield f"prepared {[row['id'] for row in rows]}: {len(prepared.blocks)} blocks"
-    changes.insert(tx, found, prepared)
+    insert.insert(tx, found, prepared)
     expected.insert(rows)
     yield from _submit(w, lake, [(tx, expected)])
 
@@ -465,7 +466,7 @@ def dump(w: World, lake: il.Lake, rng: random.Random, history: bool = False) -> 
     job.__enter__()
     task = dump_job.plan_chunk(lake, w.table_id, history=history)
     if task is not None:
-        yield f"planned at {task.planned_at}: {task.row_count} rows, floor {task.floor} -> {task.new_floor}"
+        yield f"planned at {task.planned_at}: up to {task.chunk.mark}"
         block = dump_job.run_task(lake.storage, task, lambda: None)
         for _ in range(rng.choice((1, 1, 8))):
             yield "wrote its file"
@@ -488,7 +489,7 @@ def rewrite(w: World, lake: il.Lake, rng: random.Random) -> Steps:
     job.__enter__()
     formats = rng.sample(("ipc", "parquet", "vortex"), 2)
 
-    def choose(found: state.TableState, snapshot: int) -> list[rewrite_job.Choice]:
+    def choose(found: state.TableState, snapshot: int) -> list[rewrite_job.RewriteGroup]:
         blocks = live_blocks(found, snapshot)
         rng.shuffle(blocks)
         cut = rng.randint(0, len(blocks))
@@ -501,7 +502,7 @@ def rewrite(w: World, lake: il.Lake, rng: random.Random) -> Steps:
         done = [(task, rewrite_job.run_task(lake.storage, task, lambda: None)) for task in tasks]
         for _ in range(rng.choice((1, 1, 8))):
             yield "wrote its files"
-        kept = rewrite_job.commit(lake, job, "compact", done)
+        kept = rewrite_job.commit(job, done)
         w.job_committed()
         w.counts["rewrite committed"] += len(kept)
         w.counts["rewrite dropped"] += len(done) - len(kept)
@@ -515,7 +516,7 @@ def purge(w: World, lake: il.Lake, rng: random.Random) -> Steps:
         with lake.catalog.transaction() as tx:
             table = definitions.read_table(tx, w.table_id)
             assert table is not None
-            gone = inline.purge(tx, table, rng.randint(1, 3))
+            gone = lake._hot.purge(tx, table, rng.randint(1, 3))
             tx.commit()
         yield f"purged {gone}"
 
@@ -530,7 +531,7 @@ def _expire(w: World, lake: il.Lake, to: int) -> str:
     with lake.catalog.read() as r:
         rows = r.rows("select snapshot_id, committed_at from indexlake_snapshot")
     moment = dict(rows)[to]
-    lake._clock = lambda: moment + MINUTE
+    clock_of(lake).stop(moment + MINUTE)
     horizon = expire_table(lake, w.table_id).horizon
     lowest = min(w.pins.values(), default=horizon)
     if horizon > max(lowest, w.model.horizon):
@@ -557,12 +558,13 @@ def reader(w: World, lake: il.Lake, rng: random.Random) -> Steps:
             for _ in range(rng.choice((1, 1, 12))):
                 yield f"in a read transaction at {last}"
             try:
-                found, snapshot = state.refresh(r, w.table_id, lake._states.get(w.table_id))
+                found = lake._readings.state_in(r, w.table_id)
             except state.Stale:
                 w.counts["stale"] += 1
                 continue
-            lake._states.offer(found)
-            plan = plan_scan(r, found, snapshot, lake._files, predicate=None, columns=found.current.fields, newest=True)
+            snapshot = found.at
+            reading = Reading(r, found, snapshot, lake._hot)
+            plan = plan_scan(reading, lake._files, predicate=None, columns=found.current.fields)
         finally:
             r.close()
         yield f"planned at {snapshot}"

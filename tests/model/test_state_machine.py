@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import tempfile
 import time
 import uuid
 from collections.abc import Callable
@@ -28,7 +27,15 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from model_table import (
+
+import indexlake as il
+from indexlake.commit import absence
+from indexlake.hot import inline as hot_inline
+from indexlake.pipeline.dump import commit_chunk, dump, plan_chunk, purge, run_task
+from indexlake.pipeline.job import Job
+from indexlake.pipeline.maintenance import PIN_AFTER
+from indexlake.schema import ROW_ID
+from tests.model.model_table import (
     KINDS,
     ModelTable,
     ModelTransaction,
@@ -36,15 +43,9 @@ from model_table import (
     contents,
     predicates,
 )
+from tests.support.folders import new_folder
+from tests.support.lakes import clock_of, connect
 
-import indexlake as il
-from indexlake.commit import group, key_check
-from indexlake.maintenance import PIN_AFTER
-from indexlake.pipeline.dump import commit_chunk, dump, plan_chunk, purge, run_task
-from indexlake.pipeline.job import Job
-from indexlake.schema import ROW_ID
-
-FAST_DISK = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 REFUSALS = {
     "expired": il.SnapshotExpiredError,
     "conflict": il.ConflictError,
@@ -80,9 +81,9 @@ class LakeMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = tempfile.mkdtemp(prefix="indexlake-model-", dir=FAST_DISK)
+        self.folder = str(new_folder("model"))
         self.lakes: list[il.Lake] = []
-        self.few = key_check.FEW
+        self.few = absence.FEW, hot_inline.FEW_KEYS
         self.step = 0
 
     @initialize(
@@ -90,11 +91,11 @@ class LakeMachine(RuleBasedStateMachine):
         format=st.sampled_from(["ipc", "ipc", "parquet", "vortex"]),
         direct=st.sampled_from([3, 50, 50]),
         block=st.sampled_from([3, 5, 8]),
-        few=st.sampled_from([1, 2, 64]),
+        few=st.sampled_from([(1, 1), (2, 2), (64, 64), (2, 1), (1, 64)]),
     )
-    def create(self, kind: str, format: str, direct: int, block: int, few: int) -> None:
+    def create(self, kind: str, format: str, direct: int, block: int, few: tuple[int, int]) -> None:
         self.kind = KINDS[kind]
-        key_check.FEW = group.FEW = few
+        absence.FEW, hot_inline.FEW_KEYS = few
         config = il.TableConfig(
             direct_write_row_count=direct, block_row_count=block, dump_format=format, retention=timedelta(0)
         )
@@ -108,14 +109,14 @@ class LakeMachine(RuleBasedStateMachine):
         self.write(*self.statement("insert distinct", [0, 1, 2, 3], 0, 0, 5, 0, 1))
 
     def connect(self) -> None:
-        self.lakes = [il.connect(self.folder, automatic=False) for _ in range(2)]
+        self.lakes = [connect(self.folder) for _ in range(2)]
         self.lakes[0]._scan_threads = 1
 
     def table(self, lake: int = 0) -> il.Table:
         return self.lakes[lake].table("t")
 
     def teardown(self) -> None:
-        key_check.FEW = group.FEW = self.few
+        absence.FEW, hot_inline.FEW_KEYS = self.few
         for lake in self.lakes:
             lake.close()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -333,20 +334,20 @@ class LakeMachine(RuleBasedStateMachine):
     def expire(self, lake: int, back: int, pin: bool) -> None:
         handle = self.lakes[lake]
         for tx, _ in self.open if pin else ():
-            tx.started -= PIN_AFTER + 1  # long enough to be pinned
+            tx._pin.started -= PIN_AFTER + 1  # long enough to be pinned
         for each in self.lakes:
             each._maintenance._beat_once()
         pins = [
             expected.base
             for tx, expected in self.open
-            if tx.started < time.monotonic() - PIN_AFTER and expected.base >= self.model.horizon
+            if tx._pin.started < time.monotonic() - PIN_AFTER and expected.base >= self.model.horizon
         ]
         wanted = max(self.model.last - back, self.model.horizon, self.model.created_in)
         with handle.catalog.read() as r:
             rows = r.rows("select snapshot_id, committed_at from indexlake_snapshot")
         moment = dict(rows)[wanted]
         newest = max(s for s, at in rows if at <= moment)
-        handle._clock = lambda: moment + MINUTE
+        clock_of(handle).stop(moment + MINUTE)
         result = handle.pipeline().expire("t")["main.t"]
         assert result.horizon == max(self.model.horizon, min([newest, *pins]))
         self.model.horizon = result.horizon
@@ -434,7 +435,7 @@ def campaign() -> settings:
     text = os.environ.get("INDEXLAKE_HYPOTHESIS", "")
     examples, _, steps = text.partition("x")
     return settings(
-        max_examples=int(examples or 25),
+        max_examples=int(examples or 15),
         stateful_step_count=int(steps or 40),
         deadline=None,
         suppress_health_check=list(HealthCheck),

@@ -8,24 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from sql_log import query_plan, statements
 
 import indexlake as il
-from indexlake import faults
+from indexlake.storage import faults
+from tests.peers.sql_log import query_plan, statements
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), pa.field("v", pa.int64())])
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def lakes(request: Any, new_address: Any) -> Any:
-    """Two open handles of one lake, as two processes would have."""
-    address = new_address(request.param)
-    with address.connect(automatic=False) as one, address.connect(automatic=False) as two:
-        yield one, two
-
-
-def test_17_ids_never_collide(lakes: Any) -> None:
-    one, two = lakes
+def test_17_ids_never_collide(any_two_handles: Any) -> None:
+    one, two = any_two_handles
     config = il.TableConfig(direct_write_row_count=10)
     one.create_table("t", SCHEMA, config=config)
     errors: list[BaseException] = []
@@ -61,8 +53,8 @@ def test_17_ids_never_collide(lakes: Any) -> None:
     assert len(one.tables()) == 41
 
 
-def test_17_a_conflict_is_seen_although_each_reads_its_own_snapshot(lakes: Any) -> None:
-    one, two = lakes
+def test_17_a_conflict_is_seen_although_each_reads_its_own_snapshot(any_two_handles: Any) -> None:
+    one, two = any_two_handles
     t = one.create_table("t", SCHEMA, primary_key="id")
     t.insert([{"id": 1, "v": 0}])
     for dumped in (False, True):
@@ -78,8 +70,8 @@ def test_17_a_conflict_is_seen_although_each_reads_its_own_snapshot(lakes: Any) 
         assert t.get(1)["v"] == before + 1
 
 
-def test_17_a_writer_waits_for_another_instead_of_failing(lakes: Any) -> None:
-    one, two = lakes
+def test_17_a_writer_waits_for_another_instead_of_failing(any_two_handles: Any) -> None:
+    one, two = any_two_handles
     t = one.create_table("t", SCHEMA, primary_key="id")
     two.table("t").insert({"id": 0, "v": 0})
     holding = one.catalog.transaction()
@@ -102,8 +94,8 @@ def test_17_retries_depend_on_types_and_not_on_english_text() -> None:
     assert not il.SchemaError("deadlock detected").retryable
 
 
-def test_18_concurrent_writers_of_one_key_make_no_duplicates(lakes: Any) -> None:
-    one, two = lakes
+def test_18_concurrent_writers_of_one_key_make_no_duplicates(any_two_handles: Any) -> None:
+    one, two = any_two_handles
     t = one.create_table("t", SCHEMA, primary_key="id", config=il.TableConfig(direct_write_row_count=20))
     for number, dumped in enumerate((False, True)):
         for count in (1, 10, 30):
@@ -122,8 +114,8 @@ def test_18_concurrent_writers_of_one_key_make_no_duplicates(lakes: Any) -> None
     assert len(found) == len(set(found)) == 2 * 41
 
 
-def test_18_a_key_dumped_between_the_look_and_the_commit_is_found(lakes: Any) -> None:
-    one, two = lakes
+def test_18_a_key_dumped_between_the_look_and_the_commit_is_found(any_two_handles: Any) -> None:
+    one, two = any_two_handles
     t = one.create_table("t", SCHEMA, primary_key="id")
     t.insert({"id": 1, "v": 0})
     busy = False
@@ -145,8 +137,8 @@ def test_18_a_key_dumped_between_the_look_and_the_commit_is_found(lakes: Any) ->
     assert t.scan("id = 7").to_pylist() == [{"id": 7, "v": 2}]
 
 
-def test_19_a_delete_by_row_id_counts_only_rows_that_were_alive(lakes: Any) -> None:
-    one, two = lakes
+def test_19_a_delete_by_row_id_counts_only_rows_that_were_alive(any_two_handles: Any) -> None:
+    one, two = any_two_handles
     t = one.create_table("t", SCHEMA, primary_key="id")
     t.insert([{"id": n, "v": n} for n in range(6)])
     one.pipeline().dump("t")
@@ -163,7 +155,7 @@ def test_19_a_delete_by_row_id_counts_only_rows_that_were_alive(lakes: Any) -> N
 
 
 def test_21_a_query_costs_the_same_among_many_empty_tables(new_address: Any) -> None:
-    with new_address("sqlite").connect(automatic=False) as lake:
+    with new_address("sqlite").connect() as lake:
         t = lake.create_table("t", SCHEMA, primary_key="id")
         t.insert({"id": 1, "v": 0})
 
@@ -188,12 +180,12 @@ def test_21_a_query_costs_the_same_among_many_empty_tables(new_address: Any) -> 
 
 
 def test_22_no_statement_scans_a_catalog_table_that_grows(new_address: Any) -> None:
-    with new_address("sqlite").connect(automatic=False) as lake:
+    with new_address("sqlite").connect() as lake:
         config = il.TableConfig(direct_write_row_count=10, block_row_count=10)
         t = lake.create_table("t", SCHEMA, primary_key="id", config=config)
         t.insert([{"id": n, "v": n} for n in range(100)])
         with statements() as seen:
-            lake._states.forget(t._table_id)
+            lake._readings.states.forget(t._table_id)
             t.insert({"id": 1000, "v": 0}, token="once")
             t.insert([{"id": n, "v": n} for n in range(2000, 2020)])
             t.get(5)
@@ -219,7 +211,7 @@ def test_22_no_statement_scans_a_catalog_table_that_grows(new_address: Any) -> N
 
 
 def test_22_planning_looks_only_at_what_can_match(new_address: Any) -> None:
-    with new_address("sqlite").connect(automatic=False) as lake:
+    with new_address("sqlite").connect() as lake:
         config = il.TableConfig(direct_write_row_count=1, block_row_count=1)
         t = lake.create_table("t", SCHEMA, primary_key="id", config=config)
         t.insert([{"id": n, "v": n * 10} for n in range(150)])

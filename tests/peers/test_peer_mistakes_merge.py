@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
-from indexlake.merge import match as merge_match
+from indexlake.writes.merge import match as merge_match
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("v", pa.int64())])
 
@@ -21,7 +21,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("v", pa.int64())
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_18_concurrent_merges_make_no_silent_duplicates(new_address: Any, database: str, key: str | None) -> None:
     address = new_address(database)
-    with address.connect(automatic=False) as one, address.connect(automatic=False) as two:
+    with address.connect() as one, address.connect() as two:
         t = one.create_table("t", SCHEMA, primary_key=key)
         rows = [{"id": n, "name": f"n{n}", "v": 1} for n in range(5)]
         start = threading.Barrier(4)

@@ -6,15 +6,8 @@ import math
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 import indexlake as il
-
-
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def lake(request: Any, new_address: Any) -> Any:
-    with new_address(request.param).connect(automatic=False) as lake:
-        yield lake
 
 
 def both_tiers(lake: il.Lake, name: str, data: Any, **options: Any) -> list[il.Table]:
@@ -37,9 +30,9 @@ def ids(t: il.Table, where: str, params: Any = None) -> list[int]:
     return sorted(t.scan(where, params=params, columns=["id"]).to_arrow().column(0).to_pylist())
 
 
-def test_09_not_in_is_not_in(lake: il.Lake) -> None:
+def test_09_not_in_is_not_in(any_shared_lake: il.Lake) -> None:
     data = pa.table({"id": list(range(8)), "x": [1, 2, 3, None, 1, 2, 5, 7]})
-    for t in both_tiers(lake, "p09", data):
+    for t in both_tiers(any_shared_lake, "p09", data):
         assert ids(t, "x not in (1, 2)") == [2, 6, 7]
         assert ids(t, "not (x in (1, 2))") == [2, 6, 7]
         assert ids(t, "x in (1, 2)") == [0, 1, 4, 5]
@@ -48,10 +41,10 @@ def test_09_not_in_is_not_in(lake: il.Lake) -> None:
         assert ids(t, "x not in (9)") == [0, 1, 2, 4, 5, 6, 7]
 
 
-def test_10_uint64_is_stored_exactly_and_in_order(lake: il.Lake) -> None:
+def test_10_uint64_is_stored_exactly_and_in_order(any_shared_lake: il.Lake) -> None:
     values = [0, 1, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1]
     data = pa.table({"id": list(range(8)), "x": pa.array(values, pa.uint64())})
-    for t in both_tiers(lake, "p10", data):
+    for t in both_tiers(any_shared_lake, "p10", data):
         assert [r["x"] for r in t.scan(order_by="id").to_pylist()] == values
         assert [r["x"] for r in t.scan(order_by=[("x", "desc")]).to_pylist()] == values[::-1]
         for n, x in enumerate(values):
@@ -61,10 +54,10 @@ def test_10_uint64_is_stored_exactly_and_in_order(lake: il.Lake) -> None:
         assert t.scan().to_arrow().schema.field("x").type == pa.uint64()
 
 
-def test_11_like_has_the_same_case_in_every_tier(lake: il.Lake) -> None:
+def test_11_like_has_the_same_case_in_every_tier(any_shared_lake: il.Lake) -> None:
     texts = ["apple", "Apple", "APPLE", "apply", "é", "É", "a%c", None]
     data = pa.table({"id": list(range(8)), "s": texts})
-    for t in both_tiers(lake, "p11", data):
+    for t in both_tiers(any_shared_lake, "p11", data):
         assert ids(t, "s like 'app%'") == [0, 3]
         assert ids(t, "s like 'APP%'") == [2]
         assert ids(t, "s ilike 'app%'") == [0, 1, 2, 3]
@@ -74,7 +67,7 @@ def test_11_like_has_the_same_case_in_every_tier(lake: il.Lake) -> None:
         assert ids(t, "s ilike 'É'") == [4, 5]
 
 
-def test_12_nan_does_not_spoil_pruning_by_min_and_max(lake: il.Lake) -> None:
+def test_12_nan_does_not_spoil_pruning_by_min_and_max(any_shared_lake: il.Lake) -> None:
     values = [math.nan, 1.0, 2.0, -0.0, 0.0, math.nan, math.inf, None, -math.inf]
     for number, order in enumerate((values, values[::-1])):
         data = pa.table({"id": list(range(9)), "x": pa.array(order, pa.float64())})
@@ -82,7 +75,7 @@ def test_12_nan_does_not_spoil_pruning_by_min_and_max(lake: il.Lake) -> None:
         def expected(test: Any, order: Any = order) -> list[int]:
             return [n for n, x in enumerate(order) if x is not None and test(x)]
 
-        for t in both_tiers(lake, f"p12_{number}", data):
+        for t in both_tiers(any_shared_lake, f"p12_{number}", data):
             assert ids(t, "x > 1.5") == expected(lambda x: math.isnan(x) or x > 1.5)
             assert ids(t, "x < 1.5") == expected(lambda x: x < 1.5)
             assert ids(t, "x >= 'nan'::double") == expected(math.isnan)
@@ -93,9 +86,9 @@ def test_12_nan_does_not_spoil_pruning_by_min_and_max(lake: il.Lake) -> None:
             assert ids(t, "x is null") == [n for n, x in enumerate(order) if x is None]
 
 
-def test_13_candidates_found_by_key_are_rechecked(lake: il.Lake) -> None:
+def test_13_candidates_found_by_key_are_rechecked(any_shared_lake: il.Lake) -> None:
     data = pa.table({"id": list(range(20)), "x": [n % 3 for n in range(20)], "s": [f"k{n}" for n in range(20)]})
-    for t in both_tiers(lake, "p13", data, primary_key="id"):
+    for t in both_tiers(any_shared_lake, "p13", data, primary_key="id"):
         assert ids(t, "id in (1, 4, 5, 6) and x = 1") == [1, 4]
         assert ids(t, "id = 5 and s = 'k6'") == []
         assert ids(t, "id = 5 and (s = 'k5' or x = 0)") == [5]
@@ -107,9 +100,9 @@ def test_13_candidates_found_by_key_are_rechecked(lake: il.Lake) -> None:
         assert t.update({"s": "no"}, "id in (1, 2, 3) and s like 'z%'").rows == 0
 
 
-def test_13_limit_and_offset_hold_when_rows_are_found_by_key(lake: il.Lake) -> None:
+def test_13_limit_and_offset_hold_when_rows_are_found_by_key(any_shared_lake: il.Lake) -> None:
     data = pa.table({"id": list(range(20)), "x": [n % 3 for n in range(20)]})
-    for t in both_tiers(lake, "p13_limit", data, primary_key="id"):
+    for t in both_tiers(any_shared_lake, "p13_limit", data, primary_key="id"):
         where = "id in (2, 4, 6, 8, 10, 12, 14, 16)"
         found = t.scan(where, order_by=[("id", "desc")], limit=3, offset=2).to_pylist()
         assert [r["id"] for r in found] == [12, 10, 8]
@@ -119,11 +112,11 @@ def test_13_limit_and_offset_hold_when_rows_are_found_by_key(lake: il.Lake) -> N
         assert len(t.scan("_indexlake_row_id > 0", limit=4).to_pylist()) == 4
 
 
-def test_13_bloom_filters_and_prefixes_only_name_candidates(lake: il.Lake) -> None:
+def test_13_bloom_filters_and_prefixes_only_name_candidates(any_shared_lake: il.Lake) -> None:
     keys = [f"{'x' * 40}{n:04}" for n in range(300)]
     data = pa.table({"id": list(range(0, 600, 2)), "k": keys})
     config = il.TableConfig(block_row_count=100, direct_write_row_count=10)
-    t = lake.create_table("p13_bloom.t", data.schema, primary_key="k", config=config)
+    t = any_shared_lake.create_table("p13_bloom.t", data.schema, primary_key="k", config=config)
     t.insert(data)
     for n in range(0, 300, 7):
         assert t.scan("k = $k", params={"k": keys[n]}).to_pylist() == [{"id": 2 * n, "k": keys[n]}]

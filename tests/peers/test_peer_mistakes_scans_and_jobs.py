@@ -13,9 +13,11 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
-from indexlake import faults
 from indexlake.blocks.statistics import stats_from_bytes
-from indexlake.catalog import layout
+from indexlake.catalog import table_heads
+from indexlake.storage import faults
+from tests.support.lakes import clock_of
+from tests.support.waiting import wait_until
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), pa.field("v", pa.float64()), pa.field("s", pa.string())])
 
@@ -28,15 +30,10 @@ def content(t: il.Table) -> list[dict[str, Any]]:
     return sorted(t.scan().to_pylist(), key=lambda r: r["id"])
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def address(request: Any, new_address: Any) -> Any:
-    return new_address(request.param)
-
-
-def test_01_inline_rows_and_file_list_are_read_in_one_transaction(address: Any, monkeypatch: Any) -> None:
-    with address.connect(automatic=False) as lake, address.connect(automatic=False) as other:
+def test_01_inline_rows_and_file_list_are_read_in_one_transaction(any_address: Any, monkeypatch: Any) -> None:
+    with any_address.connect() as lake, any_address.connect() as other:
         t = lake.create_table("t", SCHEMA, primary_key="id")
-        head = layout.read_head
+        head = table_heads.read_head
         busy = False
         dumps = 0
 
@@ -53,19 +50,19 @@ def test_01_inline_rows_and_file_list_are_read_in_one_transaction(address: Any, 
             t.insert(rows(range(step * 10, step * 10 + 10)))
             t.update({"s": "x"}, "id % 10 = 3")
             expected = content(t)
-            monkeypatch.setattr(layout, "read_head", dump_meanwhile)
+            monkeypatch.setattr(table_heads, "read_head", dump_meanwhile)
             try:
                 assert content(t) == expected, "rows while a dump of another process commits"
                 assert t.get(step * 10 + 3) is not None
                 assert len(t) == len(expected)
             finally:
-                monkeypatch.setattr(layout, "read_head", head)
+                monkeypatch.setattr(table_heads, "read_head", head)
             assert content(t) == expected
         assert dumps >= 4
 
 
-def test_01_scans_during_dumps_of_another_process_are_always_whole(address: Any) -> None:
-    with address.connect(automatic=False) as lake, address.connect(automatic=False) as other:
+def test_01_scans_during_dumps_of_another_process_are_always_whole(any_address: Any) -> None:
+    with any_address.connect() as lake, any_address.connect() as other:
         t = lake.create_table("t", SCHEMA, primary_key="id", config=il.TableConfig(block_row_count=7))
         t.insert(rows(range(20)))
         stop = threading.Event()
@@ -91,7 +88,7 @@ def test_01_scans_during_dumps_of_another_process_are_always_whole(address: Any)
 
 
 def test_02_a_dump_does_not_count_statistics_twice(new_address: Any) -> None:
-    with new_address("sqlite").connect(automatic=False) as lake:
+    with new_address("sqlite").connect() as lake:
         t = lake.create_table("t", SCHEMA, primary_key="id")
         t.insert([*rows(range(10)), {"id": 10, "v": None, "s": None}])
         before = t.stats()
@@ -121,8 +118,8 @@ def test_02_a_dump_does_not_count_statistics_twice(new_address: Any) -> None:
         assert t.scan("v is null").count() == 3
 
 
-def test_03_mixed_deletes_of_inline_and_block_rows_lose_no_other_row(address: Any) -> None:
-    with address.connect(automatic=False) as lake:
+def test_03_mixed_deletes_of_inline_and_block_rows_lose_no_other_row(any_address: Any) -> None:
+    with any_address.connect() as lake:
         t = lake.create_table("t", SCHEMA, primary_key="id", config=il.TableConfig(direct_write_row_count=20))
         t.insert(rows(range(15)))
         lake.pipeline().dump("t")
@@ -143,8 +140,8 @@ def test_03_mixed_deletes_of_inline_and_block_rows_lose_no_other_row(address: An
             lake.pipeline().dump("t")
 
 
-def test_03_an_update_never_leaves_the_old_and_the_new_row(address: Any) -> None:
-    with address.connect(automatic=False) as lake:
+def test_03_an_update_never_leaves_the_old_and_the_new_row(any_address: Any) -> None:
+    with any_address.connect() as lake:
         t = lake.create_table("t", SCHEMA, primary_key="id", config=il.TableConfig(direct_write_row_count=20))
         t.insert(rows(range(10)))
         lake.pipeline().dump("t")
@@ -166,39 +163,34 @@ def _inline_rows(lake: il.Lake, t: il.Table) -> int:
         return int(r.rows(f"select count(*) from indexlake_inline_row_{t._table_id}")[0][0])
 
 
-def test_04_dead_inline_rows_are_reclaimed_without_being_asked(address: Any) -> None:
-    import time
-
+def test_04_dead_inline_rows_are_reclaimed_without_being_asked(any_address: Any) -> None:
     config = il.TableConfig(inline_row_count_limit=50)
-    with address.connect() as lake:
+    with any_address.connect(automatic=True) as lake:
         t = lake.create_table("t", SCHEMA, primary_key="id", config=config)
         t.insert(rows([1]))
         first = lake.snapshot_id
         for n in range(150):
             t.update({"v": float(n)}, "id = 1")
-        deadline = time.monotonic() + 30
-        while _inline_rows(lake, t) >= 60:
-            assert time.monotonic() < deadline, lake.jobs()
-            time.sleep(0.01)
+        wait_until(lambda: _inline_rows(lake, t) < 60, "dead rows are not removed")
         assert t.get(1)["v"] == 149.0
         assert t.at(first + 5).get(1)["v"] == 4.0, "what is retained stays readable"
 
 
 def test_04_versions_beyond_the_retention_are_removed(new_address: Any) -> None:
-    with new_address("sqlite").connect(automatic=False) as lake:
+    with new_address("sqlite").connect() as lake:
         t = lake.create_table("t", SCHEMA, primary_key="id", config=il.TableConfig(retention=0))
         t.insert(rows([1]))
         for n in range(50):
             t.update({"v": float(n)}, "id = 1")
         assert _inline_rows(lake, t) == 51
-        lake._clock = lambda: 2**52
+        clock_of(lake).stop()
         lake.pipeline().expire("t")
         assert _inline_rows(lake, t) == 1
         assert t.get(1)["v"] == 49.0
 
 
-def test_05_a_failed_dump_does_not_block_the_next_one(address: Any) -> None:
-    with address.connect(automatic=False) as lake:
+def test_05_a_failed_dump_does_not_block_the_next_one(any_address: Any) -> None:
+    with any_address.connect() as lake:
         t = lake.create_table("t", SCHEMA, primary_key="id", config=il.TableConfig(block_row_count=5))
         t.insert(rows(range(12)))
         t.update({"v": 0.0}, "id = 1")
@@ -227,7 +219,7 @@ def test_05_a_failed_dump_does_not_block_the_next_one(address: Any) -> None:
 
 def test_05_a_killed_dump_does_not_block_the_next_one(new_address: Any) -> None:
     address = new_address("sqlite")
-    with address.connect(automatic=False) as lake:
+    with address.connect() as lake:
         t = lake.create_table("t", SCHEMA, primary_key="id")
         t.insert(rows(range(12)))
     program = "import sys, indexlake; indexlake.connect(sys.argv[1], automatic=False).pipeline().dump('t')"
@@ -237,7 +229,7 @@ def test_05_a_killed_dump_does_not_block_the_next_one(new_address: Any) -> None:
         timeout=60,
     )
     assert killed.returncode == -signal.SIGKILL
-    with address.connect(automatic=False) as lake:
+    with address.connect() as lake:
         assert lake.jobs()[0].state == "running"
         assert lake.pipeline().dump("t")["main.t"].rows == 12
         assert [job.state for job in lake.jobs() if job.kind == "dump"] == ["done", "lost"]
@@ -245,7 +237,7 @@ def test_05_a_killed_dump_does_not_block_the_next_one(new_address: Any) -> None:
 
 
 def test_08_files_outlive_the_commit_that_drops_them(new_address: Any) -> None:
-    with new_address("sqlite").connect(automatic=False) as lake:
+    with new_address("sqlite").connect() as lake:
         t = lake.create_table("t", SCHEMA, primary_key="id", config=il.TableConfig(direct_write_row_count=5))
         t.insert(rows(range(10)))
         files = {f.path for f in lake.storage.list("tables")}

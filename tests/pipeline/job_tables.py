@@ -9,6 +9,7 @@ import pyarrow as pa
 
 import indexlake as il
 from indexlake.blocks.block import BlockRecord
+from tests.support.lakes import clock_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("text", pa.string())])
 MINUTE = 60_000_000
@@ -38,7 +39,8 @@ def content(t: il.Table) -> list[dict[str, Any]]:
 
 def blocks(t: il.Table, *, ended: bool = False) -> list[BlockRecord]:
     """The records of the live data blocks, or of all."""
-    with t._lake._reading(t._table_id) as (_, state, _last):
+    with t._lake._readings.open(t._table_id) as reading:
+        state = reading.state
         return [b for b in state.blocks.records if ended or (b.end_snapshot is None and b.role == "data")]
 
 
@@ -54,8 +56,5 @@ def files(lake: il.Lake) -> set[str]:
 
 def expire_everything(lake: il.Lake) -> None:
     """As if all of it had happened weeks ago."""
-    before, lake._clock = lake._clock, lambda: 2**60
-    try:
+    with clock_of(lake).stopped():
         lake.pipeline().expire()
-    finally:
-        lake._clock = before

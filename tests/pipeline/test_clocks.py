@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +15,7 @@ import pytest
 import indexlake as il
 from indexlake.catalog import activity, clock, commits
 from indexlake.catalog.clock import DAY, SECOND, now
+from tests.support.lakes import clock_of
 
 YEAR = 365 * DAY
 SCHEMA = pa.schema({"id": pa.int64(), "v": pa.int64()})
@@ -23,18 +26,16 @@ Connect = Callable[..., il.Lake]
 @pytest.fixture
 def connect(new_address: Any) -> Iterator[Connect]:
     """Handles to one lake, as processes have them; ``ahead`` is how wrong the clock of such a process is."""
-    lakes: list[il.Lake] = []
     addresses: dict[str, Any] = {}
+    with ExitStack() as stack:
 
-    def one(database: str = "sqlite", ahead: int = 0) -> il.Lake:
-        address = addresses.setdefault(database, new_address(database))
-        lakes.append(address.connect(automatic=False))
-        set_clock(lakes[-1], ahead)
-        return lakes[-1]
+        def one(database: str = "sqlite", ahead: int = 0) -> il.Lake:
+            address = addresses.setdefault(database, new_address(database))
+            lake: il.Lake = stack.enter_context(address.connect())
+            set_clock(lake, ahead)
+            return lake
 
-    yield one
-    for lake in lakes:
-        lake.close()
+        yield one
 
 
 def set_clock(lake: il.Lake, ahead: int, *, machine: bool = False) -> None:
@@ -152,10 +153,10 @@ def test_history_of_a_clock_that_was_ahead_is_kept_and_expires_in_time(connect: 
     set_clock(lake, 0, machine=True)
     t.update({"v": 3}, "id = 1")
     third = lake.snapshot_id
-    lake._clock = lambda: now() + 6 * DAY
+    clock_of(lake).advance(days=6)
     assert lake.pipeline("threads").expire("t")["main.t"].horizon < third - 2
     assert [t.at(third - n).get(1)["v"] for n in range(3)] == [3, 2, 1]
-    lake._clock = lambda: now() + 8 * DAY
+    clock_of(lake).advance(days=2)
     assert lake.pipeline("threads").expire("t")["main.t"].horizon >= third
 
 
@@ -192,7 +193,7 @@ def test_files_of_a_writer_that_is_taken_for_dead_have_the_grace_period_from_the
         again.table("t").insert([{"id": n, "v": n} for n in range(5)])
     assert len(lake.table("t").scan().to_pylist()) == 5
     assert lake.pipeline("threads").vacuum(dry_run=False).waiting == 2  # from now on
-    lake._clock = lambda: now() + DAY + 60 * SECOND
+    clock_of(lake).advance(days=1, minutes=1)
     assert lake.pipeline("threads").vacuum(dry_run=False).files == 2
     assert len(lake.table("t").scan().to_pylist()) == 5
 
@@ -209,7 +210,7 @@ def test_every_date_in_the_catalog_comes_from_one_clock(
     wrong._maintenance.keep(wrong.snapshot_id)
     wrong._maintenance._beat_once()
     wrong.pipeline("threads").compact("t")
-    wrong._clock = lambda: now() + 2 * YEAR
+    clock_of(wrong).advance(days=2 * 365)
     wrong.pipeline("threads").expire("t")
     columns = {
         "snapshot": ["committed_at"], "token": ["created_at"], "writer": ["started_at", "expires_at"],
@@ -251,3 +252,18 @@ def test_the_time_of_a_snapshot_is_found_to_the_second(connect: Connect) -> None
         3,
         4,
     ]
+
+
+def test_a_clock_of_the_caller_measures_ages_and_dates_nothing(tmp_path: Path) -> None:
+    time = now()
+    with il.connect(tmp_path / "lake", automatic=False, clock=lambda: time) as lake:
+        t = create(lake)
+        t.insert({"id": 1, "v": 1})
+        first = lake.snapshot_id
+        t.update({"v": 2}, "id = 1")
+        assert lake.pipeline("threads").expire("t")["main.t"].horizon < first
+        time += 8 * DAY
+        t.update({"v": 3}, "id = 1")
+        newest = lake.snapshot_id
+        assert lake.pipeline("threads").expire("t")["main.t"].horizon == newest
+        assert max(dates(lake).values()) < now() + SECOND

@@ -8,21 +8,14 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
-from job_tables import blocks, content, files, in_blocks, sizes, table
 
 import indexlake as il
-from indexlake import faults
 from indexlake.pipeline import cluster as cluster_module
 from indexlake.pipeline import scatter
 from indexlake.pipeline.curve import Curve, comparable, cuts
 from indexlake.schema import Field
-
-
-@pytest.fixture
-def lake(tmp_path):
-    with il.connect(tmp_path / "lake", automatic=False) as lake:
-        yield lake
-
+from indexlake.storage import faults
+from tests.pipeline.job_tables import blocks, content, files, in_blocks, sizes, table
 
 WIDE = pa.schema([("id", pa.int64()), ("a", pa.int64()), ("s", pa.string()), ("f", pa.float64())])
 

@@ -6,16 +6,10 @@ from datetime import timedelta
 
 import pyarrow as pa
 import pytest
-from job_tables import SCHEMA, blocks, content, expire_everything, in_blocks, rows, sizes, table
 
 import indexlake as il
-from indexlake import faults
-
-
-@pytest.fixture
-def lake(tmp_path):
-    with il.connect(tmp_path / "lake", automatic=False) as lake:
-        yield lake
+from indexlake.storage import faults
+from tests.pipeline.job_tables import SCHEMA, blocks, content, expire_everything, in_blocks, rows, sizes, table
 
 
 def compact(lake, **options):

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexlake.blocks.new_block import NewBlock, NewFile, NewSegment
+from indexlake.blocks.new_block import NewBlock, NewFile
 from indexlake.blocks.row_ids import RowIds
-from indexlake.keys.encoding import KeyColumn, encode_key
-from indexlake.keys.writer import write_segment
+from indexlake.indexes.btree.writer import write_segment
+from indexlake.indexes.index import Index
+from indexlake.indexes.keys import KeyColumn, encode_key
+from indexlake.indexes.kind import SegmentFile
 from indexlake.pipeline import key_tasks
 from indexlake.pipeline.runner import ThreadRunner
 from indexlake.storage import Storage
@@ -29,6 +31,9 @@ KINDS: dict[str, tuple[list[Any], Any]] = {
 }
 
 
+INDEX = Index(7, "primary", "btree", (1,), True, 1, None, 1, 1)
+
+
 def keys_of(codecs: list[Any], rows: list[tuple[Any, ...]]) -> list[Any]:
     return [encode_key(codecs, [c.encode_one(v) for c, v in zip(codecs, row, strict=True)]) for row in rows]
 
@@ -37,9 +42,9 @@ def block(storage: Storage, name: str, codecs: list[Any], rows: list[tuple[Any, 
     ints = len(codecs) == 1 and codecs[0].kind == "int"
     column = KeyColumn.from_keys(keys_of(codecs, rows), ints=ints)
     made = write_segment(storage, name, column, range(len(rows)))
-    segment = NewSegment(NewFile(made.path, made.size, made.checksums.to_bytes()), made.min_key, made.max_key)
+    segment = SegmentFile(7, name, made.size, made.checksums.to_bytes(), (), made.min_key, made.max_key)
     file = NewFile(name, 0, b"")
-    return NewBlock(file, "vortex", len(rows), RowIds.from_range(0, len(rows)), b"", 0, segment, None, (0, 0))
+    return NewBlock(file, "vortex", len(rows), RowIds.from_range(0, len(rows)), b"", 0, (segment,), {}, (0, 0))
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -54,7 +59,7 @@ def test_a_key_in_two_rows_is_found_and_nothing_else(kind: str, data: Any) -> No
     everything = [key for rows in several for key in keys_of(codecs, rows)]
     with pytest.MonkeyPatch.context() as m:
         m.setattr(key_tasks, "KEYS_PER_TASK", most)
-        found = key_tasks.first_repeated(storage, blocks, ThreadRunner(storage), lambda: None)
+        found = key_tasks.first_repeated(storage, INDEX, blocks, ThreadRunner(storage), lambda: None)
     repeated = {key for key in everything if everything.count(key) > 1}
     assert found in repeated if repeated else found is None
 
@@ -70,12 +75,14 @@ def test_a_probe_finds_the_living_holders_of_new_keys(kind: str, data: Any) -> N
     from pyroaring import BitMap
 
     storage = Storage.open("memory://")
-    segments = [block(storage, f"n{n}", codecs, rows).segment for n, rows in enumerate(new)]
-    there = block(storage, "old", codecs, old).segment
-    assert there is not None
-    task = key_tasks.ProbeTask(
-        9, there, BitMap(dead).serialize() if dead else None, tuple(s for s in segments if s is not None)
-    )
+    segments = [block(storage, f"n{n}", codecs, rows).segments[0] for n, rows in enumerate(new)]
+    # The old rows are in the second block of a segment; the first one has the same keys and is another block's.
+    ints = len(codecs) == 1 and codecs[0].kind == "int"
+    column = KeyColumn.from_keys(keys_of(codecs, old) * 2, ints=ints)
+    places = [*range(len(old))] * 2
+    made = write_segment(storage, "old", column, places, [0] * len(old) + [1] * len(old))
+    there = SegmentFile(7, "old", made.size, made.checksums.to_bytes(), (), made.min_key, made.max_key)
+    task = key_tasks.ProbeTask(INDEX, 9, there, 1, BitMap(dead).serialize() if dead else None, tuple(segments))
     found = key_tasks.run_probe(storage, task, lambda: None)
     held = keys_of(codecs, old)
     wanted = [(9, held.index(key), key) for rows in new for key in keys_of(codecs, rows) if key in held]
@@ -86,9 +93,7 @@ def test_a_segment_gives_its_keys_between_two_bounds(tmp_path: Path) -> None:
     storage = Storage.open(str(tmp_path))
     codecs, _ = KINDS["text"]
     rows = [(f"k{n:03}",) for n in range(100)]
-    made = block(storage, "s.keys", codecs, rows).segment
-    assert made is not None
-    segment = key_tasks._open(storage, made)
+    segment = INDEX.open(storage, block(storage, "s.keys", codecs, rows).segments[0])
     assert segment.rows_between(b"k010", b"k020") == (10, 20)
     assert segment.rows_between(None, b"k000") == (0, 0)
     assert segment.rows_between(b"k0995", None) == (100, 100)

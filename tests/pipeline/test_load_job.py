@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -27,12 +26,10 @@ def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_tasks, "TASK_BYTES", 20_000)
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[il.Lake]:
-    with il.connect(tmp_path / "lake", automatic=False) as lake:
-        config = il.TableConfig(block_row_count=3_000)
-        lake.create_table("t", SCHEMA, primary_key="id", config=config, defaults={"n": 7})
-        yield lake
+@pytest.fixture(autouse=True)
+def empty_table(lake: il.Lake) -> None:
+    config = il.TableConfig(block_row_count=3_000)
+    lake.create_table("t", SCHEMA, primary_key="id", config=config, defaults={"n": 7})
 
 
 def rows(first: int, count: int) -> pa.Table:

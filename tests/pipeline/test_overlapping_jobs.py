@@ -9,10 +9,10 @@ from contextlib import suppress
 from datetime import timedelta
 
 import pytest
-from job_tables import content, expire_everything, files, rows, table
 
 import indexlake as il
 from indexlake.pipeline.job import JobBusy
+from tests.pipeline.job_tables import content, expire_everything, files, rows, table
 
 STEPS = 40
 KINDS = {"dump", "compact", "cluster", "freeze", "thaw", "vacuum"}

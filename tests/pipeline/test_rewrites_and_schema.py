@@ -7,20 +7,13 @@ from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
-import pytest
-from job_tables import content, expire_everything
 
 import indexlake as il
-from indexlake import faults
+from indexlake.storage import faults
+from tests.pipeline.job_tables import content, expire_everything
 
 SCHEMA = pa.schema([("id", pa.int64()), ("a", pa.int32()), ("s", pa.struct([("x", pa.int32()), ("y", pa.string())]))])
 CONFIG = il.TableConfig(block_row_count=50, direct_write_row_count=10)
-
-
-@pytest.fixture
-def lake(tmp_path):
-    with il.connect(tmp_path / "lake", automatic=False) as lake:
-        yield lake
 
 
 def test_no_snapshot_notices_rewrites_among_and_during_changes_of_columns(lake):

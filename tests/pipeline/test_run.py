@@ -9,25 +9,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from job_tables import blocks, content, files, in_blocks, rows, sizes, table
 from typer.testing import CliRunner
 
 import indexlake as il
-from indexlake import faults
 from indexlake.cli.main import app
 from indexlake.pipeline import due
-
-
-@pytest.fixture
-def lake(tmp_path):
-    with il.connect(tmp_path / "lake", automatic=False) as lake:
-        yield lake
-
-
-def later(lake, **period):
-    real = lake._clock
-    shift = int(timedelta(**period).total_seconds() * 1e6)
-    lake._clock = lambda: real() + shift
+from indexlake.storage import faults
+from tests.pipeline.job_tables import blocks, content, files, in_blocks, rows, sizes, table
+from tests.support.lakes import clock_of
 
 
 def done(result):
@@ -50,7 +39,7 @@ def test_what_is_due_is_done_in_order_for_every_table(lake):
     u = in_blocks(table(lake, "u"), *[20] * 12)
     t.insert(rows(500, 9).to_pylist())
     before = content(t), content(u)
-    later(lake, days=8)
+    clock_of(lake).advance(days=8)
     result = lake.pipeline().run()
     assert done(result) == [
         ("dump", "main.t"),
@@ -62,7 +51,7 @@ def test_what_is_due_is_done_in_order_for_every_table(lake):
     assert t.stats().by_format == {"parquet": 209}
     assert u.stats().by_format == {"vortex": 240}
     assert (content(t), content(u)) == before
-    later(lake, days=8)
+    clock_of(lake).advance(days=8)
     result = lake.pipeline().run()
     assert done(result) == [("expire", "main.t"), ("expire", "main.u"), ("vacuum", None)]
     assert result.steps[-1].result.files > 40
@@ -95,7 +84,7 @@ def test_compaction_is_due_when_blocks_or_deleted_rows_have_gathered(lake):
 def test_a_dropped_table_is_expired_and_its_files_go(lake):
     in_blocks(table(lake), 20)
     lake.drop_table("t")
-    later(lake, days=8)
+    clock_of(lake).advance(days=8)
     result = lake.pipeline().run()
     assert done(result) == [("expire", "main.t (dropped)"), ("vacuum", None)]
     assert result.steps[-1].result.files == 2
@@ -197,7 +186,8 @@ def test_the_time_after_which_a_table_freezes_is_checked_and_kept(lake):
     assert il.TableConfig().freeze_after is None
     assert il.TableConfig(freeze_after=90).freeze_after == timedelta(seconds=90)
     table(lake, freeze_after=timedelta(days=30))
-    with lake._reading(lake.table("t")._table_id) as (_, state, _last):
+    with lake._readings.open(lake.table("t")._table_id) as reading:
+        state = reading.state
         assert state.table.config.freeze_after == timedelta(days=30)
 
 

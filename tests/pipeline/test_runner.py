@@ -16,12 +16,6 @@ from indexlake.pipeline.runner import ThreadRunner
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string()), ("tags", pa.list_(pa.string()))])
 
 
-@pytest.fixture
-def lake(tmp_path):
-    with il.connect(tmp_path / "lake", automatic=False) as lake:
-        yield lake
-
-
 def filled(lake, rows, **config):
     table = lake.create_table("t", SCHEMA, primary_key="id", config=il.TableConfig(**config))
     table.insert([{"id": n, "text": f"row {n}", "tags": [str(n), None]} for n in range(rows)])
@@ -32,7 +26,7 @@ def test_a_dump_task_survives_pickling_and_writes_the_same_block(lake):
     table = filled(lake, 50)
     task = plan_chunk(lake, table._table_id, history=False)
     copy = pickle.loads(pickle.dumps(task))
-    assert copy.parts[0].rows.equals(task.parts[0].rows)
+    assert copy.chunk.parts[0].rows.equals(task.chunk.parts[0].rows)
     (block,) = run_task(lake.storage, copy, lambda: None)
     assert block.record_count == 50
     assert len(table) == 50  # nothing is visible before the commit

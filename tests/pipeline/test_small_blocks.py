@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from job_tables import blocks
 
 import indexlake as il
 from indexlake.blocks.formats.batches import ahead
 from indexlake.blocks.stream import SMALL_BYTES, SMALL_PART
+from tests.pipeline.job_tables import blocks
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), pa.field("name", pa.string()), pa.field("v", pa.float64())])
 FULL = 3_200
@@ -23,12 +23,6 @@ SMALL = FULL // SMALL_PART  # the least number of rows that is not small
 def rows(first: int, count: int, *, v: float = 0.5) -> pa.Table:
     ids = range(first, first + count)
     return pa.table({"id": ids, "name": [f"name {i % 7}" for i in ids], "v": [v * i for i in ids]}, SCHEMA)
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[il.Lake]:
-    with il.connect(tmp_path / "lake", automatic=False) as lake:
-        yield lake
 
 
 def table(lake: il.Lake, format: str = "vortex") -> il.Table:

@@ -10,20 +10,15 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from job_tables import content, expire_everything, files, in_blocks, rows, table
 
 import indexlake as il
-from indexlake import faults
 from indexlake.catalog import activity
 from indexlake.catalog.clock import now
+from indexlake.storage import faults
+from tests.pipeline.job_tables import content, expire_everything, files, in_blocks, rows, table
+from tests.support.lakes import clock_of
 
 NOW = timedelta(0)
-
-
-@pytest.fixture
-def lake(tmp_path):
-    with il.connect(tmp_path / "lake", automatic=False) as lake:
-        yield lake
 
 
 def vacuum(lake, grace=NOW):
@@ -63,10 +58,9 @@ def test_the_grace_period_counts_from_the_moment_it_became_unreachable(lake):
     expire_everything(lake)
     done = lake.pipeline().vacuum(dry_run=False)
     assert (done.files, done.waiting) == (0, 4)
-    real = lake._clock
-    lake._clock = lambda: real() + 23 * 3600 * 1_000_000
+    clock_of(lake).advance(hours=23)
     assert lake.pipeline().vacuum(dry_run=False).files == 0
-    lake._clock = lambda: real() + 25 * 3600 * 1_000_000
+    clock_of(lake).advance(hours=2)
     assert lake.pipeline().vacuum(dry_run=False).files == 4
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import tempfile
 import uuid
 from contextlib import suppress
 from datetime import timedelta
@@ -17,14 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_tables import files, rows, table
 
 import indexlake as il
 from indexlake.catalog import files as catalog_files
 from indexlake.errors import IndexLakeError
+from tests.pipeline.job_tables import files, rows, table
+from tests.support.folders import new_folder
+from tests.support.lakes import clock_of, connect
 
 NOW = timedelta(0)
-FAST_DISK = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 NAMES = ("t", "u", "w")
 WEIGHTS = {
     "block": 5, "few": 4, "update": 3, "delete": 3, "truncate": 0.7, "drop_and_create": 0.5, "failed_insert": 2,
@@ -36,7 +36,7 @@ WEIGHTS = {
 class History:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.folder = Path(tempfile.mkdtemp(prefix="indexlake-vacuum-", dir=FAST_DISK))
+        self.folder = new_folder("vacuum")
         self.lakes = [self.connect() for _ in range(2)]
         self.fresh = 0
         self.log: list[str] = []
@@ -48,7 +48,7 @@ class History:
             self.create(name)
 
     def connect(self) -> il.Lake:
-        return il.connect(self.folder / "lake", automatic=False)
+        return connect(self.folder / "lake")
 
     def lake(self) -> il.Lake:
         return self.chance.choice(self.lakes)
@@ -112,7 +112,7 @@ class History:
     def pin(self) -> None:
         lake = self.lake()
         tx = lake.transaction()
-        tx.started -= 100
+        tx._pin.started -= 100
         lake._maintenance._beat_once()
         self.pinned.append((lake, tx, self.read(tx)))
 
@@ -166,11 +166,8 @@ class History:
         with lake.catalog.read() as r:
             times = [at for (at,) in r.rows("select committed_at from indexlake_snapshot order by 1")]
         moment = self.chance.choice(times[len(times) // 2 :]) + 60_000_000
-        real, lake._clock = lake._clock, lambda: moment
-        try:
+        with clock_of(lake).stopped(moment):
             lake.pipeline(runner="threads").expire()
-        finally:
-            lake._clock = real
 
     def vacuum(self) -> None:
         self.vacuumed += 1
@@ -225,7 +222,7 @@ class History:
             with lake.catalog.transaction() as tx:
                 tx.execute("update indexlake_writer set expires_at = 5")
                 tx.commit()
-            lake._clock = lambda: 2**60
+            clock_of(lake).stop()
             p = lake.pipeline(runner="threads")
             p.expire()
             p.vacuum(dry_run=False, grace=NOW)

@@ -9,19 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
-from job_tables import blocks, content, expire_everything, in_blocks, rows, table
-from tests.types.arrow_strategies import typed_arrays, types
 
 import indexlake as il
-from indexlake import faults
 from indexlake.blocks.statistics import stats_from_bytes, stats_to_bytes
 from indexlake.display import counted
-
-
-@pytest.fixture
-def lake(tmp_path):
-    with il.connect(tmp_path / "lake", automatic=False) as lake:
-        yield lake
+from indexlake.storage import faults
+from tests.pipeline.job_tables import blocks, content, expire_everything, in_blocks, rows, table
+from tests.support.lakes import clock_of
+from tests.types.arrow_strategies import typed_arrays, types
 
 
 @pytest.fixture
@@ -46,8 +41,8 @@ def file(lake, path):
 
 
 def segment_of(lake, t, block):
-    with lake._reading(t._table_id) as (_, state, _last):
-        return state.segments[block.data_file_id].path
+    with lake._readings.open(t._table_id) as reading:
+        return reading.state.primary.links[block.data_file_id].segment.path
 
 
 def damages(lake):
@@ -195,10 +190,10 @@ def test_a_delete_beyond_the_end_of_its_block(lake, t):
     block = blocks(t)[1]
     from pyroaring import BitMap
 
-    from indexlake.catalog import layout
+    from indexlake.catalog import delete_entries
 
     with lake.catalog.transaction() as tx:
-        layout.add_delete(tx, t._table_id, block.data_file_id, 3, BitMap([50]), lake.snapshot_id)
+        delete_entries.add_delete(tx, t._table_id, block.data_file_id, 3, BitMap([50]), lake.snapshot_id)
         tx.commit()
     assert only(lake) == (block.path, "row 50 of 50 is recorded as deleted")
 
@@ -229,16 +224,14 @@ def test_what_expires_and_is_vacuumed_meanwhile_is_no_problem(lake, t):
 
     t.delete("id % 2 = 0")
     lake.pipeline().compact("shop.t")
-    real = lake._clock
     steps = []
 
     def remove(step):
         if step == "storage.open" and not steps:
             steps.append(step)
-            lake._clock = lambda: 2**60
-            lake.pipeline().expire("shop.t")
-            lake.pipeline().vacuum(dry_run=False, grace=timedelta(0))
-            lake._clock = real
+            with clock_of(lake).stopped():
+                lake.pipeline().expire("shop.t")
+                lake.pipeline().vacuum(dry_run=False, grace=timedelta(0))
 
     faults.install(remove)
     try:

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
-from indexlake import faults
+from indexlake.storage import faults
+from tests.support.waiting import wait_until
 
 CONFIG = il.TableConfig(inline_row_count_limit=500, direct_write_row_count=100_000, block_row_count=250)
 
@@ -36,10 +37,7 @@ def _begin_dump(path: Path, steps: list[str]) -> il.Lake:
     lake = il.connect(path)
     t = lake.create_table("t", pa.schema([pa.field("id", pa.int64(), False)]), primary_key="id", config=CONFIG)
     t.insert([{"id": i} for i in range(2000)])
-    deadline = time.monotonic() + 30
-    while "dump.planned" not in steps:
-        assert time.monotonic() < deadline, "the automatic dump does not begin"
-        time.sleep(0.005)
+    wait_until(lambda: "dump.planned" in steps, "the automatic dump does not begin")
     return lake
 
 
@@ -65,14 +63,15 @@ def test_close_without_waiting_stops_the_dump_at_its_next_step(tmp_path: Path, s
         assert len(again.table("t")) == 2000
 
 
-def test_every_use_after_close_raises_and_says_to_connect_again(lake: il.Lake) -> None:
-    t, scan, tx = lake.table("t"), lake.table("t").scan(), lake.transaction()
+def test_every_use_after_close_raises_and_says_to_connect_again(filled_lake: il.Lake) -> None:
+    t, scan, tx = filled_lake.table("t"), filled_lake.table("t").scan(), filled_lake.transaction()
     in_tx = tx.table("t")
-    lake.close()
-    lake.close()
+    filled_lake.close()
+    filled_lake.close()
     uses: list[Callable[[], Any]] = [
-        lambda: lake.snapshot_id, lake.tables, lake.namespaces, lake.transaction, lake.jobs, lake.pipeline,
-        lambda: lake.table("t"), lambda: lake.create_table("u", [{"x": 1}]), lambda: lake.at(1),
+        lambda: filled_lake.snapshot_id, filled_lake.tables, filled_lake.namespaces, filled_lake.transaction,
+        filled_lake.jobs, filled_lake.pipeline,
+        lambda: filled_lake.table("t"), lambda: filled_lake.create_table("u", [{"x": 1}]), lambda: filled_lake.at(1),
         lambda: t.schema, lambda: len(t), lambda: t.get(1), lambda: t.insert({"id": -1, "name": ""}),
         lambda: t.update({"name": ""}, "id = 1"), lambda: t.delete("id = 1"), t.stats, t.history, scan.to_arrow,
         scan.count, tx.commit, lambda: in_tx.insert({"id": -1, "name": ""}), lambda: in_tx.get(1),
@@ -80,13 +79,13 @@ def test_every_use_after_close_raises_and_says_to_connect_again(lake: il.Lake) -
     for use in uses:
         with pytest.raises((il.OwnershipError, il.CatalogError), match=r"closed.*[Cc]onnect"):
             use()
-    assert "closed" in repr(lake)
+    assert "closed" in repr(filled_lake)
 
 
-def test_a_scan_that_is_being_read_survives_close(lake: il.Lake) -> None:
-    batches = lake.table("t").scan().to_batches()
+def test_a_scan_that_is_being_read_survives_close(filled_lake: il.Lake) -> None:
+    batches = filled_lake.table("t").scan().to_batches()
     first = next(batches)
-    lake.close()
+    filled_lake.close()
     assert first.num_rows + sum(batch.num_rows for batch in batches) == 4010
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import indexlake as il
-
-from .scripts import Ended, run_script
+from tests.processes.scripts import Ended, run_script
 
 NOISE = ("Traceback", "ResourceWarning", "Warning", "Error", "panicked", "Fatal")
 
@@ -52,7 +51,7 @@ def test_a_program_ends_while_threads_still_read_ahead(tmp_path: Path, format: s
     """Arrow's own threads wait for Python's lock when they read: after the interpreter's end they would for ever."""
     fill = FILL.replace("block_row_count=2000", f"block_row_count=2000, dump_format={format!r}")
     slow = """
-from indexlake import faults
+from indexlake.storage import faults
 faults.install(lambda name: time.sleep(0.1) if name == "storage.read" else None)
 lake.close()
 lake = il.connect(sys.argv[1])
@@ -75,7 +74,7 @@ def test_an_open_transaction_and_a_streaming_query_do_not_keep_the_program_alive
 
 
 SLOW_DUMP = """
-from indexlake import faults
+from indexlake.storage import faults
 config = il.TableConfig(inline_row_count_limit=1000, direct_write_row_count=100_000, block_row_count=500)
 u = lake.create_table("u", schema, primary_key="id", config=config)
 steps = []

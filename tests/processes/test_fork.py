@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 import indexlake as il
-
-from .scripts import in_forked_child
+from tests.processes.scripts import in_forked_child
 
 
 def _refusals(uses: dict[str, Callable[[], Any]]) -> dict[str, str]:
@@ -29,23 +28,23 @@ def _refusals(uses: dict[str, Callable[[], Any]]) -> dict[str, str]:
     return found
 
 
-def test_every_use_in_a_forked_child_says_to_connect_again_and_the_parent_goes_on(lake: il.Lake) -> None:
-    t, scan, tx = lake.table("t"), lake.table("t").scan("id < 5"), lake.transaction()
+def test_every_use_in_a_forked_child_says_to_connect_again_and_the_parent_goes_on(filled_lake: il.Lake) -> None:
+    t, scan, tx = filled_lake.table("t"), filled_lake.table("t").scan("id < 5"), filled_lake.transaction()
     in_tx = tx.table("t")
-    begun = lake.table("t").scan().to_batches()
+    begun = filled_lake.table("t").scan().to_batches()
     next(begun)
     uses: dict[str, Callable[[], Any]] = {
-        "snapshot_id": lambda: lake.snapshot_id,
-        "tables": lake.tables,
-        "table": lambda: lake.table("t"),
-        "namespaces": lake.namespaces,
-        "create_table": lambda: lake.create_table("u", [{"x": 1}]),
-        "drop_table": lambda: lake.drop_table("t"),
-        "transaction": lake.transaction,
-        "run": lambda: lake.run(lambda tx: None),
-        "jobs": lake.jobs,
-        "pipeline": lambda: lake.pipeline().dump(),
-        "at": lambda: lake.at(1).table("t"),
+        "snapshot_id": lambda: filled_lake.snapshot_id,
+        "tables": filled_lake.tables,
+        "table": lambda: filled_lake.table("t"),
+        "namespaces": filled_lake.namespaces,
+        "create_table": lambda: filled_lake.create_table("u", [{"x": 1}]),
+        "drop_table": lambda: filled_lake.drop_table("t"),
+        "transaction": filled_lake.transaction,
+        "run": lambda: filled_lake.run(lambda tx: None),
+        "jobs": filled_lake.jobs,
+        "pipeline": lambda: filled_lake.pipeline().dump(),
+        "at": lambda: filled_lake.at(1).table("t"),
         "schema": lambda: t.schema,
         "len": lambda: len(t),
         "get": lambda: t.get(1),
@@ -76,13 +75,13 @@ def test_every_use_in_a_forked_child_says_to_connect_again_and_the_parent_goes_o
     assert t.insert({"id": -4, "name": "parent"}).rows == 1
 
 
-def test_a_forked_child_may_close_what_it_inherited_without_harm_to_the_parent(lake: il.Lake) -> None:
-    in_forked_child(lake.close)
-    assert len(lake.table("t")) == 4010
-    assert lake.table("t").insert({"id": -1, "name": "parent"}).rows == 1
+def test_a_forked_child_may_close_what_it_inherited_without_harm_to_the_parent(filled_lake: il.Lake) -> None:
+    in_forked_child(filled_lake.close)
+    assert len(filled_lake.table("t")) == 4010
+    assert filled_lake.table("t").insert({"id": -1, "name": "parent"}).rows == 1
 
 
-def test_a_forked_child_connects_anew_and_both_write(lake: il.Lake, tmp_path: Path) -> None:
+def test_a_forked_child_connects_anew_and_both_write(filled_lake: il.Lake, tmp_path: Path) -> None:
     def child() -> int:
         with il.connect(tmp_path / "lake") as own:
             for n in range(20):
@@ -91,12 +90,12 @@ def test_a_forked_child_connects_anew_and_both_write(lake: il.Lake, tmp_path: Pa
             return len(own.table("t"))
 
     assert in_forked_child(child) == 4030
-    assert len(lake.table("t").scan("name = 'child'").to_arrow()) == 20
-    assert lake.table("t").insert({"id": 77_777, "name": "parent"}).rows == 1
+    assert len(filled_lake.table("t").scan("name = 'child'").to_arrow()) == 20
+    assert filled_lake.table("t").insert({"id": 77_777, "name": "parent"}).rows == 1
 
 
-def test_a_fork_while_other_threads_write_harms_neither_side(lake: il.Lake, tmp_path: Path) -> None:
-    t = lake.table("t")
+def test_a_fork_while_other_threads_write_harms_neither_side(filled_lake: il.Lake, tmp_path: Path) -> None:
+    t = filled_lake.table("t")
     stop = threading.Event()
     written: list[int] = []
 
@@ -132,12 +131,14 @@ def test_a_fork_while_other_threads_write_harms_neither_side(lake: il.Lake, tmp_
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-def test_multiprocessing_children_end_well_however_they_are_started(lake: il.Lake, tmp_path: Path, method: str) -> None:
+def test_multiprocessing_children_end_well_however_they_are_started(
+    filled_lake: il.Lake, tmp_path: Path, method: str
+) -> None:
     process = multiprocessing.get_context(method).Process(target=_work, args=(str(tmp_path / "lake"),))
     process.start()
     process.join(60)
     assert process.exitcode == 0
-    assert lake.table("t").get(-5) == {"id": -5, "name": "worker"}
+    assert filled_lake.table("t").get(-5) == {"id": -5, "name": "worker"}
 
 
 def _work(path: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .scripts import run_script
+from tests.processes.scripts import run_script
 
 HEAVY = (
     "vortex",

@@ -14,10 +14,9 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
-from indexlake import faults
-from servers import S3Server
-
-from .scripts import run_script
+from indexlake.storage import faults
+from tests.processes.scripts import run_script
+from tests.support.servers import S3Server
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), pa.field("name", pa.string())])
 

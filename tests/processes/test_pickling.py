@@ -15,11 +15,11 @@ from indexlake.storage import Storage
 
 
 @pytest.mark.parametrize("what", ["lake", "table", "scan", "transaction", "catalog", "storage"])
-def test_a_handle_is_not_pickled_and_says_what_to_do(lake: il.Lake, what: str) -> None:
-    table = lake.table("t")
+def test_a_handle_is_not_pickled_and_says_what_to_do(filled_lake: il.Lake, what: str) -> None:
+    table = filled_lake.table("t")
     handle: Any = {
-        "lake": lake, "table": table, "scan": table.scan(), "transaction": lake.transaction(),
-        "catalog": lake.catalog, "storage": lake.storage,
+        "lake": filled_lake, "table": table, "scan": table.scan(), "transaction": filled_lake.transaction(),
+        "catalog": filled_lake.catalog, "storage": filled_lake.storage,
     }[what]  # fmt: skip
     with pytest.raises((TypeError, il.OwnershipError), match=r"pickle") as raised:
         pickle.dumps(handle)
@@ -29,16 +29,16 @@ def test_a_handle_is_not_pickled_and_says_what_to_do(lake: il.Lake, what: str) -
     )
 
 
-def test_a_scan_plan_is_pickled_and_gives_the_same_rows_elsewhere(lake: il.Lake) -> None:
-    lake.table("t").delete("id in (7, 8, 2001)")
-    scan = lake.table("t").scan("id % 2 = 0 and id > 3", columns=["id"])
+def test_a_scan_plan_is_pickled_and_gives_the_same_rows_elsewhere(filled_lake: il.Lake) -> None:
+    filled_lake.table("t").delete("id in (7, 8, 2001)")
+    scan = filled_lake.table("t").scan("id % 2 = 0 and id > 3", columns=["id"])
     plan, fields, *_ = scan._plan()
     assert plan.tasks
     copy = pickle.loads(pickle.dumps(plan))
-    storage = pickle.loads(pickle.dumps(lake.storage.spec())).open()
+    storage = pickle.loads(pickle.dumps(filled_lake.storage.spec())).open()
     batches = [p.batch for p in pieces(copy, OpenFiles(storage), 2, fields, row_id=False)]
     assert pa.Table.from_batches(batches).sort_by("id") == scan.to_arrow().sort_by("id")
-    assert str(lake.storage.root) not in repr(plan.tasks), "a task names its file relative to the storage root"
+    assert str(filled_lake.storage.root) not in repr(plan.tasks), "a task names its file relative to the storage root"
 
 
 def test_what_travels_holds_no_secret() -> None:
@@ -51,9 +51,9 @@ def test_what_travels_holds_no_secret() -> None:
         assert secret not in repr(storage)
 
 
-def test_errors_keep_their_details_when_they_are_pickled(lake: il.Lake) -> None:
+def test_errors_keep_their_details_when_they_are_pickled(filled_lake: il.Lake) -> None:
     with pytest.raises(il.DuplicateKeyError) as raised:
-        lake.table("t").insert({"id": 1, "name": "again"})
+        filled_lake.table("t").insert({"id": 1, "name": "again"})
     copy = pickle.loads(pickle.dumps(raised.value))
     assert (type(copy), str(copy), copy.key, copy.table) == (
         il.DuplicateKeyError,

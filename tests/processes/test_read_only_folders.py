@@ -15,8 +15,7 @@ import pytest
 import indexlake as il
 from indexlake.catalog.driver import DatabaseError
 from indexlake.catalog.sqlite import SqliteCatalog
-
-from .scripts import run_script
+from tests.processes.scripts import run_script
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), pa.field("name", pa.string())])
 ReadOnly = Callable[[Path], None]

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
-
-from .scripts import run_script
+from tests.processes.scripts import run_script
 
 CONFIG = il.TableConfig(direct_write_row_count=100)
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), pa.field("name", pa.string())])

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import indexlake as il
-
-from .scripts import run_script
+from tests.processes.scripts import run_script
 
 
 def test_a_log_that_another_sqlite_of_this_process_removed_is_noticed_at_the_next_commit(tmp_path: Path) -> None:

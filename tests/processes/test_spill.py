@@ -17,11 +17,11 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
-from indexlake.scan import hot_rows, sorted_runs, spool
+from indexlake.hot import rows as hot_rows
+from indexlake.scan import sorted_runs, spool
 from indexlake.storage.spill import PREFIX, Spill
-from servers import S3Server
-
-from .scripts import in_forked_child
+from tests.processes.scripts import in_forked_child
+from tests.support.servers import S3Server
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), pa.field("name", pa.string())])
 

@@ -6,38 +6,17 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import indexlake as il
-from indexlake import faults
-
-from .scripts import run_script
-
-
-def in_threads(count: int, work: Callable[[int], Any]) -> None:
-    """Run work(0), work(1), … at once; the first error is raised here."""
-    errors: list[BaseException] = []
-
-    def guarded(number: int) -> None:
-        try:
-            work(number)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(n,)) for n in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-        assert not thread.is_alive(), "a thread hangs"
-    if errors:
-        raise errors[0]
+from indexlake.storage import faults
+from tests.processes.scripts import run_script
+from tests.support.threads import in_threads
+from tests.support.waiting import wait_until
 
 
 def test_threads_share_a_lake_for_reads_and_writes_while_dumps_run(tmp_path: Path) -> None:
@@ -68,8 +47,8 @@ def test_threads_share_a_lake_for_reads_and_writes_while_dumps_run(tmp_path: Pat
         assert len(t) == 6 * 36
 
 
-def test_a_transaction_used_from_another_thread_is_refused(lake: il.Lake) -> None:
-    tx = lake.transaction()
+def test_a_transaction_used_from_another_thread_is_refused(filled_lake: il.Lake) -> None:
+    tx = filled_lake.transaction()
     table = tx.table("t")
 
     def work(_: int) -> None:
@@ -147,10 +126,7 @@ def test_a_thread_that_is_interrupted_while_it_waits_to_commit_holds_up_nobody(t
             except KeyboardInterrupt:
                 interrupted += 1
         so_far = len(acknowledged)
-        deadline = time.monotonic() + 20
-        while len(acknowledged) < so_far + 10:
-            assert time.monotonic() < deadline, "nobody commits any more"
-            time.sleep(0.01)
+        wait_until(lambda: len(acknowledged) >= so_far + 10, "nobody commits any more")
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

@@ -14,12 +14,6 @@ import indexlake as il
 SCHEMA = pa.schema({"v": pa.int64(), "b": pa.string(), "a": pa.int32()})
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def lake(request: pytest.FixtureRequest, new_address: Any) -> Any:
-    with new_address(request.param).connect(automatic=False) as lake:
-        yield lake
-
-
 def row(n: int) -> dict[str, Any]:
     return {"v": n, "b": f"b{n % 7}", "a": n}
 
@@ -28,18 +22,18 @@ def key(n: int) -> tuple[int, str]:
     return n, f"b{n % 7}"
 
 
-def test_rows_of_every_tier_are_found_at_every_snapshot(lake: il.Lake) -> None:
+def test_rows_of_every_tier_are_found_at_every_snapshot(any_lake: il.Lake) -> None:
     config = il.TableConfig(direct_write_row_count=100, block_row_count=60)
-    t = lake.create_table("t", SCHEMA, ["a", "b"], config=config)
+    t = any_lake.create_table("t", SCHEMA, ["a", "b"], config=config)
     t.insert([row(n) for n in range(80)])
     t.update({"v": -1}, "a % 10 = 1")
-    lake.pipeline().dump("t")
+    any_lake.pipeline().dump("t")
     t.insert(pa.Table.from_pylist([row(n) for n in range(80, 230)], SCHEMA))
     t.delete("a % 10 = 2")
     t.insert([row(n) for n in range(230, 260)])
     t.update({"v": -2}, "a % 10 = 3")
     t.update({"b": "moved"}, "a % 10 = 4")
-    last = lake.snapshot_id
+    last = any_lake.snapshot_id
     chance = random.Random(1)
     for snapshot in range(2, last + 1):
         view = t.at(snapshot)
@@ -53,13 +47,13 @@ def test_rows_of_every_tier_are_found_at_every_snapshot(lake: il.Lake) -> None:
         assert len(found) == len(wanted)
 
 
-def test_a_transaction_sees_its_own_rows(lake: il.Lake) -> None:
-    t = lake.create_table("t", SCHEMA, ["a", "b"], config=il.TableConfig(direct_write_row_count=20))
+def test_a_transaction_sees_its_own_rows(any_lake: il.Lake) -> None:
+    t = any_lake.create_table("t", SCHEMA, ["a", "b"], config=il.TableConfig(direct_write_row_count=20))
     t.insert([row(n) for n in range(10)])
-    lake.pipeline().dump("t")
+    any_lake.pipeline().dump("t")
     t.insert([row(n) for n in range(10, 15)])
     keys = [key(n) for n in range(60)]
-    with lake.transaction() as tx:
+    with any_lake.transaction() as tx:
         inside = tx.table("t")
         inside.delete("a in (1, 11)")
         inside.update({"v": 0}, "a in (2, 12)")
@@ -74,17 +68,17 @@ def test_a_transaction_sees_its_own_rows(lake: il.Lake) -> None:
         assert inside.get_many(keys).to_pylist() == [row(3)]
 
 
-def test_floats_in_keys_are_compared_by_value(lake: il.Lake) -> None:
-    t = lake.create_table("t", pa.schema({"x": pa.float64(), "s": pa.string(), "v": pa.int32()}), ["x", "s"])
+def test_floats_in_keys_are_compared_by_value(any_lake: il.Lake) -> None:
+    t = any_lake.create_table("t", pa.schema({"x": pa.float64(), "s": pa.string(), "v": pa.int32()}), ["x", "s"])
     t.insert([{"x": -0.0, "s": "", "v": 1}, {"x": math.nan, "s": "n", "v": 2}, {"x": 1.5, "s": "x", "v": 3}])
     for _ in range(2):
         found = t.get_many([(0.0, ""), (-math.nan, "n"), (1.5, "y"), (None, "x"), (1.5, None)])
         assert sorted(found.column("v").to_pylist()) == [1, 2]
-        lake.pipeline().dump("t")
+        any_lake.pipeline().dump("t")
 
 
-def test_wrong_keys_are_errors_and_none_are_no_rows(lake: il.Lake) -> None:
-    t = lake.create_table("t", SCHEMA, ["a", "b"])
+def test_wrong_keys_are_errors_and_none_are_no_rows(any_lake: il.Lake) -> None:
+    t = any_lake.create_table("t", SCHEMA, ["a", "b"])
     t.insert(row(1))
     assert t.get_many([]).schema == t.schema
     assert t.get_many([(5, "x")]).schema == t.schema
@@ -97,13 +91,13 @@ def test_wrong_keys_are_errors_and_none_are_no_rows(lake: il.Lake) -> None:
         t.get_many([("text", "b1")])
 
 
-def test_all_keys_are_read_in_one_transaction(lake: il.Lake) -> None:
-    t = lake.create_table("t", SCHEMA, ["a", "b"])
+def test_all_keys_are_read_in_one_transaction(any_lake: il.Lake) -> None:
+    t = any_lake.create_table("t", SCHEMA, ["a", "b"])
     t.insert([row(n) for n in range(2000)])
-    lake.pipeline().dump("t")
+    any_lake.pipeline().dump("t")
     t.insert([row(n) for n in range(2000, 2500)])
     reads: list[None] = []
-    read = lake.catalog.read
-    lake.catalog.read = lambda: (reads.append(None), read())[1]  # type: ignore[method-assign]
+    read = any_lake.catalog.read
+    any_lake.catalog.read = lambda: (reads.append(None), read())[1]  # type: ignore[method-assign]
     assert len(t.get_many([key(n) for n in range(0, 2500, 2)])) == 1250
     assert len(reads) <= 2  # the schema, and all the rows

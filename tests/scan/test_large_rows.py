@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
-from indexlake import batch_size
-from indexlake.batch_size import batch_bytes, cut, encoded_bytes, row_chunks
+from indexlake.arrow import batch_size
+from indexlake.arrow.batch_size import batch_bytes, cut, encoded_bytes, row_chunks
 from indexlake.blocks import stream
 from indexlake.blocks.formats import open_reader, write_file
 from indexlake.blocks.formats.batches import rechunked

@@ -83,11 +83,11 @@ ORDERS = [
 
 
 @pytest.mark.parametrize("by", ORDERS, ids=str)
-@pytest.mark.parametrize(("run", "piece"), [(64 << 20, 1 << 19), (20_000, 2_000), (4_000, 300), (1, 1)])
+@pytest.mark.parametrize(("run", "piece"), [(64 << 20, 1 << 19), (6_000, 600), (1_200, 90), (1, 1)])
 def test_any_budget_gives_what_a_plain_sort_gives(
     by: list[tuple[str, str]], run: int, piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = rows(300 if run == 1 else 2000)
+    given = rows(90 if run == 1 else 600)
     monkeypatch.setattr(sorted_runs, "RUN_BYTES", run)
     monkeypatch.setattr(sorted_runs, "PIECE_BYTES", piece)
     found = pa.Table.from_batches(ordered(batches(given), SCHEMA, by, None), SCHEMA)

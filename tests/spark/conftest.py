@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from servers import local_spark
+from tests.support.servers import local_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -28,7 +28,8 @@ from typing import Any
 import pyarrow as pa
 
 import indexlake as il
-from indexlake import faults
+from indexlake.storage import faults
+from tests.support.waiting import wait_until
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 CONFIG = il.TableConfig(block_row_count=100, direct_write_row_count=30)
@@ -128,10 +129,7 @@ def start(folder: Path, job: str, fault: str) -> tuple[int, str]:
         said, _ = process.communicate(timeout=240)
     finally:
         process.kill()
-    deadline = time.monotonic() + 60
-    while left := list(session_of(process.pid)):
-        assert time.monotonic() < deadline, f"processes {left} outlive their driver"
-        time.sleep(0.05)
+    wait_until(lambda: not list(session_of(process.pid)), "processes outlive their driver")
     return process.returncode, said
 
 

@@ -9,14 +9,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from servers import _end_with_parent, free_port, wait_for_port
+from tests.support.servers import _end_with_parent, free_port, wait_for_port
+from tests.support.waiting import wait_until
 
 HOST = "127.0.0.1"
 SECONDS = 60
@@ -51,7 +51,7 @@ def standalone(workers: int = 2) -> Iterator[Cluster]:
             given = ("--cores", "1", "--memory", "1g", "--webui-port", str(free_port()), "--work-dir", str(folder), url)
             # Each on a host of its own, as Spark sees it: it tries a slow task again on another host only.
             started.append(_start(folder, f"worker-{n}", f"127.0.0.{n + 2}", "worker.Worker", *given))
-        wait_for(lambda: _alive_workers(page) == workers, "the workers to join their master")
+        wait_until(lambda: _alive_workers(page) == workers, "the workers do not join their master")
         yield Cluster(url, folder, tuple(process.pid for process in started[1:]))
     finally:
         for process in reversed(started):  # each leads a group of its own, with the executors in it
@@ -59,14 +59,6 @@ def standalone(workers: int = 2) -> Iterator[Cluster]:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait(30)
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {SECONDS} s for {what}")
-        time.sleep(0.1)
 
 
 def _start(folder: Path, name: str, host: str, kind: str, *given: str) -> subprocess.Popen[bytes]:

@@ -21,10 +21,9 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
-from servers import S3Server, free_port
-
-from .cluster_driver import ROWS
-from .standalone import HOST, standalone
+from tests.spark.cluster_driver import ROWS
+from tests.spark.standalone import HOST, standalone
+from tests.support.servers import S3Server, free_port
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("n", pa.int64())])
 EXPECTED = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +12,15 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
-from indexlake.pipeline.choice import ChosenRunner
 from indexlake.pipeline.rewrite import run_task
-from indexlake.pipeline.runner import ThreadRunner
+from indexlake.pipeline.runner import ChosenRunner, ThreadRunner
 from indexlake.spark import runner as spark_runner
 from indexlake.spark.runner import SparkRunner
+from tests.pipeline.job_tables import content
+from tests.support.waiting import wait_until
 
 SCHEMA = pa.schema([("id", pa.int64()), ("bucket", pa.int64()), ("text", pa.string()), ("tags", pa.list_(pa.string()))])
 CONFIG = il.TableConfig(block_row_count=100, direct_write_row_count=30)
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[il.Lake]:
-    with il.connect(tmp_path / "lake", automatic=False) as lake:
-        yield lake
 
 
 def rows(start: int, count: int) -> pa.Table:
@@ -46,10 +40,6 @@ def filled(lake: il.Lake, blocks: int = 12) -> il.Table:
     t.update({"text": "changed"}, "id % 9 = 0")
     t.delete("id % 13 = 0")
     return t
-
-
-def content(t: Any) -> list[dict[str, Any]]:
-    return t.scan(order_by="id", with_row_id=True).to_pylist()  # type: ignore[no-any-return]
 
 
 def test_every_job_gives_on_spark_what_it_gives_in_threads(lake: il.Lake, spark: Any) -> None:
@@ -80,11 +70,11 @@ def test_every_job_gives_on_spark_what_it_gives_in_threads(lake: il.Lake, spark:
 
 
 def test_threads_and_spark_write_the_same_blocks(lake: il.Lake, spark: Any) -> None:
-    from indexlake.pipeline.compact import choices
+    from indexlake.pipeline.compact import groups_to_compact
     from indexlake.pipeline.rewrite import plan
 
     t = filled(lake)
-    tasks = plan(lake, t._table_id, choices)
+    tasks = plan(lake, t._table_id, groups_to_compact)
     assert len(tasks) > 1
     here = list(ThreadRunner(lake.storage).map(run_task, tasks, lambda: None))
     there = list(SparkRunner(spark, lake.storage).map(run_task, tasks, lambda: None))
@@ -137,9 +127,7 @@ def test_cancel_from_another_thread_cancels_the_spark_job(lake: il.Lake, spark: 
             raise il.JobError("stopped")
 
     def cancel() -> None:
-        deadline = time.monotonic() + 30
-        while not (tmp_path / "started0").exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until((tmp_path / "started0").exists, "the job does not start")
         stop.set()
 
     begun = time.monotonic()
@@ -150,10 +138,7 @@ def test_cancel_from_another_thread_cancels_the_spark_job(lake: il.Lake, spark: 
     thread.join()
     assert time.monotonic() - begun < 30
     tracker = spark.sparkContext.statusTracker()
-    deadline = time.monotonic() + 10
-    while tracker.getActiveJobsIds() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not tracker.getActiveJobsIds()
+    wait_until(lambda: not tracker.getActiveJobsIds(), "the job goes on")
 
 
 def test_a_cancelled_job_is_shown_and_the_next_one_does_the_work(lake: il.Lake, spark: Any) -> None:
@@ -177,7 +162,8 @@ def test_a_cancelled_job_is_shown_and_the_next_one_does_the_work(lake: il.Lake, 
 
 def test_an_error_of_a_task_arrives_as_it_is_without_a_word_of_java(lake: il.Lake, spark: Any, tmp_path: Path) -> None:
     t = filled(lake)
-    with lake._reading(t._table_id) as (_, state, _last):
+    with lake._readings.open(t._table_id) as reading:
+        state = reading.state
         path = state.blocks.records[0].path
     file = tmp_path / "lake" / "files" / path
     damaged = bytearray(file.read_bytes())

@@ -11,17 +11,15 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
-from indexlake import faults
+from indexlake.storage import faults
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string()), pa.field("n", pa.int32())])
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[il.Lake]:
-    with il.connect(tmp_path / "lake", automatic=False) as lake:
-        config = il.TableConfig(block_row_count=700, direct_write_row_count=500)
-        lake.create_table("t", SCHEMA, primary_key="id", config=config, defaults={"n": 7})
-        yield lake
+@pytest.fixture(autouse=True)
+def empty_table(lake: il.Lake) -> None:
+    config = il.TableConfig(block_row_count=700, direct_write_row_count=500)
+    lake.create_table("t", SCHEMA, primary_key="id", config=config, defaults={"n": 7})
 
 
 def frame(spark: Any, first: int, count: int, name: str = "'x'") -> Any:

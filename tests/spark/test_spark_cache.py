@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +10,11 @@ import pytest
 
 import indexlake as il
 from indexlake.spark.request import Request
-from servers import S3Server
-from storage.flaky_proxy import FlakyProxy, flaky_proxy
+from tests.support.flaky_proxy import FlakyProxy
+from tests.support.servers import S3Server
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), ("text", pa.string())])
 ROWS = pa.table({"id": range(4000), "text": [f"row {n}" for n in range(4000)]}, SCHEMA)
-
-
-@pytest.fixture
-def proxy(s3: S3Server) -> Iterator[FlakyProxy]:
-    with flaky_proxy(s3.endpoint) as running:
-        yield running
 
 
 @pytest.fixture

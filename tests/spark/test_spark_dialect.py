@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -15,26 +14,24 @@ import indexlake as il
 FIRST, MIDDLE, LAST = (UUID(int=n) for n in (0xABCDEF, 2**127, 2**128 - 1))
 
 
-@pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[il.Lake]:
-    with il.connect(tmp_path_factory.mktemp("dialect") / "lake", automatic=False) as lake:
-        lake.sql("create table n (i integer, b bigint, h hugeint, u ubigint, d decimal(20, 2), f double)")
-        lake.table("n").insert(
-            [
-                {"i": -7, "b": 2**62, "h": 10**38 - 1, "u": 2**64 - 1, "d": Decimal("100000000000000000.50"), "f": 7.5},
-                {"i": 8, "b": -5, "h": -3, "u": 3, "d": Decimal("-0.05"), "f": -2.5},
-            ]
-        )
-        lake.sql("create table k (id uuid, name varchar, at_ timestamp, seen timestamptz, n integer)")
-        lake.table("k").insert(
-            [
-                {"id": id, "name": name, "at_": datetime(2024, 5, n), "seen": datetime(2024, 5, n, tzinfo=UTC), "n": n}
-                for n, (id, name) in enumerate(
-                    [(LAST, str(LAST).upper()), (FIRST, "{" + FIRST.hex + "}"), (MIDDLE, None)], 1
-                )
-            ]
-        )
-        yield lake
+@pytest.fixture(scope="module", autouse=True)
+def filled_tables(module_lake: il.Lake) -> None:
+    module_lake.sql("create table n (i integer, b bigint, h hugeint, u ubigint, d decimal(20, 2), f double)")
+    module_lake.table("n").insert(
+        [
+            {"i": -7, "b": 2**62, "h": 10**38 - 1, "u": 2**64 - 1, "d": Decimal("100000000000000000.50"), "f": 7.5},
+            {"i": 8, "b": -5, "h": -3, "u": 3, "d": Decimal("-0.05"), "f": -2.5},
+        ]
+    )
+    module_lake.sql("create table k (id uuid, name varchar, at_ timestamp, seen timestamptz, n integer)")
+    module_lake.table("k").insert(
+        [
+            {"id": id, "name": name, "at_": datetime(2024, 5, n), "seen": datetime(2024, 5, n, tzinfo=UTC), "n": n}
+            for n, (id, name) in enumerate(
+                [(LAST, str(LAST).upper()), (FIRST, "{" + FIRST.hex + "}"), (MIDDLE, None)], 1
+            )
+        ]
+    )
 
 
 def same(lake: il.Lake, text: str, params: Any = None) -> None:
@@ -44,14 +41,14 @@ def same(lake: il.Lake, text: str, params: Any = None) -> None:
     assert found == plain, text
 
 
-def test_numbers_are_those_of_duckdb(lake: il.Lake, spark: Any) -> None:
+def test_numbers_are_those_of_duckdb(module_lake: il.Lake, spark: Any) -> None:
     columns = [
         "i // 2", "b // 3", "-7 // 2", "(i // 2) // 2", "i // i + 1", "i / 2", "d / 3", "h / 2", "u / 3", "f / 2",
         "1 / 3", "d / f", "i % 3", "d % 0.3", "u % 10", "i * 2 / 4", "-d", "u * 2.0", "i ** 2", "i & 3",
         "regexp_replace('aa', 'a', 'b', 'g')",
     ]  # fmt: skip
-    same(lake, f"select {', '.join(f'{c} as c{n}' for n, c in enumerate(columns))} from n order by i")
-    same(lake, "select i // 3 as x, sum(b) as s from n group by i // 3 order by x")
+    same(module_lake, f"select {', '.join(f'{c} as c{n}' for n, c in enumerate(columns))} from n order by i")
+    same(module_lake, "select i // 3 as x, sum(b) as s from n group by i // 3 order by x")
 
 
 @pytest.mark.parametrize(
@@ -72,9 +69,11 @@ def test_numbers_are_those_of_duckdb(lake: il.Lake, spark: Any) -> None:
         ("i::utinyint", "Spark has no utinyint"),
     ],
 )
-def test_what_would_be_another_number_is_refused(lake: il.Lake, spark: Any, expression: str, message: str) -> None:
+def test_what_would_be_another_number_is_refused(
+    module_lake: il.Lake, spark: Any, expression: str, message: str
+) -> None:
     with pytest.raises(il.ExpressionError) as caught:
-        lake.sql(f"select {expression} as x from n", engine="spark")
+        module_lake.sql(f"select {expression} as x from n", engine="spark")
     assert message in str(caught.value)
 
 
@@ -101,15 +100,15 @@ CONDITIONS = [
 ]
 
 
-def test_uuids_compare_as_uuids(lake: il.Lake, spark: Any) -> None:
+def test_uuids_compare_as_uuids(module_lake: il.Lake, spark: Any) -> None:
     shown = ", ".join(f"{condition} as c{n}" for n, condition in enumerate(CONDITIONS))
-    same(lake, f"select n, {shown} from k order by n")
-    same(lake, f"select n from k where {CONDITIONS[0]} or {CONDITIONS[1]}")  # the scan has the condition as well
+    same(module_lake, f"select n, {shown} from k order by n")
+    same(module_lake, f"select n from k where {CONDITIONS[0]} or {CONDITIONS[1]}")  # the scan has the condition as well
 
 
-def test_uuids_under_other_names(lake: il.Lake, spark: Any) -> None:
+def test_uuids_under_other_names(module_lake: il.Lake, spark: Any) -> None:
     same(
-        lake,
+        module_lake,
         f"""
         with c as (select id as x, n from k), ends as (select min(id) as low, max(id) as high from k)
         select c.n, x, low, high from c, ends
@@ -117,7 +116,7 @@ def test_uuids_under_other_names(lake: il.Lake, spark: Any) -> None:
         order by x
         """,
     )
-    same(lake, "select a.n from k a join k b on a.id = b.name::uuid order by 1")
+    same(module_lake, "select a.n from k a join k b on a.id = b.name::uuid order by 1")
 
 
 @pytest.mark.parametrize(
@@ -129,20 +128,20 @@ def test_uuids_under_other_names(lake: il.Lake, spark: Any) -> None:
         (f"select k.id from k, (select name as id from k) z where z.id = '{UPPER}'", "::varchar if not"),
     ],
 )
-def test_uuids_that_spark_could_not_know_are_refused(lake: il.Lake, spark: Any, text: str, message: str) -> None:
+def test_uuids_that_spark_could_not_know_are_refused(module_lake: il.Lake, spark: Any, text: str, message: str) -> None:
     with pytest.raises(il.ExpressionError) as caught:
-        lake.sql(text, engine="spark").fetchall()
+        module_lake.sql(text, engine="spark").fetchall()
     assert message in str(caught.value)
 
 
-def test_what_is_wrong_with_values_is_an_error_when_spark_meets_them(lake: il.Lake, spark: Any) -> None:
+def test_what_is_wrong_with_values_is_an_error_when_spark_meets_them(module_lake: il.Lake, spark: Any) -> None:
     with pytest.raises(il.JobError, match="not a UUID: 1"):
-        lake.sql("select (n || '')::uuid as x from k where n = 1", engine="spark").fetchall()
+        module_lake.sql("select (n || '')::uuid as x from k where n = 1", engine="spark").fetchall()
     with pytest.raises(il.JobError, match="OVERFLOW"):
-        lake.sql("select b + b as x from n", engine="spark").fetchall()
+        module_lake.sql("select b + b as x from n", engine="spark").fetchall()
 
 
-def test_parameters(lake: il.Lake, spark: Any) -> None:
+def test_parameters(module_lake: il.Lake, spark: Any) -> None:
     """Of each type; a value that does not reach Spark as it is finds no row."""
     conditions = {
         "id = $a": LAST, "k.id = $b": UPPER, "name = upper($a::varchar)": LAST, "u = $c": 2**64 - 1, "h > $d": 2**63,
@@ -152,8 +151,8 @@ def test_parameters(lake: il.Lake, spark: Any) -> None:
     values = {c[c.index("$") + 1]: v for c, v in conditions.items()}
     shown = ", ".join(f"{condition} as c{n}" for n, condition in enumerate(conditions))
     text = f"select k.n, {shown} from k join n on k.n = 1 and i = -7"
-    same(lake, text, values)
-    assert lake.sql(text, values, engine="spark").fetchall() == [(1, *[True] * len(conditions))]
+    same(module_lake, text, values)
+    assert module_lake.sql(text, values, engine="spark").fetchall() == [(1, *[True] * len(conditions))]
 
 
 @pytest.mark.parametrize(
@@ -163,16 +162,16 @@ def test_parameters(lake: il.Lake, spark: Any) -> None:
         ({"a": 1}, "Parameter $1 is a dict"),
     ],
 )
-def test_parameters_that_spark_does_not_have(lake: il.Lake, spark: Any, value: Any, message: str) -> None:
+def test_parameters_that_spark_does_not_have(module_lake: il.Lake, spark: Any, value: Any, message: str) -> None:
     with pytest.raises(il.ExpressionError) as caught:
-        lake.sql("select $1 as x", [value], engine="spark").fetchall()
+        module_lake.sql("select $1 as x", [value], engine="spark").fetchall()
     assert message in str(caught.value)
 
 
-def test_a_session_in_which_numbers_wrap_around_is_refused(lake: il.Lake, spark: Any) -> None:
+def test_a_session_in_which_numbers_wrap_around_is_refused(module_lake: il.Lake, spark: Any) -> None:
     spark.conf.set("spark.sql.ansi.enabled", "false")
     try:
         with pytest.raises(il.JobError, match=r"spark.sql.ansi.enabled.*true"):
-            lake.sql("select b + b as x from n", engine="spark")
+            module_lake.sql("select b + b as x from n", engine="spark")
     finally:
         spark.conf.unset("spark.sql.ansi.enabled")

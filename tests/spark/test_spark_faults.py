@@ -12,19 +12,13 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
-
-from . import kill_driver
+from tests.pipeline.job_tables import content
+from tests.spark import kill_driver
 
 Faults = Callable[[str], AbstractContextManager[None]]
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 CONFIG = il.TableConfig(block_row_count=100, direct_write_row_count=30)
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[il.Lake]:
-    with il.connect(tmp_path / "lake", automatic=False) as lake:
-        yield lake
 
 
 @pytest.fixture
@@ -52,10 +46,6 @@ def filled(lake: il.Lake, blocks: int = 8) -> il.Table:
     t.update({"name": "changed"}, "id % 9 = 0")
     t.delete("id % 13 = 0")
     return t
-
-
-def content(t: Any) -> list[dict[str, Any]]:
-    return t.scan(order_by="id", with_row_id=True).to_pylist()  # type: ignore[no-any-return]
 
 
 def leaves_no_orphan(lake: il.Lake) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,6 @@ SCHEMA = pa.schema(
     ]
 )
 CONFIG = il.TableConfig(block_row_count=40, direct_write_row_count=30)
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[il.Lake]:
-    with il.connect(tmp_path / "lake", automatic=False) as lake:
-        yield lake
 
 
 @pytest.fixture
@@ -66,15 +59,15 @@ def check(t: il.Table, spark: Any, **expected: bool) -> None:
         assert frame.where(f"{place} is null").count() == sum(row[column] is None for row in t.scan().to_pylist())
 
 
-def test_a_column_is_free_of_nulls_until_one_comes(table: il.Table, spark: Any) -> None:
+def test_a_column_is_free_of_nulls_until_one_comes(lake: il.Lake, table: il.Table, spark: Any) -> None:
     check(table, spark)
-    before = table._lake.snapshot_id
+    before = lake.snapshot_id
     table.insert([{"id": 100, "odd `name`": None, "total": 1.0, "tags": []}])  # a hot row
     check(table, spark, name=False)
     table.update({"total": None}, "id = 3")
     check(table, spark, name=False, total=False)
     check(table.at(before), spark)
-    table._lake.pipeline(runner="threads").dump("t")
+    lake.pipeline(runner="threads").dump("t")
     assert not table.stats().hot_rows
     table.insert(rows(range(200, 240)))
     check(table, spark, name=False, total=False)

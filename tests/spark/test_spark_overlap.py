@@ -17,6 +17,8 @@ import pytest
 import indexlake as il
 from indexlake.catalog.clock import now
 from indexlake.pipeline.job import JobBusy
+from tests.pipeline.job_tables import content
+from tests.support.lakes import clock_of, connect
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("text", pa.string())])
 CONFIG = il.TableConfig(block_row_count=60, direct_write_row_count=20)
@@ -28,20 +30,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "lake"
 
 
-@pytest.fixture
-def lake(folder: Path) -> Iterator[il.Lake]:
-    with il.connect(folder, automatic=False) as lake:
-        lake.create_table("t", SCHEMA, primary_key="id", config=CONFIG)
-        yield lake
+@pytest.fixture(autouse=True)
+def empty_table(lake: il.Lake) -> None:
+    lake.create_table("t", SCHEMA, primary_key="id", config=CONFIG)
 
 
 def rows(start: int, count: int) -> pa.Table:
     numbers = range(start, start + count)
     return pa.table({"id": numbers, "v": [n * 7919 % 101 for n in numbers], "text": [f"row {n}" for n in numbers]})
-
-
-def content(t: Any) -> list[dict[str, Any]]:
-    return t.scan(order_by="id", with_row_id=True).to_pylist()  # type: ignore[no-any-return]
 
 
 def texts(t: Any) -> dict[int, str]:
@@ -57,7 +53,7 @@ def meanwhile(folder: Path, spark: Any, **jobs: Callable[[Any], Any]) -> Iterato
 
     def repeat(name: str, job: Callable[[Any], Any]) -> None:
         try:
-            with il.connect(folder, automatic=False) as lake:
+            with connect(folder) as lake:
                 pipeline = lake.pipeline(spark=spark)
                 while not stop.is_set():
                     with suppress(JobBusy):
@@ -82,10 +78,9 @@ def meanwhile(folder: Path, spark: Any, **jobs: Callable[[Any], Any]) -> Iterato
 
 def expire_all(pipeline: Any) -> None:
     """As if everything had happened long ago; what is pinned stays all the same."""
-    lake = pipeline._lake
-    lake._clock = lambda: now() + 48 * 3600 * 1_000_000
-    pipeline.expire("t")
-    pipeline.vacuum(dry_run=False, grace=timedelta(0))
+    with clock_of(pipeline._lake).stopped(now() + 48 * 3600 * 1_000_000):
+        pipeline.expire("t")
+        pipeline.vacuum(dry_run=False, grace=timedelta(0))
 
 
 def test_compact_freeze_truncate_updates_and_dumps_at_once_give_the_right_table(

@@ -11,12 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.expr import predicate_data as data
 
 import indexlake as il
-from indexlake.catalog.clock import now
 from indexlake.errors import IndexLakeError
 from indexlake.spark import portion
+from tests.expr import predicate_data as data
+from tests.support.lakes import clock_of, connect
 
 ROUNDS = 60 if os.environ.get("INDEXLAKE_HYPOTHESIS") == "long" else 2
 PREDICATES = 12
@@ -27,8 +27,9 @@ SMALL = {"block_row_count": 40, "direct_write_row_count": 30}
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Iterator[il.Lake]:
-    with il.connect(tmp_path / "a [lake] {in,a} folder=odd #1", automatic=False) as lake:
+def odd_lake(tmp_path: Path) -> Iterator[il.Lake]:
+    """A lake whose folder has a name that globs and URLs would read in their own way."""
+    with connect(tmp_path / "a [lake] {in,a} folder=odd #1") as lake:
         yield lake
 
 
@@ -72,8 +73,8 @@ def plan_of(frame: Any) -> str:
 # ---------------------------------------------------------------- the same rows as a scan
 
 
-def test_a_dataframe_has_the_rows_of_a_scan_from_every_tier(lake: il.Lake, spark: Any) -> None:
-    t = in_every_tier(lake)
+def test_a_dataframe_has_the_rows_of_a_scan_from_every_tier(odd_lake: il.Lake, spark: Any) -> None:
+    t = in_every_tier(odd_lake)
     frame = t.to_spark(spark)
     assert frame.columns == ORDERS.names
     assert rows_of(frame) == rows_in(t.scan())
@@ -89,16 +90,16 @@ def test_a_dataframe_has_the_rows_of_a_scan_from_every_tier(lake: il.Lake, spark
     ]
 
 
-def test_the_past_is_read_as_it_was(lake: il.Lake, spark: Any) -> None:
-    t = in_every_tier(lake)
-    before = lake.snapshot_id
+def test_the_past_is_read_as_it_was(odd_lake: il.Lake, spark: Any) -> None:
+    t = in_every_tier(odd_lake)
+    before = odd_lake.snapshot_id
     expected = rows_in(t.scan())
     t.truncate()
     t.insert(orders(1_000, 3))
     frame = t.at(before).to_spark(spark)
     assert rows_of(frame) == expected
     assert t.to_spark(spark).count() == 3
-    lake.drop_table("sales.orders")
+    odd_lake.drop_table("sales.orders")
     assert rows_of(frame) == expected
     with pytest.raises(il.NotFoundError, match="was dropped"):
         t.to_spark(spark)
@@ -145,12 +146,12 @@ def some_table(lake: il.Lake, name: str, seed: int) -> tuple[il.Table, list[int]
 
 
 @pytest.mark.parametrize("seed", range(ROUNDS))
-def test_random_predicates_at_random_snapshots_of_random_tables(lake: il.Lake, spark: Any, seed: int) -> None:
+def test_random_predicates_at_random_snapshots_of_random_tables(odd_lake: il.Lake, spark: Any, seed: int) -> None:
     from functools import reduce
 
     from pyspark.sql import functions
 
-    t, snapshots = some_table(lake, "some.table", seed)
+    t, snapshots = some_table(odd_lake, "some.table", seed)
     chance = random.Random(seed)
     frames, expected, asked = [], [], []
     while len(frames) < PREDICATES:
@@ -174,10 +175,10 @@ def test_random_predicates_at_random_snapshots_of_random_tables(lake: il.Lake, s
     assert sorted(judged, key=str) == sorted(expected, key=str)
 
 
-def test_every_column_of_a_random_table_comes_as_it_is(lake: il.Lake, spark: Any) -> None:
+def test_every_column_of_a_random_table_comes_as_it_is(odd_lake: il.Lake, spark: Any) -> None:
     from indexlake.spark.types import from_spark
 
-    t, snapshots = some_table(lake, "some.table", 77)
+    t, snapshots = some_table(odd_lake, "some.table", 77)
     for at in (t, t.at(snapshots[4])):
         expected = at.scan(order_by="id").to_arrow()
         found = at.to_spark(spark).toArrow().sort_by("id")
@@ -199,13 +200,13 @@ def test_a_lake_on_postgresql_and_s3_is_read_by_tasks(new_address: Any, spark: A
 # ---------------------------------------------------------------- shapes
 
 
-def test_a_table_without_rows_is_a_dataframe_without_rows(lake: il.Lake, spark: Any) -> None:
-    t = lake.create_table("t", ORDERS)
+def test_a_table_without_rows_is_a_dataframe_without_rows(odd_lake: il.Lake, spark: Any) -> None:
+    t = odd_lake.create_table("t", ORDERS)
     frame = t.to_spark(spark)
     assert frame.columns == ORDERS.names
     assert frame.count() == 0
     t.insert(orders(0, 50))
-    lake.pipeline(runner="threads").dump("t")
+    odd_lake.pipeline(runner="threads").dump("t")
     assert t.to_spark(spark, where="id < 0").count() == 0
     assert t.to_spark(spark, where="false").columns == ORDERS.names
     t.delete("true")
@@ -213,8 +214,8 @@ def test_a_table_without_rows_is_a_dataframe_without_rows(lake: il.Lake, spark: 
     assert frame.count() == 0
 
 
-def test_rows_without_columns_can_be_counted(lake: il.Lake, spark: Any) -> None:
-    t = in_every_tier(lake)
+def test_rows_without_columns_can_be_counted(odd_lake: il.Lake, spark: Any) -> None:
+    t = in_every_tier(odd_lake)
     frame = t.to_spark(spark, [])
     assert frame.columns == []
     assert frame.count() == len(t)
@@ -222,14 +223,14 @@ def test_rows_without_columns_can_be_counted(lake: il.Lake, spark: Any) -> None:
     assert t.to_spark(spark).select().count() == len(t)
 
 
-def test_row_ids_can_be_asked_for(lake: il.Lake, spark: Any) -> None:
-    t = in_every_tier(lake)
+def test_row_ids_can_be_asked_for(odd_lake: il.Lake, spark: Any) -> None:
+    t = in_every_tier(odd_lake)
     frame = t.to_spark(spark, ["id", "_indexlake_row_id"])
     assert rows_of(frame) == rows_in(t.scan(columns=["id"], with_row_id=True))
 
 
-def test_many_small_blocks_are_read_by_few_tasks(lake: il.Lake, spark: Any) -> None:
-    t = lake.create_table("t", ORDERS, config=il.TableConfig(block_row_count=2, direct_write_row_count=1))
+def test_many_small_blocks_are_read_by_few_tasks(odd_lake: il.Lake, spark: Any) -> None:
+    t = odd_lake.create_table("t", ORDERS, config=il.TableConfig(block_row_count=2, direct_write_row_count=1))
     t.insert(orders(0, 600))
     assert t.stats().blocks == 300
     frame = t.to_spark(spark)
@@ -238,8 +239,8 @@ def test_many_small_blocks_are_read_by_few_tasks(lake: il.Lake, spark: Any) -> N
     assert {r.id for r in frame.select("id").collect()} == set(range(600))
 
 
-def test_tasks_have_about_the_same_size(monkeypatch: pytest.MonkeyPatch, lake: il.Lake) -> None:
-    t = lake.create_table("t", ORDERS, config=il.TableConfig(block_row_count=20, direct_write_row_count=1))
+def test_tasks_have_about_the_same_size(monkeypatch: pytest.MonkeyPatch, odd_lake: il.Lake) -> None:
+    t = odd_lake.create_table("t", ORDERS, config=il.TableConfig(block_row_count=20, direct_write_row_count=1))
     t.insert(orders(0, 400))
     parts = [(task.size, task) for task in t.scan()._plan()[0].tasks]
     assert len(parts) == 20
@@ -256,21 +257,21 @@ def test_tasks_have_about_the_same_size(monkeypatch: pytest.MonkeyPatch, lake: i
 
 
 def test_more_hot_rows_than_travel_well_are_staged_in_files(
-    monkeypatch: pytest.MonkeyPatch, lake: il.Lake, spark: Any
+    monkeypatch: pytest.MonkeyPatch, odd_lake: il.Lake, spark: Any
 ) -> None:
     monkeypatch.setattr(portion, "HOT_BYTES", 1_000)
-    monkeypatch.setattr("indexlake.scan.hot_rows.BATCH_ROWS", 30)
-    t = lake.create_table("t", ORDERS, config=il.TableConfig(direct_write_row_count=10**6))
+    monkeypatch.setattr("indexlake.hot.inline.BATCH_ROWS", 30)
+    t = odd_lake.create_table("t", ORDERS, config=il.TableConfig(direct_write_row_count=10**6))
     t.insert(orders(0, 200))
     frame = t.to_spark(spark)
-    staged = [f.path for f in lake.storage.list("tables") if "/stage/" in f.path]
+    staged = [f.path for f in odd_lake.storage.list("tables") if "/stage/" in f.path]
     assert len(staged) >= 3
     t.delete("true")
-    vacuumed = lake.pipeline(runner="threads").vacuum(dry_run=False, grace=timedelta(0))
+    vacuumed = odd_lake.pipeline(runner="threads").vacuum(dry_run=False, grace=timedelta(0))
     assert not set(vacuumed.paths) & set(staged), "they are in use while the lake is open"
-    assert rows_of(frame) == rows_in(t.at(frame_snapshot(lake, t)).scan())
-    with il.connect(lake.catalog.location.removesuffix("/catalog.sqlite"), automatic=False) as other:
-        lake.close()
+    assert rows_of(frame) == rows_in(t.at(frame_snapshot(odd_lake, t)).scan())
+    with il.connect(odd_lake.catalog.location.removesuffix("/catalog.sqlite"), automatic=False) as other:
+        odd_lake.close()
         assert set(other.pipeline(runner="threads").vacuum(dry_run=False, grace=timedelta(0)).paths) >= set(staged)
 
 
@@ -281,16 +282,16 @@ def frame_snapshot(lake: il.Lake, t: il.Table) -> int:
 # ---------------------------------------------------------------- altered tables
 
 
-def test_an_altered_table_shows_the_columns_of_its_snapshot(lake: il.Lake, spark: Any) -> None:
-    t = lake.create_table("t", ORDERS, primary_key="id", config=il.TableConfig(**SMALL, dump_format="parquet"))
+def test_an_altered_table_shows_the_columns_of_its_snapshot(odd_lake: il.Lake, spark: Any) -> None:
+    t = odd_lake.create_table("t", ORDERS, primary_key="id", config=il.TableConfig(**SMALL, dump_format="parquet"))
     t.insert(orders(0, 40))
     t.insert(orders(40, 5))
-    old = lake.snapshot_id
+    old = odd_lake.snapshot_id
     t.add_column("note", pa.string(), default="none")
     t.rename_column("city", "Town")
     t.add_column("small", pa.int16(), default=7)
     t.insert([{"id": 100, "Town": "x", "total": 1.0, "note": None, "small": 1}])
-    lake.pipeline(runner="threads").dump("t")
+    odd_lake.pipeline(runner="threads").dump("t")
     t.widen_column("small", pa.int64())
     t.insert([{"id": 101, "Town": "y", "total": 2.0, "note": "n", "small": 2**40}])
     t.drop_column("total")
@@ -308,12 +309,12 @@ def test_an_altered_table_shows_the_columns_of_its_snapshot(lake: il.Lake, spark
     assert rows_of(t.at(old).to_spark(spark)) == rows_in(t.at(old).scan())
 
 
-def test_names_may_hold_anything(lake: il.Lake, spark: Any) -> None:
+def test_names_may_hold_anything(odd_lake: il.Lake, spark: Any) -> None:
     names = ["a.b", "back`tick", 'quo"te', "with space", "ünï", "select", "f1"]
-    t = lake.create_table("t", pa.schema([(name, pa.int64()) for name in names]))
+    t = odd_lake.create_table("t", pa.schema([(name, pa.int64()) for name in names]))
     t.insert([dict.fromkeys(names, n) for n in range(40)])
-    lake.pipeline(runner="threads").dump("t")
-    lake.pipeline(runner="threads").freeze("t")
+    odd_lake.pipeline(runner="threads").dump("t")
+    odd_lake.pipeline(runner="threads").freeze("t")
     t.insert(dict.fromkeys(names, 100))
     frame = t.to_spark(spark)
     assert "FileScan parquet" in plan_of(frame)
@@ -324,45 +325,45 @@ def test_names_may_hold_anything(lake: il.Lake, spark: Any) -> None:
 # ---------------------------------------------------------------- pinned
 
 
-def test_a_dataframe_gives_the_same_rows_whatever_jobs_do(lake: il.Lake, spark: Any) -> None:
-    t = in_every_tier(lake)
+def test_a_dataframe_gives_the_same_rows_whatever_jobs_do(odd_lake: il.Lake, spark: Any) -> None:
+    t = in_every_tier(odd_lake)
     t.set_config(retention=timedelta(0))
     frame = t.to_spark(spark)
     filtered = t.to_spark(spark, ["id"], "total > 10")
     expected, some = rows_of(frame), rows_of(filtered)
     t.update({"total": -1.0}, "true")
     t.delete("id % 3 = 0")
-    p = lake.pipeline(runner="threads")
+    p = odd_lake.pipeline(runner="threads")
     p.dump("sales.orders")
     p.compact("sales.orders")
     p.freeze("sales.orders")
     t.truncate()
-    lake._clock = lambda: now() + 48 * 3600 * 1_000_000
+    clock_of(odd_lake).advance(days=2)
     p.expire("sales.orders")
     p.vacuum(dry_run=False, grace=timedelta(0))
     assert rows_of(frame) == expected
     assert rows_of(filtered) == some
-    with lake.catalog.read() as r:
+    with odd_lake.catalog.read() as r:
         assert len(r.rows("select * from indexlake_pin")) == 1
-    lake._maintenance.forget()  # as when the lake is closed
-    lake._maintenance._kept.clear()
+    odd_lake._maintenance.forget()  # as when the lake is closed
+    odd_lake._maintenance._kept.clear()
     p.expire("sales.orders")
     assert p.vacuum(dry_run=False, grace=timedelta(0)).files > 0, "nothing is kept longer than it is needed"
 
 
-def test_a_dataframe_of_an_expired_snapshot_is_refused(lake: il.Lake, spark: Any) -> None:
-    t = in_every_tier(lake)
-    old = t.at(lake.snapshot_id)
+def test_a_dataframe_of_an_expired_snapshot_is_refused(odd_lake: il.Lake, spark: Any) -> None:
+    t = in_every_tier(odd_lake)
+    old = t.at(odd_lake.snapshot_id)
     t.set_config(retention=timedelta(0))
     t.truncate()
-    lake._clock = lambda: now() + 48 * 3600 * 1_000_000
-    lake.pipeline(runner="threads").expire("sales.orders")
+    clock_of(odd_lake).advance(days=2)
+    odd_lake.pipeline(runner="threads").expire("sales.orders")
     with pytest.raises(il.SnapshotExpiredError):
         old.to_spark(spark)
 
 
-def test_a_lake_that_is_read_only_can_be_read(lake: il.Lake, spark: Any, tmp_path: Path) -> None:
-    t = in_every_tier(lake)
+def test_a_lake_that_is_read_only_can_be_read(odd_lake: il.Lake, spark: Any, tmp_path: Path) -> None:
+    t = in_every_tier(odd_lake)
     folder = next(tmp_path.iterdir())
     with il.connect(folder, read_only=True) as reader:
         assert rows_of(reader.table("sales.orders").to_spark(spark)) == rows_in(t.scan())
@@ -371,9 +372,9 @@ def test_a_lake_that_is_read_only_can_be_read(lake: il.Lake, spark: Any, tmp_pat
 # ---------------------------------------------------------------- what is refused
 
 
-def test_a_transaction_is_read_in_its_own_process(lake: il.Lake, spark: Any) -> None:
-    t = in_every_tier(lake)
-    with lake.transaction() as tx, pytest.raises(il.OwnershipError, match=r"to_spark\(\) is not for tables inside"):
+def test_a_transaction_is_read_in_its_own_process(odd_lake: il.Lake, spark: Any) -> None:
+    t = in_every_tier(odd_lake)
+    with odd_lake.transaction() as tx, pytest.raises(il.OwnershipError, match=r"to_spark\(\) is not for tables inside"):
         tx.table(t.name).to_spark(spark)
 
 
@@ -382,8 +383,8 @@ def test_files_in_memory_cannot_be_reached(spark: Any) -> None:
         lake.create_table("t", ORDERS).to_spark(spark)
 
 
-def test_wrong_names_are_refused_as_in_a_scan(lake: il.Lake, spark: Any) -> None:
-    t = lake.create_table("t", ORDERS)
+def test_wrong_names_are_refused_as_in_a_scan(odd_lake: il.Lake, spark: Any) -> None:
+    t = odd_lake.create_table("t", ORDERS)
     with pytest.raises(il.SchemaError, match=r"There is no column 'town'"):
         t.to_spark(spark, ["town"])
     with pytest.raises(il.ExpressionError, match="town"):
@@ -392,14 +393,14 @@ def test_wrong_names_are_refused_as_in_a_scan(lake: il.Lake, spark: Any) -> None
         t.to_spark(spark, ["id", "ID"])
     with pytest.raises(il.JobError, match="Spark Connect has its driver elsewhere"):
         t.to_spark(object())  # type: ignore[arg-type]
-    assert not lake._maintenance._kept, "what is refused pins nothing"
+    assert not odd_lake._maintenance._kept, "what is refused pins nothing"
 
 
-def test_a_damaged_file_is_named(lake: il.Lake, spark: Any) -> None:
-    t = lake.create_table("t", ORDERS, config=il.TableConfig(**SMALL))
+def test_a_damaged_file_is_named(odd_lake: il.Lake, spark: Any) -> None:
+    t = odd_lake.create_table("t", ORDERS, config=il.TableConfig(**SMALL))
     t.insert(orders(0, 40))
-    (file,) = [f for f in lake.storage.list("tables") if f.path.endswith(".vortex")]
-    place = Path(lake.storage.root, file.path)
+    (file,) = [f for f in odd_lake.storage.list("tables") if f.path.endswith(".vortex")]
+    place = Path(odd_lake.storage.root, file.path)
     frame = t.to_spark(spark)
     damaged = bytearray(place.read_bytes())
     damaged[len(damaged) // 2] ^= 1

@@ -17,12 +17,10 @@ import indexlake as il
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string()), pa.field("n", pa.int32())])
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[il.Lake]:
-    with il.connect(tmp_path / "lake", automatic=False) as lake:
-        config = il.TableConfig(block_row_count=700)
-        lake.create_table("sales.t", SCHEMA, primary_key="id", config=config, defaults={"n": 7})
-        yield lake
+@pytest.fixture(autouse=True)
+def empty_table(lake: il.Lake) -> None:
+    config = il.TableConfig(block_row_count=700)
+    lake.create_table("sales.t", SCHEMA, primary_key="id", config=config, defaults={"n": 7})
 
 
 @pytest.fixture
@@ -119,9 +117,14 @@ def test_what_is_wrong_is_said_and_changes_nothing(
     assert (lake.snapshot_id, contents(lake)) == (before, {6: ("first", 7)})
     left = set(os.listdir(tempfile.gettempdir())) - files
     assert not [name for name in left if name.startswith("indexlake-write-")], "what the commit needs is taken away"
+
+
+def test_after_a_write_that_failed_comes_one_that_does_not(lake: il.Lake, place: str, spark: Any) -> None:
+    with pytest.raises(Exception, match="is given twice"):
+        write(spark.range(4).selectExpr("id % 2 id"), place)
     lake.pipeline(runner="threads").vacuum(dry_run=False, grace=timedelta(0))
     write(spark.range(10, 14).selectExpr("id"), place)
-    assert len(contents(lake)) == 5
+    assert sorted(contents(lake)) == [10, 11, 12, 13]
 
 
 def test_columns_that_change_while_spark_writes_end_the_write(lake: il.Lake, place: str, spark: Any) -> None:

@@ -6,7 +6,6 @@ import datetime as dt
 import operator
 import pickle
 import random
-from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -17,30 +16,29 @@ import pytest
 
 import indexlake as il
 from indexlake.catalog.clock import now
-from indexlake.environment import STORAGE_OPTIONS
 from indexlake.schema import Field, TableSchema
 from indexlake.spark import source as source_module
 from indexlake.spark.filters import Pushed
 from indexlake.spark.request import CATALOG, Request
 from indexlake.spark.source import IndexLakeSource, PushingReader
+from indexlake.storage.environment import STORAGE_OPTIONS
+from tests.support.lakes import clock_of
 
 ORDERS = pa.schema([pa.field("id", pa.int64(), False), ("City", pa.string()), ("total", pa.float64())])
 CONFIG = il.TableConfig(block_row_count=40, direct_write_row_count=30)
 
 
-@pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[il.Lake]:
-    with il.connect(tmp_path_factory.mktemp("source") / "lake", automatic=False) as lake:
-        t = lake.create_table("sales.orders", ORDERS, primary_key="id", config=CONFIG)
-        t.insert(pa.table({"id": range(100), "City": [f"c{n % 5}" for n in range(100)], "total": range(100)}))
-        t.insert([{"id": 1_000, "City": None, "total": None}])
-        t.delete("id = 7")
-        yield lake
+@pytest.fixture(scope="module", autouse=True)
+def orders(module_lake: il.Lake) -> None:
+    t = module_lake.create_table("sales.orders", ORDERS, primary_key="id", config=CONFIG)
+    t.insert(pa.table({"id": range(100), "City": [f"c{n % 5}" for n in range(100)], "total": range(100)}))
+    t.insert([{"id": 1_000, "City": None, "total": None}])
+    t.delete("id = 7")
 
 
 @pytest.fixture
-def folder(lake: il.Lake) -> str:
-    return str(Path(lake.catalog.location).parent)
+def folder(module_lake: il.Lake) -> str:
+    return str(Path(module_lake.catalog.location).parent)
 
 
 def load(spark: Any, folder: str, **options: str) -> Any:
@@ -63,35 +61,36 @@ def pins(lake: il.Lake) -> list[tuple[Any, ...]]:
 # ---------------------------------------------------------------- reading
 
 
-def test_the_format_is_found_without_registration_and_pins_its_snapshot(lake: il.Lake, folder: str, spark: Any) -> None:
-    t = lake.table("sales.orders")
-    before, held = rows_in(t.scan()), len(pins(lake))
+def test_the_format_is_found_without_registration_and_pins_its_snapshot(
+    module_lake: il.Lake, folder: str, spark: Any
+) -> None:
+    t = module_lake.table("sales.orders")
+    before, held = rows_in(t.scan()), len(pins(module_lake))
     frame = load(spark, folder)
     assert frame.columns == ORDERS.names
     assert rows_of(frame) == before
-    (pin,) = pins(lake)[held:]
-    assert pin[0] == lake.snapshot_id
+    (pin,) = pins(module_lake)[held:]
+    assert pin[0] == module_lake.snapshot_id
     assert timedelta(hours=23) < timedelta(microseconds=pin[1] - now()) <= timedelta(hours=24)
 
     t.update({"total": 0.0}, "id < 50")
-    p = lake.pipeline(runner="threads")
+    p = module_lake.pipeline(runner="threads")
     t.set_config(retention=timedelta(0))
     p.dump("sales.orders")
     p.compact("sales.orders")
-    lake._clock = lambda: now() + 3600 * 1_000_000
-    p.expire("sales.orders")
-    p.vacuum(dry_run=False, grace=timedelta(0))
-    lake._clock = now
+    with clock_of(module_lake).stopped(now() + 3600 * 1_000_000):
+        p.expire("sales.orders")
+        p.vacuum(dry_run=False, grace=timedelta(0))
     assert rows_of(frame) == before
     assert rows_of(frame.filter("id < 60")) == [row for row in before if row[0] < 60]
-    assert len(pins(lake)) == held + 1, "queries over one DataFrame share its snapshot"
+    assert len(pins(module_lake)) == held + 1, "queries over one DataFrame share its snapshot"
     assert rows_of(load(spark, folder)) == rows_in(t.scan())
 
 
-def test_options_choose_snapshot_columns_and_rows(lake: il.Lake, folder: str, spark: Any) -> None:
-    t = lake.create_table("sales.options", ORDERS, config=CONFIG)
+def test_options_choose_snapshot_columns_and_rows(module_lake: il.Lake, folder: str, spark: Any) -> None:
+    t = module_lake.create_table("sales.options", ORDERS, config=CONFIG)
     t.insert([{"id": n, "City": "x", "total": float(n)} for n in range(5)])
-    first = lake.snapshot_id
+    first = module_lake.snapshot_id
     t.insert({"id": 5, "City": "y", "total": 5.0})
     reader = spark.read.format("indexlake").option("table", "sales.options")
     assert rows_of(reader.option("snapshot", str(first)).load(folder)) == rows_in(t.at(first).scan())
@@ -100,22 +99,22 @@ def test_options_choose_snapshot_columns_and_rows(lake: il.Lake, folder: str, sp
     found = narrow.options(table="sales.options", timestamp=when, where="total >= 3").load(folder)
     assert found.columns == ["TOTAL", "id"]
     assert rows_of(found) == [(3.0, 3), (4.0, 4), (5.0, 5)]
-    lake.create_table("sales.nothing", ORDERS)
+    module_lake.create_table("sales.nothing", ORDERS)
     assert spark.read.format("indexlake").option("table", "sales.nothing").load(folder).count() == 0
 
 
 def test_hot_rows_in_files_outlive_the_process_that_planned(
-    monkeypatch: pytest.MonkeyPatch, lake: il.Lake, folder: str
+    monkeypatch: pytest.MonkeyPatch, module_lake: il.Lake, folder: str
 ) -> None:
     monkeypatch.setattr("indexlake.spark.portion.HOT_BYTES", 500)
-    monkeypatch.setattr("indexlake.scan.hot_rows.BATCH_ROWS", 10)
-    t = lake.create_table("sales.hot", ORDERS, config=il.TableConfig(direct_write_row_count=10**6))
+    monkeypatch.setattr("indexlake.hot.inline.BATCH_ROWS", 10)
+    t = module_lake.create_table("sales.hot", ORDERS, config=il.TableConfig(direct_write_row_count=10**6))
     t.insert([{"id": n, "City": "x", "total": float(n)} for n in range(60)])
     source = IndexLakeSource({"path": folder, "table": "sales.hot"})
     reader = source.reader(source.schema())
-    staged = [f.path for f in lake.storage.list(f"tables/{t._table_id}") if "/stage/" in f.path]
+    staged = [f.path for f in module_lake.storage.list(f"tables/{t._table_id}") if "/stage/" in f.path]
     assert staged
-    lake.pipeline(runner="threads").vacuum(dry_run=False, grace=timedelta(0))
+    module_lake.pipeline(runner="threads").vacuum(dry_run=False, grace=timedelta(0))
     sent = pickle.loads(pickle.dumps(reader))
     found = [row["id"] for part in reader.partitions() for batch in sent.read(part) for row in batch.to_pylist()]
     assert sorted(found) == list(range(60))
@@ -125,10 +124,10 @@ def test_hot_rows_in_files_outlive_the_process_that_planned(
 
 
 def test_filters_of_spark_are_left_to_spark_unless_the_dataframe_is_for_one_query(
-    lake: il.Lake, folder: str, spark: Any
+    module_lake: il.Lake, folder: str, spark: Any
 ) -> None:
     """Spark would use what was planned with the first query's filters for the queries after it."""
-    t = lake.table("sales.orders")
+    t = module_lake.table("sales.orders")
     conf = "spark.sql.python.filterPushdown.enabled"
     for enabled in ("true", "false"):
         spark.conf.set(conf, enabled)
@@ -190,7 +189,7 @@ def random_filter(chance: random.Random) -> tuple[Any, Any]:
     return (ds.Not(given), ~truth) if chance.random() < 0.3 else (given, truth)
 
 
-def test_pushed_filters_mean_what_spark_means(lake: il.Lake, spark: Any) -> None:
+def test_pushed_filters_mean_what_spark_means(module_lake: il.Lake, spark: Any) -> None:
     """Random filters, judged by Spark over the same rows."""
     chance = random.Random(11)
     picked = {name: [None if n % 5 == 0 else chance.choice(VALUES[name]) for n in range(60)] for name in KINDS}
@@ -199,7 +198,7 @@ def test_pushed_filters_mean_what_spark_means(lake: il.Lake, spark: Any) -> None
     columns = {name: pa.array(values, pa.timestamp("us", "UTC") if name == "z" else KINDS[name])
                for name, values in picked.items()}  # fmt: skip
     columns["z"] = columns["z"].cast(KINDS["z"], safe=False)
-    t = lake.create_table("filters.rows", pa.schema([("n", pa.int64()), *KINDS.items()]), config=CONFIG)
+    t = module_lake.create_table("filters.rows", pa.schema([("n", pa.int64()), *KINDS.items()]), config=CONFIG)
     t.insert(pa.table({"n": range(60), **columns}))
     truths, expected = [], []
     for _ in range(80):
@@ -237,7 +236,7 @@ def test_filters_that_could_differ_are_left_to_spark() -> None:
 
 
 def test_pushed_filters_choose_the_blocks_that_are_read(
-    monkeypatch: pytest.MonkeyPatch, lake: il.Lake, folder: str
+    monkeypatch: pytest.MonkeyPatch, module_lake: il.Lake, folder: str
 ) -> None:
     from pyspark.sql import datasource as ds
 
@@ -256,8 +255,8 @@ def test_pushed_filters_choose_the_blocks_that_are_read(
 # ---------------------------------------------------------------- SQL
 
 
-def test_temporary_views_take_options_and_sql(lake: il.Lake, folder: str, spark: Any) -> None:
-    t = lake.table("sales.orders")
+def test_temporary_views_take_options_and_sql(module_lake: il.Lake, folder: str, spark: Any) -> None:
+    t = module_lake.table("sales.orders")
     spark.sql(
         f"""create or replace temporary view orders using indexlake
         options (path '{folder}', table 'sales.orders', where 'id < 90')"""
@@ -280,7 +279,9 @@ def test_temporary_views_take_options_and_sql(lake: il.Lake, folder: str, spark:
         ("create view lasting as select * from shown", "INVALID_TEMP_OBJ_REFERENCE"),
     ],
 )
-def test_what_spark_sql_does_not_allow(lake: il.Lake, folder: str, spark: Any, statement: str, answer: str) -> None:
+def test_what_spark_sql_does_not_allow(
+    module_lake: il.Lake, folder: str, spark: Any, statement: str, answer: str
+) -> None:
     if "shown" in statement:
         load(spark, folder).createOrReplaceTempView("shown")
     with pytest.raises(Exception, match=answer):
@@ -311,7 +312,7 @@ def test_wrong_options_are_named(options: dict[str, str], problem: str) -> None:
     assert "hunter2" not in str(raised.value)
 
 
-def test_a_schema_that_the_table_does_not_have_is_refused(lake: il.Lake, folder: str) -> None:
+def test_a_schema_that_the_table_does_not_have_is_refused(module_lake: il.Lake, folder: str) -> None:
     from pyspark.sql.types import LongType, StringType, StructField, StructType
 
     def ask(*fields: StructField) -> None:
@@ -325,7 +326,7 @@ def test_a_schema_that_the_table_does_not_have_is_refused(lake: il.Lake, folder:
         ask(StructField("city", StringType(), False))
 
 
-def test_errors_of_the_lake_reach_the_user_of_spark(lake: il.Lake, folder: str, spark: Any) -> None:
+def test_errors_of_the_lake_reach_the_user_of_spark(module_lake: il.Lake, folder: str, spark: Any) -> None:
     with pytest.raises(Exception, match=r"There is no table 'sales.order'. Did you mean 'sales.orders'"):
         spark.read.format("indexlake").option("table", "sales.order").load(folder)
 

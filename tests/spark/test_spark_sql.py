@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,21 +20,19 @@ ORDERS = pa.schema(
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[il.Lake]:
+@pytest.fixture(scope="module", autouse=True)
+def orders_and_customers(module_lake: il.Lake) -> None:
     """Rows in every tier, some deleted."""
-    with il.connect(Path(tmp_path_factory.mktemp("spark-sql")) / "lake", automatic=False) as lake:
-        orders = lake.create_table("sales.orders", ORDERS, primary_key="id")
-        customers = lake.create_table("customers", pa.schema({"id": pa.int32(), "Name": pa.string()}))
-        customers.insert([{"id": n, "Name": f"c{n}"} for n in range(9)])
-        for first in (0, 100, 200):
-            orders.insert([row(n) for n in range(first, first + 100)])
-            if first < 200:
-                lake.pipeline(runner="threads").dump("sales.orders")
-            if first == 0:
-                lake.pipeline(runner="threads").freeze("sales.orders")
-        orders.delete("id % 10 = 3")
-        yield lake
+    orders = module_lake.create_table("sales.orders", ORDERS, primary_key="id")
+    customers = module_lake.create_table("customers", pa.schema({"id": pa.int32(), "Name": pa.string()}))
+    customers.insert([{"id": n, "Name": f"c{n}"} for n in range(9)])
+    for first in (0, 100, 200):
+        orders.insert([row(n) for n in range(first, first + 100)])
+        if first < 200:
+            module_lake.pipeline(runner="threads").dump("sales.orders")
+        if first == 0:
+            module_lake.pipeline(runner="threads").freeze("sales.orders")
+    orders.delete("id % 10 = 3")
 
 
 def row(n: int) -> dict[str, Any]:
@@ -82,9 +78,9 @@ QUERIES = [
 
 
 @pytest.mark.parametrize(("text", "params"), QUERIES)
-def test_spark_answers_as_duckdb_does(lake: il.Lake, spark: Any, text: str, params: Any) -> None:
-    wanted = lake.sql(text, params)
-    found = lake.sql(text, params, engine="spark")
+def test_spark_answers_as_duckdb_does(module_lake: il.Lake, spark: Any, text: str, params: Any) -> None:
+    wanted = module_lake.sql(text, params)
+    found = module_lake.sql(text, params, engine="spark")
     assert found.columns == wanted.columns
     assert found.fetchall() == wanted.fetchall()
     assert found.snapshot_id == wanted.snapshot_id
@@ -93,39 +89,39 @@ def test_spark_answers_as_duckdb_does(lake: il.Lake, spark: Any, text: str, para
     ]
 
 
-def test_the_result_can_be_taken_again_and_by_other_libraries(lake: il.Lake, spark: Any) -> None:
-    found = lake.sql("select id, city from sales.orders order by id", engine="spark")
+def test_the_result_can_be_taken_again_and_by_other_libraries(module_lake: il.Lake, spark: Any) -> None:
+    found = module_lake.sql("select id, city from sales.orders order by id", engine="spark")
     assert found.to_arrow() == found.to_arrow()
     assert pa.table(found).num_rows == found.count() == 270
     assert len(found.to_pandas()) == 270
     assert "Bern" in repr(found)
 
 
-def test_scans_read_what_the_query_asks_for(lake: il.Lake, spark: Any) -> None:
-    plan = str(lake.sql("explain select sum(total) from sales.orders where id < 50", engine="spark"))
+def test_scans_read_what_the_query_asks_for(module_lake: il.Lake, spark: Any) -> None:
+    plan = str(module_lake.sql("explain select sum(total) from sales.orders where id < 50", engine="spark"))
     assert "columns: id, total" in plan
     assert "where: id < 50" in plan
     assert "blocks: 1 of 3 read" in plan
     assert "== Physical Plan ==" in plan
 
 
-def test_the_past_and_the_snapshot_stay(lake: il.Lake, spark: Any) -> None:
-    orders = lake.table("sales.orders")
-    before = lake.snapshot_id
-    result = lake.sql("select count(*) from sales.orders", engine="spark")
+def test_the_past_and_the_snapshot_stay(module_lake: il.Lake, spark: Any) -> None:
+    orders = module_lake.table("sales.orders")
+    before = module_lake.snapshot_id
+    result = module_lake.sql("select count(*) from sales.orders", engine="spark")
     orders.insert(row(1_000))
     try:
         assert result.scalar() == 270
-        assert lake.sql("select count(*) from sales.orders", engine="spark").scalar() == 271
+        assert module_lake.sql("select count(*) from sales.orders", engine="spark").scalar() == 271
         past = f"select count(*) from sales.orders at (version => {before})"
-        assert lake.sql(past, engine="spark").scalar() == 270
-        assert lake.at(before).sql("select count(*) from sales.orders", engine="spark").scalar() == 270
+        assert module_lake.sql(past, engine="spark").scalar() == 270
+        assert module_lake.at(before).sql("select count(*) from sales.orders", engine="spark").scalar() == 270
     finally:
         orders.delete("id = 1000")
 
 
-def test_no_view_stays_behind(lake: il.Lake, spark: Any) -> None:
-    lake.sql("select 1 from sales.orders", engine="spark")
+def test_no_view_stays_behind(module_lake: il.Lake, spark: Any) -> None:
+    module_lake.sql("select 1 from sales.orders", engine="spark")
     assert not [t for t in spark.catalog.listTables() if t.name.startswith("__il_")]
 
 
@@ -139,30 +135,32 @@ def test_no_view_stays_behind(lake: il.Lake, spark: Any) -> None:
         ("selec 1", il.ExpressionError, "selec"),
     ],
 )
-def test_what_is_wrong_is_said(lake: il.Lake, spark: Any, text: str, error: type[Exception], message: str) -> None:
-    before = lake.snapshot_id
+def test_what_is_wrong_is_said(
+    module_lake: il.Lake, spark: Any, text: str, error: type[Exception], message: str
+) -> None:
+    before = module_lake.snapshot_id
     with pytest.raises(error, match=message):
-        lake.sql(text, engine="spark").fetchall()
-    assert lake.snapshot_id == before
+        module_lake.sql(text, engine="spark").fetchall()
+    assert module_lake.snapshot_id == before
 
 
-def test_a_transaction_is_refused(lake: il.Lake, spark: Any) -> None:
-    with lake.transaction() as tx, pytest.raises(il.OwnershipError, match="engine='spark'"):
+def test_a_transaction_is_refused(module_lake: il.Lake, spark: Any) -> None:
+    with module_lake.transaction() as tx, pytest.raises(il.OwnershipError, match="engine='spark'"):
         tx.sql("select 1", engine="spark")
 
 
-def test_tables_of_one_name_are_told_apart(lake: il.Lake) -> None:
-    lake.sql("create schema if not exists past")
-    lake.sql("create table shared (id int, total int)")
-    lake.sql("create table past.shared (id int, total int)")
-    lake.sql("insert into shared values (1, 10), (2, 20)")
-    lake.sql("insert into past.shared values (1, 100), (7, 700)")
+def test_tables_of_one_name_are_told_apart(module_lake: il.Lake) -> None:
+    module_lake.sql("create schema if not exists past")
+    module_lake.sql("create table shared (id int, total int)")
+    module_lake.sql("create table past.shared (id int, total int)")
+    module_lake.sql("insert into shared values (1, 10), (2, 20)")
+    module_lake.sql("insert into past.shared values (1, 100), (7, 700)")
     for text in (
         "select id from shared where id in (select shared.id from past.shared)",
         "select id from shared where exists (select 1 from past.shared where shared.total = 100) order by id",
         "select past.shared.id a, main.shared.id b from shared, past.shared order by a, b",
         "select main.shared.id from shared where main.shared.total > 10",
     ):
-        assert lake.sql(text, engine="spark").fetchall() == lake.sql(text).fetchall(), text
+        assert module_lake.sql(text, engine="spark").fetchall() == module_lake.sql(text).fetchall(), text
     with pytest.raises(il.ExpressionError, match="ambiguous"):
-        lake.sql("select shared.id from shared, past.shared", engine="spark").fetchall()
+        module_lake.sql("select shared.id from shared, past.shared", engine="spark").fetchall()

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
-from tests.types.arrow_exact import assert_same
-from tests.types.arrow_strategies import PLAIN, typed_arrays, types
 
 import indexlake as il
 from indexlake.spark import lists
 from indexlake.spark.lists import as_lists, in_lists, list_schema
 from indexlake.spark.native import is_exact
 from indexlake.spark.types import arrow_schema, from_spark, spark_schema, to_spark
+from tests.types.arrow_exact import assert_same
+from tests.types.arrow_strategies import PLAIN, typed_arrays, types
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "spark.md"
 
@@ -228,16 +228,10 @@ def rows(start: int) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[il.Lake]:
-    with il.connect(tmp_path_factory.mktemp("types") / "lake", automatic=False) as lake:
-        yield lake
-
-
-@pytest.fixture(scope="module")
-def everything(lake: il.Lake, spark: Any) -> il.Table:
+def everything(module_lake: il.Lake, spark: Any) -> il.Table:
     """Every type in every tier: Parquet, Vortex, and hot; the files are written by tasks of Spark."""
-    p = lake.pipeline(spark=spark)
-    t = lake.create_table("every.type", SCHEMA, primary_key="id")
+    p = module_lake.pipeline(spark=spark)
+    t = module_lake.create_table("every.type", SCHEMA, primary_key="id")
     t.insert(rows(0))
     p.dump("every.type")
     p.freeze("every.type")
@@ -303,10 +297,10 @@ def plan_of(frame: Any) -> str:
     return str(frame._jdf.queryExecution().toString())
 
 
-def test_the_types_that_spark_reads_from_parquet_by_itself_come_out_the_same(lake: il.Lake, spark: Any) -> None:
-    t = lake.create_table("every.cold", SCHEMA, config=il.TableConfig(dump_format="parquet"))
+def test_the_types_that_spark_reads_from_parquet_by_itself_come_out_the_same(module_lake: il.Lake, spark: Any) -> None:
+    t = module_lake.create_table("every.cold", SCHEMA, config=il.TableConfig(dump_format="parquet"))
     t.insert(pa.concat_tables([rows(n * ROWS) for n in range(3)]))
-    lake.pipeline(runner="threads").dump("every.cold")
+    module_lake.pipeline(runner="threads").dump("every.cold")
     native = [f.name for f in t.schema if is_exact(f.type) and not pa.types.is_floating(f.type)]  # those hold a NaN
     kinds = {str(t.schema.field(name).type) for name in native}
     assert {"int64", "uint64", "string", "string_view", "timestamp[us]", "decimal128(38, 10)", "date32[day]"} <= kinds
@@ -318,14 +312,14 @@ def test_the_types_that_spark_reads_from_parquet_by_itself_come_out_the_same(lak
     assert "FileScan" not in plan_of(t.to_spark(spark)), "one column that is not exact is enough"
 
 
-def test_a_filter_of_spark_on_parquet_keeps_what_its_own_comparison_keeps(lake: il.Lake, spark: Any) -> None:
+def test_a_filter_of_spark_on_parquet_keeps_what_its_own_comparison_keeps(module_lake: il.Lake, spark: Any) -> None:
     """NaN is greater than all in Spark, and is not in the statistics of a Parquet file."""
     schema = pa.schema([("id", pa.int64()), ("x", pa.float64())])
-    t = lake.create_table("nan.s", schema, config=il.TableConfig(dump_format="parquet"))
+    t = module_lake.create_table("nan.s", schema, config=il.TableConfig(dump_format="parquet"))
     t.insert([{"id": n, "x": float("nan") if n == 3 else float(n)} for n in range(10)])
-    lake.pipeline(runner="threads").dump("nan.s")
+    module_lake.pipeline(runner="threads").dump("nan.s")
     t.insert([{"id": n, "x": -0.0 if n == 13 else float(n)} for n in range(10, 20)])
-    lake.pipeline(runner="threads").dump("nan.s")
+    module_lake.pipeline(runner="threads").dump("nan.s")
     frame = t.to_spark(spark)
     assert plan_of(frame).count("parquet") > 0, "the block without NaN is Spark's"
     assert sorted(r.id for r in frame.filter("x > 100").collect()) == [3]
@@ -333,34 +327,34 @@ def test_a_filter_of_spark_on_parquet_keeps_what_its_own_comparison_keeps(lake: 
     assert sorted(r.id for r in frame.filter("x <= -0.0d").collect()) == [0, 13]
 
 
-def test_a_column_that_spark_has_no_type_for_is_refused_and_can_be_left_out(lake: il.Lake, spark: Any) -> None:
-    t = lake.create_table("wide.d", pa.schema([("id", pa.int64()), ("much", pa.decimal256(39, 2))]))
+def test_a_column_that_spark_has_no_type_for_is_refused_and_can_be_left_out(module_lake: il.Lake, spark: Any) -> None:
+    t = module_lake.create_table("wide.d", pa.schema([("id", pa.int64()), ("much", pa.decimal256(39, 2))]))
     t.insert({"id": 1, "much": None})
     with pytest.raises(il.SchemaError, match=r"Column 'much' .* has 39 digits; Spark's decimals have at most 38"):
         t.to_spark(spark)
     assert t.to_spark(spark, columns=["id"]).collect()[0].id == 1
 
 
-def test_a_value_between_two_microseconds_is_named_when_it_is_read(lake: il.Lake, spark: Any) -> None:
-    t = lake.create_table("wide.ns", pa.schema([("id", pa.int64()), ("at", pa.timestamp("ns"))]))
+def test_a_value_between_two_microseconds_is_named_when_it_is_read(module_lake: il.Lake, spark: Any) -> None:
+    t = module_lake.create_table("wide.ns", pa.schema([("id", pa.int64()), ("at", pa.timestamp("ns"))]))
     t.insert(pa.table({"id": [1], "at": pa.array([1_001], pa.timestamp("ns"))}))
     with pytest.raises(il.ConstraintError, match=r"Column 'at': the value 1001"):
         t.to_spark(spark)
-    lake.pipeline(runner="threads").dump("wide.ns")
+    module_lake.pipeline(runner="threads").dump("wide.ns")
     with pytest.raises(Exception, match=r"ConstraintError: Column 'at': the value 1001"):
         t.to_spark(spark).collect()
 
 
-def test_an_infinite_date_is_named_when_it_is_read(lake: il.Lake, spark: Any) -> None:
+def test_an_infinite_date_is_named_when_it_is_read(module_lake: il.Lake, spark: Any) -> None:
     """Also from a Parquet block, which Spark would read by itself."""
     config = il.TableConfig(dump_format="parquet")
-    t = lake.create_table("infinite", pa.schema({"n": pa.int64(), "day": pa.date32()}), config=config)
+    t = module_lake.create_table("infinite", pa.schema({"n": pa.int64(), "day": pa.date32()}), config=config)
     t.insert({"n": 1, "day": dt.date(2024, 1, 1)})
-    lake.pipeline(runner="threads").dump("infinite")
+    module_lake.pipeline(runner="threads").dump("infinite")
     assert t.to_spark(spark).collect()[0].day == dt.date(2024, 1, 1)
-    lake.sql("insert into infinite values (2, 'infinity')")
-    lake.pipeline(runner="threads").dump("infinite")
-    assert lake.sql("select n from infinite where day > date '2025-01-01'").fetchall() == [(2,)]
+    module_lake.sql("insert into infinite values (2, 'infinity')")
+    module_lake.pipeline(runner="threads").dump("infinite")
+    assert module_lake.sql("select n from infinite where day > date '2025-01-01'").fetchall() == [(2,)]
     with pytest.raises(il.JobError, match="Column 'day': the value infinity"):
-        lake.sql("select max(day) as x from infinite", engine="spark").fetchall()
+        module_lake.sql("select max(day) as x from infinite", engine="spark").fetchall()
     assert [r.n for r in t.to_spark(spark, columns=["n"]).collect()] == [1, 2]

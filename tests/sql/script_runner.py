@@ -25,7 +25,7 @@ import pytest
 
 import indexlake as il
 from indexlake import errors
-from indexlake.sql.result import SqlChange
+from indexlake.sql.run.result import SqlChange
 
 FOLDER = Path(__file__).parent
 

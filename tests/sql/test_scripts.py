@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.sql.script_runner import FOLDER, Runner, read
 
 import indexlake as il
+from tests.sql.script_runner import FOLDER, Runner, read
 
 SCRIPTS = sorted(FOLDER.glob("*.test"))
 

@@ -10,6 +10,7 @@ import duckdb
 import pytest
 
 import indexlake as il
+from tests.sql.answers import answer
 
 SETUP = (
     "create schema n",
@@ -44,13 +45,6 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[il.Lake, du
         yield lake, plain
 
 
-def _answer(run: object, text: str) -> list[tuple[object, ...]] | None:
-    try:
-        return sorted(run(text).fetchall(), key=repr)  # type: ignore[operator, no-any-return]
-    except (duckdb.Error, il.IndexLakeError):
-        return None
-
-
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_dotted_name_means_what_it_means_in_duckdb(
     both: tuple[il.Lake, duckdb.DuckDBPyConnection], source: str
@@ -63,8 +57,8 @@ def test_a_dotted_name_means_what_it_means_in_duckdb(
     found = 0
     for path in paths:
         text = f"select {'.'.join(path)} from {source}"
-        expected = _answer(plain.execute, text)
-        assert _answer(lake.sql, text) == expected, text
+        expected = answer(plain.execute, text)
+        assert answer(lake.sql, text) == expected, text
         found += expected is not None
     assert found > 2
 
@@ -85,8 +79,8 @@ def test_a_dotted_name_means_what_it_means_in_duckdb(
 )
 def test_names_in_every_clause(both: tuple[il.Lake, duckdb.DuckDBPyConnection], text: str) -> None:
     lake, plain = both
-    expected = _answer(plain.execute, text)
-    assert _answer(lake.sql, text) == expected
+    expected = answer(plain.execute, text)
+    assert answer(lake.sql, text) == expected
 
 
 CHANGES = (
@@ -109,4 +103,4 @@ def test_names_in_changes(tmp_path: Path) -> None:
             lake.sql(change)
             plain.execute(change)
             for table in ("n.n", "a.a", "a.b", "b.b"):
-                assert _answer(lake.sql, f"select * from {table}") == _answer(plain.execute, f"select * from {table}")
+                assert answer(lake.sql, f"select * from {table}") == answer(plain.execute, f"select * from {table}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +10,15 @@ import pytest
 import indexlake as il
 
 
-@pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[il.Lake]:
-    with il.connect(str(tmp_path_factory.mktemp("lake")), automatic=False) as opened:
-        opened.sql(
-            "create table t (id bigint primary key, a int, b varchar, v double, note varchar, s struct(x int))"
-            " with (block_row_count = 100, direct_write_row_count = 100);"
-            "create table u (id bigint, a int, w varchar);"
-            "insert into t select range, range % 7, 'b' || range, range / 2, 'n', {'x': range} from range(1000);"
-            "insert into u select range, range % 5, 'w' || range from range(50)"
-        )
-        yield opened
+@pytest.fixture(scope="module", autouse=True)
+def filled_tables(module_lake: il.Lake) -> None:
+    module_lake.sql(
+        "create table t (id bigint primary key, a int, b varchar, v double, note varchar, s struct(x int))"
+        " with (block_row_count = 100, direct_write_row_count = 100);"
+        "create table u (id bigint, a int, w varchar);"
+        "insert into t select range, range % 7, 'b' || range, range / 2, 'n', {'x': range} from range(1000);"
+        "insert into u select range, range % 5, 'w' || range from range(50)"
+    )
 
 
 def pushed(lake: il.Lake, text: str, params: Any = None) -> list[tuple[str, str]]:
@@ -103,32 +100,36 @@ ALL = "(all rows)"
         ),
     ],
 )
-def test_each_scan_is_asked_for_what_its_reference_needs(lake: il.Lake, text: str, expected: list[Any]) -> None:
-    assert pushed(lake, text) == expected
-    lake.sql(text).to_arrow()
+def test_each_scan_is_asked_for_what_its_reference_needs(module_lake: il.Lake, text: str, expected: list[Any]) -> None:
+    assert pushed(module_lake, text) == expected
+    module_lake.sql(text).to_arrow()
 
 
-def test_parameters_are_pushed_with_their_values(lake: il.Lake) -> None:
-    plan = str(lake.sql("explain select max(v) from t where id = $id and a < $a", {"id": 5, "a": 7}))
+def test_parameters_are_pushed_with_their_values(module_lake: il.Lake) -> None:
+    plan = str(module_lake.sql("explain select max(v) from t where id = $id and a < $a", {"id": 5, "a": 7}))
     assert "found by primary key" in plan
     assert "1 of 10 read, 1 candidate rows" in plan
     numbered = "select max(v) from t where b <> ? and id = ? and upper(b) = ?"
-    assert pushed(lake, numbered, ["x", 5, "B5"]) == [("id, b, v", "(b <> $1) and (id = $2) and (UPPER(b) = $3)")]
-    assert lake.sql(numbered, ["x", 5, "B5"]).scalar() == 2.5
-    assert pushed(lake, "select max(v) from t where id in $ids", {"ids": [1, 2]}) == [("id, v", "id IN $ids")]
-    assert lake.sql("select max(v) from t where id in $ids", {"ids": [1, 2]}).scalar() == 1.0
+    assert pushed(module_lake, numbered, ["x", 5, "B5"]) == [
+        ("id, b, v", "(b <> $1) and (id = $2) and (UPPER(b) = $3)")
+    ]
+    assert module_lake.sql(numbered, ["x", 5, "B5"]).scalar() == 2.5
+    assert pushed(module_lake, "select max(v) from t where id in $ids", {"ids": [1, 2]}) == [("id, v", "id IN $ids")]
+    assert module_lake.sql("select max(v) from t where id in $ids", {"ids": [1, 2]}).scalar() == 1.0
 
 
-def test_statistics_and_keys_leave_blocks_unread(lake: il.Lake) -> None:
-    assert "1 of 10 read" in str(lake.sql("explain select sum(v) from t where id between 210 and 220"))
-    assert "2 of 10 read" in str(lake.sql("explain select sum(v) from t where id in (5, 950)"))
-    joined = str(lake.sql("explain select sum(t.v) from t join u on t.id = u.id where t.id < 100 and u.id < 100"))
+def test_statistics_and_keys_leave_blocks_unread(module_lake: il.Lake) -> None:
+    assert "1 of 10 read" in str(module_lake.sql("explain select sum(v) from t where id between 210 and 220"))
+    assert "2 of 10 read" in str(module_lake.sql("explain select sum(v) from t where id in (5, 950)"))
+    joined = str(
+        module_lake.sql("explain select sum(t.v) from t join u on t.id = u.id where t.id < 100 and u.id < 100")
+    )
     assert "1 of 10 read" in joined
 
 
-def test_a_limit_is_pushed_where_rows_are_taken_one_by_one(lake: il.Lake) -> None:
+def test_a_limit_is_pushed_where_rows_are_taken_one_by_one(module_lake: il.Lake) -> None:
     def limit(text: str, params: Any = None) -> list[str]:
-        plan = str(lake.sql(f"explain {text}", params))
+        plan = str(module_lake.sql(f"explain {text}", params))
         return [line.strip() for line in plan.splitlines() if line.startswith("  limit")]
 
     assert limit("select upper(b) from t limit 5") == ["limit: 5"]
@@ -147,7 +148,7 @@ def test_a_limit_is_pushed_where_rows_are_taken_one_by_one(lake: il.Lake) -> Non
         "select upper(b) from t limit 10%",
     ):
         assert limit(text) == [], text
-        lake.sql(text).to_arrow()
+        module_lake.sql(text).to_arrow()
 
 
 @pytest.mark.parametrize(
@@ -162,36 +163,39 @@ def test_a_limit_is_pushed_where_rows_are_taken_one_by_one(lake: il.Lake) -> Non
         "select count(*) as n from t where a = 1 and b like 'b1%'",
     ],
 )
-def test_plain_selects_of_one_table_need_no_duckdb(lake: il.Lake, text: str) -> None:
-    assert "answered by the scan alone" in str(lake.sql(f"explain {text}"))
-    plain, judged = lake.sql(text).to_arrow(), lake.sql(f"select * from ({text}) where random() < 2").to_arrow()
+def test_plain_selects_of_one_table_need_no_duckdb(module_lake: il.Lake, text: str) -> None:
+    assert "answered by the scan alone" in str(module_lake.sql(f"explain {text}"))
+    plain, judged = (
+        module_lake.sql(text).to_arrow(),
+        module_lake.sql(f"select * from ({text}) where random() < 2").to_arrow(),
+    )
     assert plain.schema.names == judged.schema.names
     assert sorted(map(str, plain.to_pylist())) == sorted(map(str, judged.to_pylist()))
 
 
-def test_filters_rank_nan_as_sql_does(lake: il.Lake) -> None:
+def test_filters_rank_nan_as_sql_does(module_lake: il.Lake) -> None:
     """Arrow's own filters do not: none may be pushed from DuckDB into the stream."""
-    lake.sql("create table nan (id int, v double, s struct(x double))")
-    lake.sql("insert into nan values (1, 'nan', {'x': 'nan'}), (2, 1, {'x': 1}), (3, null, null)")
+    module_lake.sql("create table nan (id int, v double, s struct(x double))")
+    module_lake.sql("insert into nan values (1, 'nan', {'x': 'nan'}), (2, 1, {'x': 1}), (3, null, null)")
     for text in (
         "select id from nan x join (select 1) on true where x.v > 0.5 and random() < 2 order by id",
         "select id from nan where s.x > 0.5 and upper('a') = 'A' order by id",
         "select id from (select id, v, row_number() over () from nan) where v > 0.5 order by id",
         "select id from nan where v > (select 0.5) order by id",
     ):
-        assert lake.sql(text).fetchall() == [(1,), (2,)], text
+        assert module_lake.sql(text).fetchall() == [(1,), (2,)], text
     top = "select id, row_number() over () from nan order by v desc nulls last limit 1"
-    assert lake.sql(top).fetchone()[0] == 1  # type: ignore[index]
-    assert lake.sql("select count(*) from nan a join nan b on a.v = b.v").scalar() == 2
+    assert module_lake.sql(top).fetchone()[0] == 1  # type: ignore[index]
+    assert module_lake.sql("select count(*) from nan a join nan b on a.v = b.v").scalar() == 2
 
 
-def test_explain_shows_the_scans_and_the_plan_of_duckdb(lake: il.Lake, tmp_path: Path) -> None:
-    result = lake.sql("explain select a, count(*) from t where id < 150 group by a")
+def test_explain_shows_the_scans_and_the_plan_of_duckdb(module_lake: il.Lake, tmp_path: Path) -> None:
+    result = module_lake.sql("explain select a, count(*) from t where id < 150 group by a")
     assert [row["part"] for row in result] == ["indexlake", "duckdb"]
     assert "HASH_GROUP_BY" in str(result)
     assert "2 of 10 read" in repr(result)
     assert "<pre>" in result._repr_html_()
-    analyzed = lake.sql("explain analyze select a, count(*) from t group by a")
+    analyzed = module_lake.sql("explain analyze select a, count(*) from t group by a")
     assert "Total Time" in str(analyzed)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import duckdb
@@ -84,11 +83,9 @@ def queries(draw: st.DrawFn) -> str:
     return f"select * from t x where {draw(conditions(('x',), 1))} order by {order}{limit}"
 
 
-@pytest.fixture(scope="module")
-def lake() -> Iterator[il.Lake]:
-    with il.connect(":memory:", automatic=False) as opened:
-        opened.sql("create table t (k int, v double, s varchar); create table u (k int, v double, s varchar)")
-        yield opened
+@pytest.fixture(scope="module", autouse=True)
+def empty_tables(module_lake: il.Lake) -> None:
+    module_lake.sql("create table t (k int, v double, s varchar); create table u (k int, v double, s varchar)")
 
 
 def rows_of(found: Any) -> list[Any]:
@@ -98,26 +95,26 @@ def rows_of(found: Any) -> list[Any]:
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ROWS, ROWS, ROWS, st.sampled_from([None, "vortex", "parquet"]), st.lists(queries(), min_size=6, max_size=6))
 def test_random_queries_give_what_duckdb_gives(
-    lake: il.Lake, first: list[Any], second: list[Any], other: list[Any], dump: str | None, texts: list[str]
+    module_lake: il.Lake, first: list[Any], second: list[Any], other: list[Any], dump: str | None, texts: list[str]
 ) -> None:
     judge = duckdb.connect(":memory:")
     judge.execute("create table t (k int, v double, s varchar); create table u (k int, v double, s varchar)")
-    lake.sql("truncate t; truncate u")
+    module_lake.sql("truncate t; truncate u")
 
     def add(name: str, rows: list[Any]) -> None:
         if rows:
-            lake.table(name).insert([dict(zip("kvs", row, strict=True)) for row in rows])
+            module_lake.table(name).insert([dict(zip("kvs", row, strict=True)) for row in rows])
             judge.executemany(f"insert into {name} values (?, ?, ?)", rows)
 
     add("t", first)
     add("u", other)
     if dump is not None:
         for name in ("t", "u"):
-            lake.table(name).set_config(dump_format=dump)
-            lake.pipeline().dump(name)
+            module_lake.table(name).set_config(dump_format=dump)
+            module_lake.pipeline().dump(name)
     add("t", second)
     for text in texts:
-        ours, theirs = rows_of(lake.sql(text).fetchall()), rows_of(judge.execute(text).fetchall())
+        ours, theirs = rows_of(module_lake.sql(text).fetchall()), rows_of(judge.execute(text).fetchall())
         if "order by" in text:
             assert ours == theirs, text
         else:

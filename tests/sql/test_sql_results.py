@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -21,16 +20,15 @@ import pytest
 
 import indexlake as il
 from indexlake.errors import CorruptionError, ExpressionError, OwnershipError
-from indexlake.sql.engine import CLOSE_SECONDS
-from indexlake.sql.result import SqlChange
+from indexlake.sql.run.engine import CLOSE_SECONDS
+from indexlake.sql.run.result import SqlChange
+from tests.support.waiting import wait_until
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[il.Lake]:
-    with il.connect(str(tmp_path / "lake"), automatic=False) as opened:
-        opened.sql("create table t (id int primary key, name varchar, v double)")
-        opened.sql("insert into t values (1, 'a', 1.5), (2, '<b>', null), (3, null, -2)")
-        yield opened
+@pytest.fixture(autouse=True)
+def three_rows(lake: il.Lake) -> None:
+    lake.sql("create table t (id int primary key, name varchar, v double)")
+    lake.sql("insert into t values (1, 'a', 1.5), (2, '<b>', null), (3, null, -2)")
 
 
 QUERIES = ["select * from t", "select id, upper(name) as name, v from t order by id"]
@@ -124,7 +122,7 @@ def test_plain_columns_keep_the_types_of_their_table(tmp_path: Path) -> None:
         "span": timedelta(days=2, milliseconds=5), "digits": Decimal("12345678901234567890.25"),
         "half": np.float16(1.5), "word": "w", "fixed": b"abc", "list": [1, None],
     }  # fmt: skip
-    with il.connect(str(tmp_path / "lake"), automatic=False) as lake:
+    with il.connect(str(tmp_path / "other"), automatic=False) as lake:
         table = lake.create_table("t", schema)
         table.insert(row)
         for dumped in (False, True):
@@ -145,7 +143,7 @@ def test_plain_columns_keep_the_types_of_their_table(tmp_path: Path) -> None:
 
 
 def test_a_large_result_streams(tmp_path: Path) -> None:
-    with il.connect(str(tmp_path / "lake"), automatic=False) as lake:
+    with il.connect(str(tmp_path / "other"), automatic=False) as lake:
         table = lake.create_table("t", pa.schema({"id": pa.int64()}), config=il.TableConfig(block_row_count=20_000))
         table.insert(pa.table({"id": np.arange(2_000_000)}))
         assert table.stats().blocks == 100
@@ -168,16 +166,13 @@ def test_results_that_nobody_reads_to_the_end_leave_no_thread_behind(lake: il.La
         lake.sql("select id, s from big")
         del result
     gc.collect()
-    deadline = time.monotonic() + 20
-    while threading.active_count() > before and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert threading.active_count() <= before
+    wait_until(lambda: threading.active_count() <= before, "threads are left")
 
 
 def test_a_scan_that_is_opened_several_times_gives_its_rows_each_time(
     lake: il.Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("indexlake.scan.hot_rows.MEMORY_BYTES", 1000)  # hot rows lie in a temporary file
+    monkeypatch.setattr("indexlake.hot.rows.MEMORY_BYTES", 1000)  # hot rows lie in a temporary file
     lake.sql("create table hot (id int, s varchar)")
     lake.table("hot").insert([{"id": n, "s": "x" * 50} for n in range(5000)])
     twice = "with c as not materialized (select * from hot) select count(*), sum(x.id) from c x join c y on x.id = y.id"
@@ -254,7 +249,7 @@ print(sum(next(k).num_rows > 0 for k in kept))
 """
     for _ in range(2):
         done = subprocess.run(
-            [sys.executable, "-c", script, str(tmp_path / "lake")], capture_output=True, text=True, timeout=120
+            [sys.executable, "-c", script, str(tmp_path / "other")], capture_output=True, text=True, timeout=120
         )
         assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
 

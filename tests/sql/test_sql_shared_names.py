@@ -12,6 +12,7 @@ import duckdb
 import pytest
 
 import indexlake as il
+from tests.sql.answers import answer
 
 SETUP = (
     "create schema old",
@@ -85,25 +86,18 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[il.Lake, du
         yield lake, plain
 
 
-def _answer(run: object, text: str) -> list[tuple[object, ...]] | None:
-    try:
-        return sorted(run(text).fetchall(), key=repr)  # type: ignore[operator, no-any-return]
-    except (duckdb.Error, il.IndexLakeError):
-        return None
-
-
 @pytest.mark.parametrize("text", WRITTEN)
 def test_a_name_means_what_it_means_in_duckdb(both: tuple[il.Lake, duckdb.DuckDBPyConnection], text: str) -> None:
     lake, plain = both
-    assert _answer(lake.sql, text) == _answer(plain.execute, text)
+    assert answer(lake.sql, text) == answer(plain.execute, text)
 
 
 def test_generated_queries_answer_as_in_duckdb(both: tuple[il.Lake, duckdb.DuckDBPyConnection]) -> None:
     lake, plain = both
     found = 0
     for text in TEXTS[::11]:
-        expected = _answer(plain.execute, text)
-        assert _answer(lake.sql, text) == expected, text
+        expected = answer(plain.execute, text)
+        assert answer(lake.sql, text) == expected, text
         found += expected is not None
     assert found > 40
 
@@ -112,7 +106,7 @@ def test_generated_queries_answer_as_in_duckdb(both: tuple[il.Lake, duckdb.DuckD
 def test_all_generated_queries_answer_as_in_duckdb(both: tuple[il.Lake, duckdb.DuckDBPyConnection]) -> None:
     lake, plain = both
     for text in TEXTS:
-        assert _answer(lake.sql, text) == _answer(plain.execute, text), text
+        assert answer(lake.sql, text) == answer(plain.execute, text), text
 
 
 def test_an_ambiguous_name_is_an_error_that_says_so(both: tuple[il.Lake, duckdb.DuckDBPyConnection]) -> None:
@@ -133,7 +127,7 @@ def test_nothing_stays_in_duckdb_of_queries_that_end_fail_or_are_left(
 ) -> None:
     lake, _ = both
     lake.sql("select count(*) from orders, old.orders").fetchall()
-    _answer(lake.sql, "select orders.id from orders, old.orders")
+    answer(lake.sql, "select orders.id from orders, old.orders")
     batches = lake.sql("select a.i from range(300_000) a(i), orders, old.orders").to_batches()
     next(batches)
     batches.close()  # type: ignore[attr-defined]
@@ -170,7 +164,7 @@ def test_names_in_changes(tmp_path: Path, change: str) -> None:
         failed = [_failed(lake.sql, change), _failed(plain.execute, change)]
         assert failed[0] == failed[1]
         for table in ("orders", "old.orders", "plain"):
-            assert _answer(lake.sql, f"select * from {table}") == _answer(plain.execute, f"select * from {table}")
+            assert answer(lake.sql, f"select * from {table}") == answer(plain.execute, f"select * from {table}")
 
 
 def _failed(run: object, change: str) -> bool:

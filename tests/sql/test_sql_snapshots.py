@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
@@ -13,19 +11,13 @@ import indexlake as il
 from indexlake.errors import ExpressionError, NotFoundError, OwnershipError, SnapshotExpiredError
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def lake(request: pytest.FixtureRequest, new_address: Callable[..., Any]) -> Iterator[il.Lake]:
-    with new_address(request.param).connect(automatic=False) as opened:
-        yield opened
-
-
 @pytest.fixture
-def accounts(lake: il.Lake) -> il.Lake:
-    lake.sql(
+def accounts(any_lake: il.Lake) -> il.Lake:
+    any_lake.sql(
         "create table a (id int primary key, v int); create table b (id int primary key, v int);"
         "insert into a select range, 10 from range(10); insert into b select range, 10 from range(10)"
     )
-    return lake
+    return any_lake
 
 
 def test_a_query_of_several_tables_never_sees_half_of_a_transaction(accounts: il.Lake) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
-from indexlake.sql.text_groups import text_groups
+from indexlake.sql.plan.text_groups import text_groups
 
 WORDS = ["Aarhus", "Bergen", "a text that is longer than twelve bytes", "", "Ghent", "Æ😀"]
 TIERS = ["hot", "vortex", "parquet", "all", "deleted", "transaction"]
@@ -229,7 +229,7 @@ def test_only_columns_that_are_nothing_but_groups_become_numbers(text: str, grou
 def test_a_table_that_duckdb_reads_twice_against_expectation_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("indexlake.sql.query._read_once", lambda tree: lambda node: True)
+    monkeypatch.setattr("indexlake.sql.plan.query_tables._read_once", lambda *_: lambda node: True)
     with il.connect(tmp_path / "lake", automatic=False) as lake:
         lake.create_table("t", pa.schema({"id": pa.int64()})).insert([{"id": n} for n in range(100)])
         text = "with c as materialized (select id from t), d as (select id from t) select count(*) from c, c e, d, d f"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -26,14 +25,10 @@ from indexlake.errors import (
 )
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[il.Lake]:
-    with il.connect(str(tmp_path / "lake"), automatic=False) as opened:
-        opened.sql("create table t (id int primary key, name varchar, v double, d date, ts timestamptz)")
-        opened.sql(
-            "insert into t values (1, 'a', 1.5, '2024-01-01', '2024-01-01 00:00:00+00'), (2, 'b', null, null, null)"
-        )
-        yield opened
+@pytest.fixture(autouse=True)
+def two_rows(lake: il.Lake) -> None:
+    lake.sql("create table t (id int primary key, name varchar, v double, d date, ts timestamptz)")
+    lake.sql("insert into t values (1, 'a', 1.5, '2024-01-01', '2024-01-01 00:00:00+00'), (2, 'b', null, null, null)")
 
 
 @pytest.mark.parametrize(

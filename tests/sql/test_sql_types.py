@@ -5,7 +5,6 @@ from __future__ import annotations
 import decimal
 import json
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +63,6 @@ REFUSED = {
 FORMATS = ("vortex", "parquet", "ipc")
 
 
-@pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[il.Lake]:
-    with il.connect(str(tmp_path_factory.mktemp("types") / "lake"), automatic=False) as opened:
-        yield opened
-
-
 @pytest.fixture
 def names() -> str:
     return f"t{uuid.uuid4().hex[:8]}"
@@ -98,7 +91,7 @@ QUESTIONS = (
 )
 
 
-def test_types_are_held_with_their_meaning(lake: il.Lake) -> None:
+def test_types_are_held_with_their_meaning(module_lake: il.Lake) -> None:
     """One column of each type, hot, made by a query, and in a table with every kind of block."""
     plain = judge()
     types = [*HELD.items(), *NESTED.values()]
@@ -107,14 +100,14 @@ def test_types_are_held_with_their_meaning(lake: il.Lake) -> None:
     rows = [", ".join(column[k] if k < len(column) else "null" for column in cells) for k in range(7)]
 
     def both(text: str) -> None:
-        lake.sql(text)
+        module_lake.sql(text)
         plain.execute(text)
 
     def ask(table: str) -> None:
         for n, (type, values) in enumerate(types):
             for question in QUESTIONS:
                 text = question.format(t=table, c=f"c{n}", literal=f"({values[-1]})::{type}")
-                assert lake.sql(text).fetchall() == plain.execute(text).fetchall(), (table, type, text)
+                assert module_lake.sql(text).fetchall() == plain.execute(text).fetchall(), (table, type, text)
 
     both(f"create table held (k int, {columns})")
     for k, row in enumerate(rows):
@@ -126,17 +119,17 @@ def test_types_are_held_with_their_meaning(lake: il.Lake) -> None:
     )
     ask("made")
     for format in FORMATS:
-        lake.table("held").set_config(dump_format=format)
-        lake.pipeline(runner="threads").dump("held")
+        module_lake.table("held").set_config(dump_format=format)
+        module_lake.pipeline(runner="threads").dump("held")
         both(f"insert into held values ({len(rows) + FORMATS.index(format)}, {rows[2]})")
     ask("held")
 
 
 @pytest.mark.parametrize("type", REFUSED)
-def test_a_type_that_tables_do_not_hold_is_refused_by_name(lake: il.Lake, names: str, type: str) -> None:
+def test_a_type_that_tables_do_not_hold_is_refused_by_name(module_lake: il.Lake, names: str, type: str) -> None:
     literal, advice = REFUSED[type]
-    lake.sql(f"create table {names} (k int)")
-    before = lake.snapshot_id
+    module_lake.sql(f"create table {names} (k int)")
+    before = module_lake.snapshot_id
     for written in (type, f"{type}[]", f"{type}[2]", f"STRUCT(x INTEGER, y {type})", f"MAP(INTEGER, {type})"):
         value = {"[": f"[{literal}, {literal}]", "S": f"{{'x': 1, 'y': {literal}}}", "M": f"map {{1: {literal}}}"}
         kind = written[0] if written != type and written[0] in "SM" else "[" if written != type else ""
@@ -147,17 +140,17 @@ def test_a_type_that_tables_do_not_hold_is_refused_by_name(lake: il.Lake, names:
             f"alter table {names} alter column k type {written}",
         ):
             with pytest.raises(SchemaError, match="tables hold") as caught:
-                lake.sql(statement)
+                module_lake.sql(statement)
             assert advice in str(caught.value)
             assert type.partition("(")[0] in str(caught.value)
         with pytest.raises(SchemaError, match="tables hold") as refused:
-            lake.sql(f"create table {names}_new as select 1 as k, {cast} as c")
+            module_lake.sql(f"create table {names}_new as select 1 as k, {cast} as c")
         assert "'c'" in str(refused.value)
         assert type.partition("(")[0] in str(refused.value)
-    assert lake.snapshot_id == before
+    assert module_lake.snapshot_id == before
 
 
-def test_columns_of_tables_keep_their_types_in_new_tables(lake: il.Lake, names: str) -> None:
+def test_columns_of_tables_keep_their_types_in_new_tables(module_lake: il.Lake, names: str) -> None:
     columns = {
         "k": pa.array([1, 2], pa.int32()),
         "took": pa.array([5, None], pa.duration("ms")),
@@ -165,67 +158,67 @@ def test_columns_of_tables_keep_their_types_in_new_tables(lake: il.Lake, names: 
         "half": pa.array([1.5, None], pa.float16()),
         "long": pa.array([1, None], pa.decimal256(50, 2)),
     }
-    table = lake.create_table(names, pa.table(columns))
+    table = module_lake.create_table(names, pa.table(columns))
     named = ", ".join(f"a.{name}" for name in columns)
     for n, query in enumerate((f"select * from {names}", f"select {named} from {names} a join {names} b using (k)")):
-        lake.sql(f"create table {names}_{n} as {query}")
-        made = lake.table(f"{names}_{n}")
+        module_lake.sql(f"create table {names}_{n} as {query}")
+        made = module_lake.table(f"{names}_{n}")
         assert made.schema.types == table.schema.types
         assert made.scan(order_by="k").to_pylist() == table.scan(order_by="k").to_pylist()
     with pytest.raises(SchemaError, match="Column 'd': INTERVAL is not a type that tables hold"):
-        lake.sql(f"create table {names}_9 as select took + took as d from {names}")
+        module_lake.sql(f"create table {names}_9 as select took + took as d from {names}")
 
 
-def test_a_query_may_compute_with_any_type(lake: il.Lake) -> None:
+def test_a_query_may_compute_with_any_type(module_lake: il.Lake) -> None:
     plain = judge()
     text = (
         "select '0101'::bit::varchar, '12:00:00+05:30'::timetz::varchar, (1::uhugeint + 1)::varchar, '[1]'::json ->> 0"
     )
-    assert lake.sql(text).fetchall() == plain.execute(text).fetchall()
-    assert lake.sql("select '{\"a\": 1}'::json as j, 'x'::enum('x', 'y') as e").fetchall() == [('{"a": 1}', "x")]
-    assert lake.sql("select uuid '00000000-0000-0000-0000-00000000000A' as u").scalar() == uuid.UUID(int=10)
+    assert module_lake.sql(text).fetchall() == plain.execute(text).fetchall()
+    assert module_lake.sql("select '{\"a\": 1}'::json as j, 'x'::enum('x', 'y') as e").fetchall() == [('{"a": 1}', "x")]
+    assert module_lake.sql("select uuid '00000000-0000-0000-0000-00000000000A' as u").scalar() == uuid.UUID(int=10)
 
 
 @pytest.mark.parametrize(
     ("value", "type"),
     [("'12:00:00+05:30'", "TIME WITH TIME ZONE"), ("'0101'", "BIT"), ("1", "BIGNUM"), ("1", "VARIANT"), ("1", "BIT[]")],
 )
-def test_a_result_that_arrow_cannot_hold_says_so(lake: il.Lake, value: str, type: str) -> None:
+def test_a_result_that_arrow_cannot_hold_says_so(module_lake: il.Lake, value: str, type: str) -> None:
     cast = f"['1'::BIT]::{type}" if type.endswith("[]") else f"{value}::{type}"
     with pytest.raises(
         ExpressionError, match=f"Column 'odd' of the result is of type {type.replace('[]', '')}"
     ) as caught:
-        lake.sql(f"select {cast} as odd").fetchall()
+        module_lake.sql(f"select {cast} as odd").fetchall()
     assert "Cast it to VARCHAR in the query." in str(caught.value)
 
 
 @pytest.mark.parametrize("value", [2**127 - 1, -(2**127), 10**38, -(10**38)])
-def test_hugeints_beyond_38_digits_are_an_error_and_never_another_number(lake: il.Lake, value: int) -> None:
+def test_hugeints_beyond_38_digits_are_an_error_and_never_another_number(module_lake: il.Lake, value: int) -> None:
     with pytest.raises(ExpressionError, match="Column 'n' of the result: A value of type HUGEINT has more than 38 dig"):
-        lake.sql(f"select '{value}'::hugeint as n").fetchall()
+        module_lake.sql(f"select '{value}'::hugeint as n").fetchall()
     with pytest.raises(ExpressionError, match="Cast it to VARCHAR or DOUBLE in the query"):
-        lake.sql(f"select ['{value}'::hugeint, null] as n").fetchall()
-    assert lake.sql(f"select '{value}'::hugeint::varchar as n, '{value}'::hugeint::double").fetchone() == (
+        module_lake.sql(f"select ['{value}'::hugeint, null] as n").fetchall()
+    assert module_lake.sql(f"select '{value}'::hugeint::varchar as n, '{value}'::hugeint::double").fetchone() == (
         str(value),
         float(value),
     )
 
 
 @pytest.mark.parametrize("value", [2**128 - 1, 2**127, 10**38])
-def test_uhugeints_beyond_38_digits_are_an_error(lake: il.Lake, value: int) -> None:
+def test_uhugeints_beyond_38_digits_are_an_error(module_lake: il.Lake, value: int) -> None:
     for text in (f"select {value}::uhugeint as n", f"select {{'a': {value}::uhugeint}} as n"):
         with pytest.raises(ExpressionError, match="Column 'n' of the result: A value of type UHUGEINT has more than"):
-            lake.sql(text).fetchall()
-    assert lake.sql(f"select {value - 1}::uhugeint::varchar as n").scalar() == str(value - 1)
-    small = lake.sql(
+            module_lake.sql(text).fetchall()
+    assert module_lake.sql(f"select {value - 1}::uhugeint::varchar as n").scalar() == str(value - 1)
+    small = module_lake.sql(
         "select [7::uhugeint, null] as l, 99999999999999999999999999999999999999::uhugeint as n"
     ).fetchone()
     assert small == ([7, None], 10**38 - 1)
 
 
-def test_a_table_made_of_sums_computes_with_whole_numbers(lake: il.Lake, names: str) -> None:
+def test_a_table_made_of_sums_computes_with_whole_numbers(module_lake: il.Lake, names: str) -> None:
     plain = judge()
-    for run in (lake.sql, plain.execute):
+    for run in (module_lake.sql, plain.execute):
         run(f"create table {names} (city varchar, n bigint)")
         run(f"insert into {names} values ('a', 5), ('a', 2), ('b', 4), ('b', 9223372036854775807)")
         run(f"create table {names}_sums as select city, sum(n) as total from {names} group by city")
@@ -247,17 +240,17 @@ def test_a_table_made_of_sums_computes_with_whole_numbers(lake: il.Lake, names: 
     table = f"{names}_sums"
     for change in ("", *changes):
         if change:
-            lake.sql(change.format(t=table))
+            module_lake.sql(change.format(t=table))
             plain.execute(change.format(t=table))
         for question in questions:
             text = question.format(t=table)
-            assert lake.sql(text).fetchall() == plain.execute(text).fetchall(), (change, text)
-        lake.pipeline(runner="threads").dump(table)
+            assert module_lake.sql(text).fetchall() == plain.execute(text).fetchall(), (change, text)
+        module_lake.pipeline(runner="threads").dump(table)
 
 
-def test_a_hugeint_column_is_a_decimal_for_everybody_but_sql(lake: il.Lake, names: str) -> None:
-    lake.sql(f"create table {names} (k int primary key, h hugeint default 7, n int)")
-    table = lake.table(names)
+def test_a_hugeint_column_is_a_decimal_for_everybody_but_sql(module_lake: il.Lake, names: str) -> None:
+    module_lake.sql(f"create table {names} (k int primary key, h hugeint default 7, n int)")
+    table = module_lake.table(names)
     table.insert([{"k": 1, "h": 10**38 - 1}, {"k": 2}, {"k": 3, "h": decimal.Decimal(-3)}])
     assert table.schema.field("h").type == pa.decimal128(38, 0)
     assert table.scan(order_by="k").to_arrow().column("h").to_pylist() == [10**38 - 1, 7, -3]
@@ -268,18 +261,20 @@ def test_a_hugeint_column_is_a_decimal_for_everybody_but_sql(lake: il.Lake, name
     with pytest.raises(ConstraintError, match="'h'"):
         table.insert({"k": 4, "h": 10**38})
     with pytest.raises(ExpressionError, match="more than 38 digits"):
-        lake.sql(f"insert into {names} values (4, 170141183460469231731687303715884105727, 1)")
-    lake.sql(f"alter table {names} alter column n type hugeint")
-    lake.sql(f"alter table {names} add column m hugeint default -9")
-    assert lake.sql(f"select typeof(n), typeof(m), m // 2 from {names}").fetchone() == ("HUGEINT", "HUGEINT", -4)
-    lake.create_table(f"{names}_copy", lake.sql(f"select sum(h) as s, any_value(h) as h from {names}"))
-    assert lake.sql(f"select typeof(s), typeof(h) from {names}_copy").fetchone() == ("HUGEINT", "HUGEINT")
-    described = lake.sql(f"describe {names}").fetchall()
+        module_lake.sql(f"insert into {names} values (4, 170141183460469231731687303715884105727, 1)")
+    module_lake.sql(f"alter table {names} alter column n type hugeint")
+    module_lake.sql(f"alter table {names} add column m hugeint default -9")
+    assert module_lake.sql(f"select typeof(n), typeof(m), m // 2 from {names}").fetchone() == ("HUGEINT", "HUGEINT", -4)
+    module_lake.create_table(f"{names}_copy", module_lake.sql(f"select sum(h) as s, any_value(h) as h from {names}"))
+    assert module_lake.sql(f"select typeof(s), typeof(h) from {names}_copy").fetchone() == ("HUGEINT", "HUGEINT")
+    described = module_lake.sql(f"describe {names}").fetchall()
     assert [(row[0], row[1]) for row in described] == [("k", "INTEGER"), *[(c, "HUGEINT") for c in "hnm"]]
 
 
 @pytest.mark.parametrize("format", [None, *FORMATS])
-def test_a_hugeint_becomes_a_decimal_and_a_decimal_a_hugeint(lake: il.Lake, names: str, format: str | None) -> None:
+def test_a_hugeint_becomes_a_decimal_and_a_decimal_a_hugeint(
+    module_lake: il.Lake, names: str, format: str | None
+) -> None:
     plain = duckdb.connect()
     changes = [
         f"create table {names} (k int, d decimal(38,0) default 5, h hugeint default 6)",
@@ -293,56 +288,56 @@ def test_a_hugeint_becomes_a_decimal_and_a_decimal_a_hugeint(lake: il.Lake, name
     ]
     text = f"select *, typeof(d), typeof(h), d // 2, h // 2 from {names} order by k"
     for n, change in enumerate(changes):
-        lake.sql(change)
+        module_lake.sql(change)
         plain.execute(change)
         if n == 1:
-            before = lake.snapshot_id
+            before = module_lake.snapshot_id
             if format is not None:
-                lake.table(names).set_config(dump_format=format)
-                lake.pipeline(runner="threads").dump(names)
-        assert lake.sql(text).fetchall() == plain.execute(text).fetchall(), change
-        assert lake.table(names).schema.field("h").type == pa.decimal128(38, 0)
-    assert lake.sql(f"select typeof(d), typeof(h) from {names} at (version => {before}) limit 1").fetchone() == (
+                module_lake.table(names).set_config(dump_format=format)
+                module_lake.pipeline(runner="threads").dump(names)
+        assert module_lake.sql(text).fetchall() == plain.execute(text).fetchall(), change
+        assert module_lake.table(names).schema.field("h").type == pa.decimal128(38, 0)
+    assert module_lake.sql(f"select typeof(d), typeof(h) from {names} at (version => {before}) limit 1").fetchone() == (
         "DECIMAL(38,0)",
         "HUGEINT",
     )
     with pytest.raises(SchemaError, match="Column 'h' is of type HUGEINT already"):
-        lake.sql(f"alter table {names} alter column h type hugeint")
+        module_lake.sql(f"alter table {names} alter column h type hugeint")
     with pytest.raises(SchemaError, match=r"Column 'd' is of type decimal128\(38, 0\) already"):
-        lake.sql(f"alter table {names} alter column d type decimal(38,0)")
+        module_lake.sql(f"alter table {names} alter column d type decimal(38,0)")
 
 
-def test_a_hugeint_inside_a_struct_is_refused_by_its_name(lake: il.Lake, names: str) -> None:
-    lake.sql(f"create table {names} (st struct(a int))")
+def test_a_hugeint_inside_a_struct_is_refused_by_its_name(module_lake: il.Lake, names: str) -> None:
+    module_lake.sql(f"create table {names} (st struct(a int))")
     for change in ("add column st.b hugeint", "alter column st.a type hugeint"):
         with pytest.raises(
             SchemaError, match=r"'st.[ab]': HUGEINT is not a type that tables hold inside another. Use DE"
         ):
-            lake.sql(f"alter table {names} {change}")
-    assert lake.table(names).schema.field("st").type == pa.struct({"a": pa.int32()})
+            module_lake.sql(f"alter table {names} {change}")
+    assert module_lake.table(names).schema.field("st").type == pa.struct({"a": pa.int32()})
 
 
 @pytest.mark.parametrize("default", ["'{}'::uuid", "cast('{}' as uuid)", "uuid '{}'", "UUID '{}'", "'{}'"])
-def test_a_default_may_be_a_uuid(lake: il.Lake, names: str, default: str) -> None:
+def test_a_default_may_be_a_uuid(module_lake: il.Lake, names: str, default: str) -> None:
     value = uuid.UUID(int=2**127 + 5)
-    lake.sql(f"create table {names} (k int, u uuid default {default.format(value)})")
-    lake.sql(f"insert into {names} (k) values (1)")
-    assert lake.sql(f"select u from {names}").scalar() == value
+    module_lake.sql(f"create table {names} (k int, u uuid default {default.format(value)})")
+    module_lake.sql(f"insert into {names} (k) values (1)")
+    assert module_lake.sql(f"select u from {names}").scalar() == value
 
 
 @pytest.mark.parametrize("default", ["uuid()", "UUID ()", "gen_random_uuid()", "uuidv7()", "uuid()::varchar::uuid"])
-def test_a_default_is_no_uuid_that_changes_from_row_to_row(lake: il.Lake, names: str, default: str) -> None:
+def test_a_default_is_no_uuid_that_changes_from_row_to_row(module_lake: il.Lake, names: str, default: str) -> None:
     with pytest.raises(ExpressionError, match="A default is one value for all rows; this changes from row to row"):
-        lake.sql(f"create table {names} (k int, u uuid default {default})")
+        module_lake.sql(f"create table {names} (k int, u uuid default {default})")
 
 
 U = [uuid.UUID(int=n) for n in (0, 0xABCDEF, 2**64, 2**127, 2**128 - 1)]
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_uuids_are_uuids_everywhere(lake: il.Lake, names: str, format: str, tmp_path: Path) -> None:
-    lake.sql(f"create table {names} (id uuid primary key, v varchar, l uuid[]) with (dump_format = '{format}')")
-    table = lake.table(names)
+def test_uuids_are_uuids_everywhere(module_lake: il.Lake, names: str, format: str, tmp_path: Path) -> None:
+    module_lake.sql(f"create table {names} (id uuid primary key, v varchar, l uuid[]) with (dump_format = '{format}')")
+    table = module_lake.table(names)
     assert table.schema.field("id").type == pa.uuid()
     table.insert([{"id": u, "v": str(u).upper(), "l": [u, None]} for u in U[:-1]])
     table.insert({"id": f"{{{str(U[-1]).upper()}}}", "v": str(U[-1]).upper()})
@@ -353,30 +348,34 @@ def test_uuids_are_uuids_everywhere(lake: il.Lake, names: str, format: str, tmp_
         assert table.scan(where="id = $id", params={"id": U[2]}).count() == 1
         assert table.scan(where="id in $ids", params={"ids": U[1:3]}).count() == 2
         assert table.scan(where=f"id > '{str(U[1]).upper()}'").count() == 3
-        assert lake.sql(f"select id, l from {names} where id = ?", params=[U[1]]).fetchall() == [(U[1], [U[1], None])]
-        assert lake.sql(f"select v from {names} where id = $1", params=[U[1].hex.upper()]).fetchall() == [
+        assert module_lake.sql(f"select id, l from {names} where id = ?", params=[U[1]]).fetchall() == [
+            (U[1], [U[1], None])
+        ]
+        assert module_lake.sql(f"select v from {names} where id = $1", params=[U[1].hex.upper()]).fetchall() == [
             (str(U[1]).upper(),)
         ]
-        assert lake.sql(f"select count(*) from {names} a join {names} b on a.id = b.v").scalar() == len(U)
-        assert lake.sql(f"select v from {names} where v = $1", params=[U[1]]).fetchall() == [(str(U[1]).upper(),)]
-        assert lake.sql(f"select max(id), min(id) from {names}").fetchone() == (U[-1], U[0])
+        assert module_lake.sql(f"select count(*) from {names} a join {names} b on a.id = b.v").scalar() == len(U)
+        assert module_lake.sql(f"select v from {names} where v = $1", params=[U[1]]).fetchall() == [
+            (str(U[1]).upper(),)
+        ]
+        assert module_lake.sql(f"select max(id), min(id) from {names}").fetchone() == (U[-1], U[0])
         with pytest.raises(ExpressionError, match="'x' is not a UUID; write its 32 hexadecimal digits"):
             table.scan(where="id = 'x'").count()
-        lake.pipeline(runner="threads").dump(names)
-    before = lake.snapshot_id
+        module_lake.pipeline(runner="threads").dump(names)
+    before = module_lake.snapshot_id
     for wrong in ("x", U[0].hex[:-1], 5, b"short", f"{U[0]} "):
         with pytest.raises(ConstraintError, match=r"Column 'id': .* is not a value of type extension<arrow.uuid>"):
             table.insert({"id": wrong})
     with pytest.raises(ExpressionError, match="Could not convert string"):
-        lake.sql(f"insert into {names} (id) values ('x')")
+        module_lake.sql(f"insert into {names} (id) values ('x')")
     with pytest.raises(il.errors.DuplicateKeyError):
         table.insert({"id": str(U[0]).upper()})
-    assert lake.snapshot_id == before
+    assert module_lake.snapshot_id == before
     assert table.upsert({"id": str(U[0]).upper(), "v": "new"}).updated == 1
     assert table.update({"v": "changed"}, where="id = $1", params=[U[1]]).updated == 1
     new = "00000000-0000-0000-0000-0000000000FF"
     assert table.update({"id": il.expr(f"'{new}'::uuid")}, where="v = 'changed'").updated == 1
-    assert lake.sql(f"update {names} set id = '{new[:-1]}E' where id = '{new}'").updated == 1
+    assert module_lake.sql(f"update {names} set id = '{new[:-1]}E' where id = '{new}'").updated == 1
     assert table.delete(where="id = $1", params=[uuid.UUID(int=0xFE)]).deleted == 1
     merged = table.merge([{"id": str(U[2]), "v": "m"}, {"id": uuid.UUID(int=5), "v": "n"}], on="id")
     result = merged.when_matched_update().when_not_matched_insert().execute()
@@ -396,20 +395,20 @@ def test_uuids_are_uuids_everywhere(lake: il.Lake, names: str, format: str, tmp_
         table.insert(csv)
 
 
-def test_uuids_of_arrow_pandas_and_python_make_uuid_columns(lake: il.Lake, names: str) -> None:
+def test_uuids_of_arrow_pandas_and_python_make_uuid_columns(module_lake: il.Lake, names: str) -> None:
     rows: list[dict[str, Any]] = [{"k": n, "u": u} for n, u in enumerate(U)]
-    made = lake.create_table(f"{names}_dicts", rows)
-    copy = lake.create_table(f"{names}_frame", made.scan().to_pandas())
+    made = module_lake.create_table(f"{names}_dicts", rows)
+    copy = module_lake.create_table(f"{names}_frame", made.scan().to_pandas())
     for table in (made, copy):
         assert table.schema.field("u").type == pa.uuid()
         assert [row["u"] for row in table.scan(order_by="k").to_pylist()] == U
-    lake.sql(f"create table {names}_text (u varchar)")
-    lake.sql(f"insert into {names}_text select u from {names}_dicts")
-    assert lake.sql(f"select u from {names}_text order by u").fetchall() == [(str(u),) for u in U]
+    module_lake.sql(f"create table {names}_text (u varchar)")
+    module_lake.sql(f"insert into {names}_text select u from {names}_dicts")
+    assert module_lake.sql(f"select u from {names}_text order by u").fetchall() == [(str(u),) for u in U]
     with pytest.raises(SchemaError, match="The default of column 'd'"):
-        lake.sql(f"alter table {names}_dicts add column d uuid default 'x'")
-    lake.sql(f"alter table {names}_dicts add column d uuid default '{U[1].hex.upper()}'")
-    assert lake.sql(f"select distinct d from {names}_dicts").fetchall() == [(U[1],)]
+        module_lake.sql(f"alter table {names}_dicts add column d uuid default 'x'")
+    module_lake.sql(f"alter table {names}_dicts add column d uuid default '{U[1].hex.upper()}'")
+    assert module_lake.sql(f"select distinct d from {names}_dicts").fetchall() == [(U[1],)]
     with pytest.raises(SchemaError, match="cannot become string"):
         made.widen_column("d", pa.string())
 
@@ -422,7 +421,9 @@ VALUES = (
 
 
 @pytest.mark.parametrize("target", ["varchar", "blob", "bigint", "time", "uuid"])
-def test_what_a_query_gives_is_cast_to_the_column_as_duckdb_casts_it(lake: il.Lake, names: str, target: str) -> None:
+def test_what_a_query_gives_is_cast_to_the_column_as_duckdb_casts_it(
+    module_lake: il.Lake, names: str, target: str
+) -> None:
     plain = judge()
 
     def inserted(run: Any, value: str) -> Any:
@@ -434,8 +435,8 @@ def test_what_a_query_gives_is_cast_to_the_column_as_duckdb_casts_it(lake: il.La
         run(f"truncate {names}")
         return found
 
-    for run in (lake.sql, plain.execute):
+    for run in (module_lake.sql, plain.execute):
         run(f"create table {names} (v {target})")
     answers = [inserted(plain.execute, value) for value in VALUES]
-    assert [inserted(lake.sql, value) for value in VALUES] == answers
+    assert [inserted(module_lake.sql, value) for value in VALUES] == answers
     assert any(answer is not None for answer in answers)

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from indexlake import faults
-from indexlake.storage import Storage
-from servers import S3Server
+from indexlake.storage import Storage, faults
+from tests.support.servers import S3Server
 
 
 @pytest.fixture(params=["local", "memory", "s3"])

@@ -21,16 +21,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flaky_proxy import FlakyProxy, flaky_proxy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexlake import faults
-from indexlake.blocks.checksum import CHUNK_SIZE, Checksums
 from indexlake.errors import CorruptionError, StorageError
-from indexlake.storage import Storage, cache, cache_space
+from indexlake.storage import Storage, cache, cache_space, faults
 from indexlake.storage.cache import CacheSpec, CacheStats
-from servers import S3Server
+from indexlake.storage.checksum import CHUNK_SIZE, Checksums
+from tests.support.flaky_proxy import FlakyProxy, flaky_proxy
+from tests.support.servers import S3Server
 
 MIB = 1 << 20
 

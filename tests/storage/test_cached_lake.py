@@ -5,26 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from flaky_proxy import FlakyProxy, flaky_proxy
 
 import indexlake as il
-from servers import S3Server
+from tests.support.flaky_proxy import FlakyProxy
+from tests.support.lakes import clock_of, connect
+from tests.support.servers import S3Server
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), ("text", pa.string())])
 ROWS = pa.table({"id": range(60_000), "text": [f"{n * 7919 % 1_000_003} {n}" for n in range(60_000)]}, SCHEMA)
-
-
-@pytest.fixture
-def proxy(s3: S3Server) -> Iterator[FlakyProxy]:
-    with flaky_proxy(s3.endpoint) as running:
-        yield running
 
 
 @pytest.fixture
@@ -96,7 +90,7 @@ def test_explain_says_what_is_here_before_it_is_read(address: dict[str, Any], tm
 
 
 def test_vacuum_deletes_the_local_copies_too(address: dict[str, Any], tmp_path: Path) -> None:
-    with il.connect(**address, cache_dir=tmp_path / "cache") as lake:
+    with connect(**address, cache_dir=tmp_path / "cache") as lake:
         t = lake.table("t")
         t.set_config(block_row_count=100_000)
         t.scan().to_arrow()
@@ -105,7 +99,7 @@ def test_vacuum_deletes_the_local_copies_too(address: dict[str, Any], tmp_path: 
         assert old
         lake.pipeline(runner="threads").compact("t")
         assert t.scan(order_by="id").to_arrow() == ROWS
-        lake._clock = lambda: 2**60  # everything old has expired
+        clock_of(lake).stop()  # everything old has expired
         lake.pipeline(runner="threads").expire("t")
         done = lake.pipeline(runner="threads").vacuum(dry_run=False, grace=timedelta(0))
         assert done.files == 6

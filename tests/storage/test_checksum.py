@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from indexlake.blocks.checksum import CHUNK_SIZE, ChecksumBuilder, Checksums
 from indexlake.errors import CorruptionError
+from indexlake.storage.checksum import CHUNK_SIZE, ChecksumBuilder, Checksums
 
 
 @pytest.mark.parametrize("size", [0, 1, CHUNK_SIZE, CHUNK_SIZE + 1, 5 * CHUNK_SIZE - 1])

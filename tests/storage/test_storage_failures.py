@@ -7,25 +7,17 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from flaky_proxy import FlakyProxy, flaky_proxy
 
-from indexlake import faults
-from indexlake.blocks.checksum import Checksums
 from indexlake.errors import AlreadyExistsError, CorruptionError, StorageError
-from indexlake.storage import Storage
-from servers import S3Server, free_port
+from indexlake.storage import Storage, faults
+from indexlake.storage.checksum import Checksums
+from tests.support.flaky_proxy import FlakyProxy
+from tests.support.servers import S3Server, free_port
 
 MIB = 1024 * 1024
-
-
-@pytest.fixture
-def proxy(s3: S3Server) -> Iterator[FlakyProxy]:
-    with flaky_proxy(s3.endpoint) as running:
-        yield running
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from indexlake.blocks.checksum import CHUNK_SIZE, Checksums
 from indexlake.errors import AlreadyExistsError, CorruptionError, NotFoundError, StorageError
 from indexlake.storage import Storage
+from indexlake.storage.checksum import CHUNK_SIZE, Checksums
 
 MIB = 1024 * 1024
 

@@ -10,7 +10,7 @@ import pytest
 
 import indexlake as il
 from indexlake.storage.options import PUBLIC_OPTIONS, SECRET_OPTIONS, WITHOUT_EFFECT
-from servers import S3Server
+from tests.support.servers import S3Server
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+
+import indexlake as il
 from tests.model.model_table import (
     KINDS,
     Assignment,
@@ -18,10 +20,7 @@ from tests.model.model_table import (
     contents,
     predicates,
 )
-
-import indexlake as il
-
-from .model_judge import Attempt, Statement
+from tests.trials.model_judge import Attempt, Statement
 
 KEYS = 8
 REFUSED = {il.ConflictError: "conflict", il.DuplicateKeyError: "duplicate", il.SnapshotExpiredError: "expired"}

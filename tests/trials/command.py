@@ -10,19 +10,18 @@ trace, the notes of the round, and the command that plays the same seed again.
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import shutil
 import sys
-import tempfile
 import time
 import traceback
 import uuid
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from pathlib import Path
 from typing import Any, TypeVar
+
+from tests.support.folders import new_folder
 
 CATALOGS = ("sqlite", "postgres")
 REPORT_SECONDS = 30.0
@@ -38,12 +37,10 @@ class Ground:
         self.catalog = catalog
         self._stack = ExitStack()
         self._shared: dict[Any, Any] = {}
-        fast = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-        self.folder = Path(tempfile.mkdtemp(prefix="indexlake-trial-", dir=fast))
+        self.folder = new_folder("trial")
         self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
         if catalog == "postgres" and dsn is None:
-            sys.path.insert(0, str(Path(__file__).parents[1]))
-            from servers import postgres_server
+            from tests.support.servers import postgres_server
 
             dsn = self._stack.enter_context(postgres_server()).database()
         self.dsn = dsn if catalog == "postgres" else None

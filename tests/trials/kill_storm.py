@@ -18,8 +18,7 @@ from tests.crash.campaign import FORMATS, STEPS, kill_at_step
 from tests.crash.ledger import new_lake, remove
 from tests.crash.nursery import Nursery
 from tests.crash.worker import STORM
-
-from .command import Ground, main
+from tests.trials.command import Ground, main
 
 
 def play(seed: int, ground: Ground, storms: int = 6, workers: int = 2, most_lines: int = 200) -> Counter[str]:

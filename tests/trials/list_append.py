@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import multiprocessing
 import random
-import threading
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
@@ -18,10 +17,10 @@ from typing import Any
 import pyarrow as pa
 
 import indexlake as il
-
-from .alongside import jobs_alongside
-from .command import Ground, main
-from .list_checker import Done, Key, Op, anomalies, append, read, write_skews
+from tests.support.threads import in_threads
+from tests.trials.alongside import jobs_alongside
+from tests.trials.command import Ground, main
+from tests.trials.list_checker import Done, Key, Op, anomalies, append, read, write_skews
 
 SCHEMAS = {
     "lists": (pa.schema([pa.field("k", pa.int64(), False), pa.field("items", pa.list_(pa.int64()))]), ["k"]),
@@ -137,21 +136,7 @@ class Client:
 def clients(lake: il.Lake, name: str, first: int, threads: int, transactions: int, seed: int) -> list[Done]:
     """So many clients, each in a thread of its own; what they saw."""
     found = [Client(lake, f"{name}{n}", first + n, seed) for n in range(threads)]
-    errors: list[BaseException] = []
-
-    def work(client: Client) -> None:
-        try:
-            client.work(transactions)
-        except BaseException as error:
-            errors.append(error)
-
-    running = [threading.Thread(target=work, args=(client,)) for client in found]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
-    if errors:
-        raise errors[0]
+    in_threads(threads, lambda number: found[number].work(transactions))
     return [done for client in found for done in client.seen]
 
 

@@ -2,25 +2,23 @@
 
 Between the alterations rows are inserted, updated, deleted, dumped, compacted, frozen, thawed, expired and vacuumed,
 through two handles.  Every retained snapshot is read by scan, predicate, key and SQL, and the change feed is read, all
-against a model in plain Python (`tests/alter/evolving_model.py`).
+against a model in plain Python (`tests/evolution/evolving_model.py`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
-from tests.alter.evolving_model import Evolution
-
-import indexlake as il
-
-from .command import Ground, main
+from tests.evolution.evolving_model import Evolution
+from tests.support.lakes import connect
+from tests.trials.command import Ground, main
 
 STEPS = 60
 
 
 def play(seed: int, ground: Ground, steps: int = STEPS) -> Counter[str]:
     where = ground.new()
-    life = Evolution(seed, lambda: il.connect(**where, automatic=False))
+    life = Evolution(seed, lambda: connect(**where))
     try:
         for _ in range(steps):
             life.step()

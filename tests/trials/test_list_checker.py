@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .list_checker import Done, Op, anomalies, append, read, write_skews
+from tests.trials.list_checker import Done, Op, anomalies, append, read, write_skews
 
 GOOD = [
     Done("a", [read("x"), append("x", 1), read("x", 1)], ended=1),

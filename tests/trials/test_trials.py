@@ -1,7 +1,7 @@
 """A short version of each trial, with seeds that stay, and proof that the trials can fail.
 
-The long versions run by command: see docs/testing.md.  Of the random schema histories, `tests/alter/test_evolution.py`
-is the short version.
+The long versions run by command: see docs/testing.md.  Of the random schema histories, the short version is
+`tests/evolution/test_evolution.py`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import indexlake as il
-from indexlake.catalog import commits
-from indexlake.commit import section
+from indexlake.commit import absence, effects
+from indexlake.commit.sequencer import Sequencer
+from indexlake.commit.wanted import MergeValues
 from indexlake.pipeline import rewrite
-
-from . import kill_storm, list_append, transactions
-from .command import CATALOGS, Ground
+from tests.trials import kill_storm, list_append, transactions
+from tests.trials.command import CATALOGS, Ground
 
 SEED = int(os.environ.get("INDEXLAKE_SEED", "20261117"))
 
@@ -52,11 +52,23 @@ def test_a_storm_of_kills_loses_nothing(ground: Ground) -> None:
 # ---------------------------------------------------------------- the trials can fail
 
 
+check, swap_blocks = absence.check, effects.swap_blocks
+
+
+def check_all_but_merges(tx: Any, head: Any, hot: Any, writes: Any, found: Any) -> None:
+    if not isinstance(found.wanted, MergeValues):
+        check(tx, head, hot, writes, found)
+
+
+def swap_without_carry_over(tx: Any, t: int, inputs: Any, outputs: Any, touched: Any, s: int) -> None:
+    swap_blocks(tx, t, inputs, outputs, [], s)
+
+
 MUTANTS: dict[str, tuple[object, str, object]] = {
-    "conflicts are not seen": (commits, "conflicting_since", lambda *_: None),
-    "locks are not recorded": (commits, "add_locked", lambda *_: None),
-    "what a merge did not find may have been added": (section, "check_absent", lambda *_: None),
-    "a compaction forgets what was deleted meanwhile": (rewrite, "_carried_over", lambda *_: iter(())),
+    "conflicts are not seen": (Sequencer, "first_conflict", lambda *_: None),
+    "locks are not recorded": (Sequencer, "lock", lambda *_: None),
+    "what a merge did not find may have been added": (absence, "check", check_all_but_merges),
+    "a compaction forgets what was deleted meanwhile": (rewrite, "swap_blocks", swap_without_carry_over),
 }
 
 
@@ -92,5 +104,5 @@ def read_what_is_newest(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_checker_of_lists_notices_reads_of_several_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
     read_what_is_newest(monkeypatch)
     monkeypatch.setattr(list_append, "KEYS", [key for key in list_append.KEYS if key[0] != "entries"])
-    with pytest.raises(AssertionError, match=r"lost update|incompatible order|G-single|G1c|internal"):
+    with pytest.raises(AssertionError, match=r"lost update|incompatible order|G-single|G1c|internal|is there twice"):
         _play_seeds(list_append.play, transactions=15, processes=0, threads=4)

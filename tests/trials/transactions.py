@@ -11,20 +11,19 @@ Threads are not repeatable: a seed gives the same statements, not the same order
 from __future__ import annotations
 
 import random
-import threading
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from tests.model.model_table import KINDS, contents
-
 import indexlake as il
-
-from .alongside import jobs_alongside
-from .client import Client
-from .command import Ground, main
-from .model_judge import Judge, Wrong
+from tests.model.model_table import KINDS, contents
+from tests.support.lakes import clock_of, connect
+from tests.support.threads import in_threads
+from tests.trials.alongside import jobs_alongside
+from tests.trials.client import Client
+from tests.trials.command import Ground, main
+from tests.trials.model_judge import Judge, Wrong
 
 MINUTE = 60_000_000
 
@@ -32,7 +31,7 @@ MINUTE = 60_000_000
 def play(seed: int, ground: Ground, phases: int = 3, transactions: int = 15, threads: int = 4) -> Counter[str]:
     """A lake that lives through several phases; after each everything since the last one is judged."""
     where, chance = ground.new(), random.Random(seed)
-    lakes = [il.connect(**where, automatic=False) for _ in range(4)]
+    lakes = [connect(**where) for _ in range(4)]
     counts: Counter[str] = Counter()
     try:
         created = {}
@@ -56,7 +55,7 @@ def play(seed: int, ground: Ground, phases: int = 3, transactions: int = 15, thr
 def _phase(judge: Judge, lakes: list[il.Lake], seed: str, transactions: int, threads: int) -> Counter[str]:
     first, clock = judge.last, lakes[3]
     moment = dict(clock.catalog.query("select snapshot_id, committed_at from indexlake_snapshot"))[first]
-    clock._clock = lambda: moment + MINUTE
+    clock_of(clock).stop(moment + MINUTE)
 
     def expire() -> None:
         for name, done in clock.pipeline(runner="threads").expire().items():
@@ -65,23 +64,16 @@ def _phase(judge: Judge, lakes: list[il.Lake], seed: str, transactions: int, thr
             table.horizon = max(table.horizon, done.horizon)
 
     clients = [Client(lakes[n % 2], f"c{n}", hash_of(seed, n), first) for n in range(threads)]
-    errors: list[BaseException] = []
 
-    def work(client: Client) -> None:
+    def work(number: int) -> None:
         try:
-            client.work(transactions)
+            clients[number].work(transactions)
         except BaseException as error:
-            error.add_note(f"in {client.attempts[-1:]}")
-            errors.append(error)
+            error.add_note(f"in {clients[number].attempts[-1:]}")
+            raise
 
     with jobs_alongside(lakes[2], list(KINDS), hash_of(seed, 99), expire) as jobs:
-        running = [threading.Thread(target=work, args=(client,)) for client in clients]
-        for thread in running:
-            thread.start()
-        for thread in running:
-            thread.join()
-    if errors:
-        raise errors[0]
+        in_threads(threads, work)
     attempts = [attempt for client in clients for attempt in client.attempts]
     newest = lakes[2].snapshot_id
     known: dict[tuple[str, int], Counter[Any]] = {}

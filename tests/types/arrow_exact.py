@@ -9,7 +9,7 @@ import pyarrow as pa
 
 
 def assert_same(actual: Any, expected: Any) -> None:
-    """Both arrays have exactly the same type and the same values, bit for bit, whatever their layout."""
+    """Both arrays have exactly the same type and the same values, bit for bit, however they lie in memory."""
     assert same_type(actual.type, expected.type), f"{actual.type} is not exactly {expected.type}"
     assert len(actual) == len(expected)
     found, wanted = bits(actual), bits(expected)

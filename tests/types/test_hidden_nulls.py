@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
@@ -24,12 +23,6 @@ WAYS: dict[str, Callable[[il.Table], object]] = {
     "upsert": lambda t: t.upsert(ROWS),
     "merge": lambda t: t.merge(ROWS, on="id").when_not_matched_insert().execute(),
 }
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[il.Lake]:
-    with il.connect(tmp_path / "lake", automatic=False) as lake:
-        yield lake
 
 
 @pytest.mark.parametrize("direct", [1, 1_000], ids=["to blocks", "hot"])

@@ -202,20 +202,14 @@ def _stored(lake: il.Lake, t: il.Table, way: str, value: Any, id: int, folder: P
     return t.get(id)["w" if way == "add column" else "v"]
 
 
-@pytest.fixture(scope="module")
-def lake():
-    with il.connect(":memory:", automatic=False) as opened:
-        yield opened
-
-
 @pytest.mark.parametrize(("type", "value", "expected"), CASES, ids=str)
-def test_a_value_means_the_same_by_every_way_in(lake, tmp_path, type, value, expected):
+def test_a_value_means_the_same_by_every_way_in(module_lake, tmp_path, type, value, expected):
     schema = pa.schema({"id": pa.int64(), "v": type})
     config = il.TableConfig(direct_write_row_count=3)
-    t = lake.create_table(f"t{len(lake.tables())}", schema, primary_key="id", config=config)
+    t = module_lake.create_table(f"t{len(module_lake.tables())}", schema, primary_key="id", config=config)
     for id, way in enumerate(WAYS):
         try:
-            stored = _stored(lake, t, way, value, id, tmp_path)
+            stored = _stored(module_lake, t, way, value, id, tmp_path)
         except NotSayable:
             continue
         except (ConstraintError, SchemaError):
@@ -239,13 +233,13 @@ def test_a_value_means_the_same_by_every_way_in(lake, tmp_path, type, value, exp
     ],
     ids=repr,
 )
-def test_a_parameter_is_a_value_or_an_error_in_predicates_and_in_sql(lake, value, reason):
-    lake.create_table("p", {"id": "int64"}, exist_ok=True)
+def test_a_parameter_is_a_value_or_an_error_in_predicates_and_in_sql(module_lake, value, reason):
+    module_lake.create_table("p", {"id": "int64"}, exist_ok=True)
     for wrong in (
-        lambda: lake.table("p").scan("id = $v", params={"v": value}).to_arrow(),
-        lambda: lake.table("p").delete("id = $v", params={"v": value}),
-        lambda: lake.sql("select * from p where id = $v", {"v": value}).to_arrow(),
-        lambda: lake.sql("select $v", {"v": value}).to_arrow(),
+        lambda: module_lake.table("p").scan("id = $v", params={"v": value}).to_arrow(),
+        lambda: module_lake.table("p").delete("id = $v", params={"v": value}),
+        lambda: module_lake.sql("select * from p where id = $v", {"v": value}).to_arrow(),
+        lambda: module_lake.sql("select $v", {"v": value}).to_arrow(),
     ):
         with pytest.raises(il.IndexLakeError, match=reason):
             wrong()
@@ -262,15 +256,19 @@ KEYS = [
 
 
 @pytest.mark.parametrize(("type", "key", "wrong"), KEYS, ids=str)
-def test_a_key_of_another_type_is_an_error_and_not_a_missing_row(lake, type, key, wrong):
-    t = lake.create_table(f"keys{len(lake.tables())}", pa.schema({"k": type, "n": pa.int64()}), primary_key="k")
+def test_a_key_of_another_type_is_an_error_and_not_a_missing_row(module_lake, type, key, wrong):
+    t = module_lake.create_table(
+        f"keys{len(module_lake.tables())}", pa.schema({"k": type, "n": pa.int64()}), primary_key="k"
+    )
     t.insert({"k": key, "n": 7})
     assert t.get(key)["n"] == t.get_many([key]).column("n")[0].as_py() == 7
     for bad in wrong:
         for look in (t.get, lambda bad: t.get_many([key, bad]), lambda bad: t.get({"k": bad})):
             with pytest.raises(ConstraintError, match="Primary key column 'k'"):
                 look(bad)
-    both = lake.create_table(f"keys{len(lake.tables())}", pa.schema({"a": type, "b": type}), primary_key=["a", "b"])
+    both = module_lake.create_table(
+        f"keys{len(module_lake.tables())}", pa.schema({"a": type, "b": type}), primary_key=["a", "b"]
+    )
     for bad in wrong:
         with pytest.raises(ConstraintError, match="Primary key column 'b'"):
             both.get((key, bad))
@@ -278,14 +276,14 @@ def test_a_key_of_another_type_is_an_error_and_not_a_missing_row(lake, type, key
             both.get_many([(key, bad)])
 
 
-def test_a_dict_is_a_schema_when_every_value_is_a_type(lake):
+def test_a_dict_is_a_schema_when_every_value_is_a_type(module_lake):
     for given in ({"a": "int64", "b": "list<string>"}, {"a": pa.int64(), "b": "list<item: string>"}):
-        t = lake.create_table(f"s{len(lake.tables())}", given, primary_key="a")
+        t = module_lake.create_table(f"s{len(module_lake.tables())}", given, primary_key="a")
         assert t.schema.types == [pa.int64(), pa.list_(pa.string())]
         assert t.count() == 0
-    assert lake.create_table("row", [{"a": "x", "b": "Oslo"}]).to_pylist() == [{"a": "x", "b": "Oslo"}]
-    assert lake.create_table("row2", {"a": "int64", "b": 5}).to_pylist() == [{"a": "int64", "b": 5}]
-    assert lake.create_table("row3", [{"a": "int64"}]).to_pylist() == [{"a": "int64"}]
+    assert module_lake.create_table("row", [{"a": "x", "b": "Oslo"}]).to_pylist() == [{"a": "x", "b": "Oslo"}]
+    assert module_lake.create_table("row2", {"a": "int64", "b": 5}).to_pylist() == [{"a": "int64", "b": 5}]
+    assert module_lake.create_table("row3", [{"a": "int64"}]).to_pylist() == [{"a": "int64"}]
     for wrong, shown in (
         ({"a": "int64", "b": "Oslo"}, "'Oslo'"),
         ({"a": pa.int64(), "b": 5}, "5"),
@@ -294,7 +292,7 @@ def test_a_dict_is_a_schema_when_every_value_is_a_type(lake):
         ({"b": int}, "the class int"),
     ):
         with pytest.raises(SchemaError) as caught:
-            lake.create_table("wrong", wrong)
+            module_lake.create_table("wrong", wrong)
         for part in (f"Column 'b': {shown} is not a type", "{'id': 'int64'", "[{'id': 1"):
             assert part in str(caught.value)
     t.add_column("c", "timestamp[us, tz=UTC]")
@@ -330,26 +328,26 @@ def test_a_dict_is_a_schema_when_every_value_is_a_type(lake):
     ],
     ids=str,
 )
-def test_types_found_from_values_hold_them_exactly(lake, values, outcome):
+def test_types_found_from_values_hold_them_exactly(module_lake, values, outcome):
     rows = [{"v": value} for value in values]
     frame = pd.DataFrame({"v": pd.Series(values, dtype=object)})
     for source in (rows, iter(rows), frame):
-        name = f"i{len(lake.tables())}"
+        name = f"i{len(module_lake.tables())}"
         if source is frame and (values == [pd.NaT] or outcome in (pa.int64(), pa.float64())):
             continue  # missing values of pandas are null
         if isinstance(outcome, pa.DataType):
-            t = lake.create_table(name, source)
+            t = module_lake.create_table(name, source)
             assert t.schema.field("v").type == outcome
             assert [row["v"] for row in t] == values
         else:
             with pytest.raises(SchemaError, match=outcome) as caught:
-                lake.create_table(name, source)
+                module_lake.create_table(name, source)
             assert caught.value.__suppress_context__ or caught.value.__context__ is None
-            assert name not in [table.partition(".")[2] for table in lake.tables()]
+            assert name not in [table.partition(".")[2] for table in module_lake.tables()]
 
 
-def test_an_integer_beyond_its_column_is_a_typed_error_on_insert(lake):
-    t = lake.create_table("ints", {"a": "int64", "l": "list<int64>"})
+def test_an_integer_beyond_its_column_is_a_typed_error_on_insert(module_lake):
+    t = module_lake.create_table("ints", {"a": "int64", "l": "list<int64>"})
     for row in ({"a": 2**64}, {"l": [2**64]}):
         for rows in (row, [row], [row] * 2000, (each for each in [row])):
             with pytest.raises(ConstraintError, match="it is outside -9223372036854775808 to 9223372036854775807"):
@@ -368,14 +366,16 @@ def test_an_integer_beyond_its_column_is_a_typed_error_on_insert(lake):
     ],
     ids=str,
 )
-def test_moments_are_found_by_what_they_were_given_as(lake, type, value):
+def test_moments_are_found_by_what_they_were_given_as(module_lake, type, value):
     for stored in (type, pa.dictionary(pa.int8(), type)):
-        t = lake.create_table(f"m{len(lake.tables())}", pa.schema({"id": pa.int64(), "v": stored}), primary_key="id")
+        t = module_lake.create_table(
+            f"m{len(module_lake.tables())}", pa.schema({"id": pa.int64(), "v": stored}), primary_key="id"
+        )
         t.insert([{"id": 1, "v": value}, {"id": 2, "v": None}])
         for _ in ("hot", "in a block"):
             for where in ("v = $v", "v >= $v", "v in ($v)"):
                 assert t.scan(where, params={"v": value}).count() == 1
-            lake.pipeline("threads").dump(t.name)
+            module_lake.pipeline("threads").dump(t.name)
 
 
 @pytest.mark.parametrize("given", [pa.decimal128(38, 37), pa.decimal128(30, 20), pa.decimal256(60, 30)], ids=str)

@@ -9,15 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import indexlake
 from indexlake.errors import ConstraintError, ExpressionError
-
-
-@pytest.fixture
-def lake(tmp_path):
-    with indexlake.connect(tmp_path / "lake") as lake:
-        yield lake
-
 
 TIME = pa.array([2**62], pa.int64()).view(pa.time64("us"))
 MAP = pa.array([[("k", 1), ("k", 2)]], pa.map_(pa.string(), pa.int64()))

@@ -10,14 +10,23 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from arrow_exact import assert_same, bits
-from arrow_strategies import AWKWARD_FLOATS, FLOATS, PLAIN, arrays, dictionary_types, plain_types, typed_arrays, types
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexlake.errors import CatalogError, ConstraintError
 from indexlake.types import codec_for
 from indexlake.types.outside import python_value
+from tests.types.arrow_exact import assert_same, bits
+from tests.types.arrow_strategies import (
+    AWKWARD_FLOATS,
+    FLOATS,
+    PLAIN,
+    arrays,
+    dictionary_types,
+    plain_types,
+    typed_arrays,
+    types,
+)
 
 EVERY = [
     *PLAIN,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from arrow_strategies import PLAIN, dictionary_types, nested_types
 from hypothesis import assume, given, settings
 
 from indexlake.errors import SchemaError
 from indexlake.types.names import named_type
+from tests.types.arrow_strategies import PLAIN, dictionary_types, nested_types
 
 
 @pytest.mark.parametrize("type", PLAIN, ids=str)

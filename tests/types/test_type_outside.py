@@ -15,12 +15,6 @@ HIGH = 2**63 - 1
 CONFIGS = {"inline": None, **{name: indexlake.TableConfig(dump_format=name) for name in ("vortex", "parquet")}}
 
 
-@pytest.fixture
-def lake(tmp_path):
-    with indexlake.connect(tmp_path / "lake") as lake:
-        yield lake
-
-
 def ticks(type, *values):
     return pa.array(values, pa.int32() if type.bit_width == 32 else pa.int64()).view(type)
 

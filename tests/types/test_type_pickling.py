@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from arrow_exact import assert_same, same_type
-from arrow_strategies import nested_types, typed_arrays
 from hypothesis import given, settings
 
 from indexlake.schema import Field
+from tests.types.arrow_exact import assert_same, same_type
+from tests.types.arrow_strategies import nested_types, typed_arrays
 
 REQUIRED = pa.field("x", pa.float32(), False, {"k": "v"})
 

@@ -16,13 +16,13 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from arrow_exact import assert_same
-from arrow_strategies import PLAIN, dictionary_types, nested_types, plain_types, typed_arrays
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexlake.errors import ConstraintError
 from indexlake.types import codec_for
+from tests.types.arrow_exact import assert_same
+from tests.types.arrow_strategies import PLAIN, dictionary_types, nested_types, plain_types, typed_arrays
 
 ZONES = [dt.UTC, dt.timezone(dt.timedelta(hours=5, minutes=30)), ZoneInfo("Europe/Berlin")]
 CLOCK = dt.datetime(2024, 1, 1, 12, 30)

@@ -6,11 +6,11 @@ import re
 
 import pyarrow as pa
 import pytest
-from arrow_strategies import PLAIN, types
 from hypothesis import given, settings
 
 from indexlake.errors import SchemaError
 from indexlake.types import check_supported, codec_for
+from tests.types.arrow_strategies import PLAIN, types
 
 REFUSED = {
     "null": (pa.null(), "it can hold no value. Name the type the values will have"),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from arrow_exact import same_type
-from arrow_strategies import PLAIN, types
 from hypothesis import given, settings
 
 from indexlake.errors import SchemaError
 from indexlake.types import type_from_text, type_to_text
+from tests.types.arrow_exact import same_type
+from tests.types.arrow_strategies import PLAIN, types
 
 
 @settings(max_examples=300, deadline=None)

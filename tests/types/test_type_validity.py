@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from arrow_strategies import typed_arrays, types
 from hypothesis import given, settings
 
 from indexlake.errors import ConstraintError
 from indexlake.types import check_values
+from tests.types.arrow_strategies import typed_arrays, types
 
 REQUIRED = pa.field("a", pa.int64(), False)
 

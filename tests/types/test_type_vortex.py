@@ -5,23 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from arrow_exact import assert_same, bits, same_type
-from arrow_strategies import (
-    PLAIN,
-    arrays,
-    dictionary_types,
-    nested_types,
-    plain_types,
-    typed_arrays,
-    types,
-)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexlake.errors import ConstraintError
-from indexlake.types import codec_for, selection
+from indexlake.types import selection
 from indexlake.types.convert import convert
-from indexlake.types.vortex import to_vortex, vortex_type, vortex_value
+from indexlake.types.vortex import to_vortex, vortex_type
+from tests.types.arrow_exact import assert_same, same_type
+from tests.types.arrow_strategies import (
+    PLAIN,
+    arrays,
+    dictionary_types,
+    nested_types,
+    typed_arrays,
+    types,
+)
 
 
 @pytest.fixture(scope="module")
@@ -125,23 +124,6 @@ def test_values_that_no_calendar_shows_survive_a_file(type, value, through):
     bits_type = pa.int64() if type.bit_width == 64 else pa.int32()
     array = pa.array([value, None, value], bits_type).view(type)
     assert_same(through(array), array)
-
-
-@settings(max_examples=100, deadline=None)
-@given(typed_arrays(plain_types() | dictionary_types()))
-def test_a_value_to_compare_with_is_the_value_as_written(array):
-    codec = codec_for(array.type)
-    for row in range(len(array)):
-        one = array.slice(row, 1)
-        try:
-            python = codec.decode_one(codec.encode(one)[0])
-            shown = codec.array([python])
-        except (ValueError, OverflowError, ConstraintError):
-            continue  # outside the calendar: no Python value is this value
-        if shown.equals(one):
-            scalar = vortex_value(python, array.type)
-            assert same_type(scalar.type, vortex_type(array.type))
-            assert bits(pa.array([scalar], scalar.type)) == bits(to_vortex(one))
 
 
 _MAPS = pa.array([[("a", 1)], None, [], []], pa.map_(pa.string(), pa.int64()))

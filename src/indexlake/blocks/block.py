@@ -1,6 +1,6 @@
-"""The catalog records of a block and of a key or index segment, as the rest of the code passes them around.
+"""The catalog record of a block, as the rest of the code passes it around.
 
-Plain immutable values: they can be printed, compared and pickled, and carry neither secrets nor open files.
+A plain immutable value: it can be printed, compared and pickled, and carries neither secrets nor open files.
 """
 
 from __future__ import annotations
@@ -45,25 +45,4 @@ class BlockRecord:
 
     def visible_at(self, snapshot_id: int) -> bool:
         """Whether a reader at `snapshot_id` reads this block."""
-        return self.begin_snapshot <= snapshot_id and (self.end_snapshot is None or self.end_snapshot > snapshot_id)
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentRecord:
-    """One immutable index file and the blocks that it covers.  Keys are in `key_to_bytes` form."""
-
-    index_file_id: int
-    index_id: int
-    data_file_ids: tuple[int, ...]
-    path: str
-    size: int
-    checksum: bytes
-    min_key: bytes
-    max_key: bytes
-    begin_snapshot: int
-    end_snapshot: int | None
-    changed_in: int
-
-    def visible_at(self, snapshot_id: int) -> bool:
-        """Whether a reader at `snapshot_id` may use this segment."""
         return self.begin_snapshot <= snapshot_id and (self.end_snapshot is None or self.end_snapshot > snapshot_id)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexlake import kernels as pc
+from indexlake.arrow import kernels as pc
 from indexlake.blocks.block import BlockRecord
 from indexlake.blocks.statistics import (
     BYTES_BOUNDS,
@@ -197,12 +197,6 @@ class BlockIndex:
     def with_row_id(self, row_id: int) -> npt.NDArray[np.intp]:
         """The indices of blocks whose row-id bounds include a row id."""
         return np.flatnonzero((self.numbers("min_row_id") <= row_id) & (self.numbers("max_row_id") >= row_id))
-
-    def with_row_ids(self, row_ids: npt.ArrayLike) -> npt.NDArray[np.intp]:
-        """The indices of blocks whose row-id bounds include at least one of the row ids."""
-        wanted = np.sort(np.asarray(row_ids).astype(np.int64, copy=False))
-        first = np.searchsorted(wanted, self.numbers("min_row_id"), side="left")
-        return np.flatnonzero(first < np.searchsorted(wanted, self.numbers("max_row_id"), side="right"))
 
     def candidates(self, test: Test, codecs: Mapping[str, Codec], snapshot_id: int) -> npt.NDArray[np.intp]:
         """The indices of blocks that are visible at a snapshot and may hold a row that satisfies a test."""

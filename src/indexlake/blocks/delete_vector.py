@@ -167,16 +167,6 @@ class DeleteLog:
                     return True
         return False
 
-    def live_positions(self, row_count: int, snapshot_id: int) -> npt.NDArray[np.uint64] | None:
-        """The positions of a block of `row_count` rows that are not deleted; None means all of them."""
-        deleted = self.at(snapshot_id)
-        if deleted is None:
-            return None
-        live = np.ones(row_count, np.bool_)
-        gone = np.frombuffer(deleted.to_array(), np.uint32)
-        live[gone[gone < row_count]] = False
-        return np.flatnonzero(live).astype(np.uint64)
-
 
 def positions_bitmap(positions: Iterable[int]) -> Any:
     """A bitmap of its own with the given positions; NumPy arrays are taken without a Python loop."""

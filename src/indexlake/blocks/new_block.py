@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyroaring import BitMap
 
-from indexlake.blocks.block import SegmentRecord
 from indexlake.blocks.row_ids import RowIds
-from indexlake.keys.encoding import KeyColumn
+from indexlake.storage.names import FileName
+
+if TYPE_CHECKING:
+    from indexlake.indexes.keys import KeyColumn
+    from indexlake.indexes.kind import SegmentFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +26,9 @@ class NewFile:
     @property
     def writer_id(self) -> str:
         """Whose name the file bears: only while that writer counts as alive is it safe from vacuum."""
-        return self.path.rpartition("/")[2].partition("-")[0]
-
-
-@dataclass(frozen=True, slots=True)
-class NewSegment:
-    file: NewFile
-    min_key: bytes
-    max_key: bytes
-
-    @staticmethod
-    def of(record: SegmentRecord) -> NewSegment:
-        """A segment of the lake, as far as reading it goes."""
-        return NewSegment(NewFile(record.path, record.size, record.checksum), record.min_key, record.max_key)
+        name = FileName.parse(self.path)
+        assert name is not None
+        return name.writer_id
 
 
 @dataclass(slots=True)
@@ -48,9 +41,12 @@ class NewBlock:
     row_ids: RowIds
     column_stats: bytes
     schema_snapshot: int
-    segment: NewSegment | None
-    keys: KeyColumn | None  # in position order
+    segments: tuple[SegmentFile, ...]
+    keys: dict[int, KeyColumn]  # by index id, in position order
     bounds: tuple[int, int]  # smallest and largest row id
     keys_known: bool = False  # the rows have the keys they had before: no need to look for them
     dead: Any = field(default_factory=BitMap)  # positions that the same transaction took back
     token: int = 0  # stands for the file id while the block is uncommitted
+
+    def segment(self, index_id: int) -> SegmentFile | None:
+        return next((s for s in self.segments if s.index_id == index_id), None)

@@ -1,4 +1,4 @@
-"""Open readers of blocks and key segments, kept for reuse: opening verifies, reusing costs nothing.
+"""Open readers of blocks and index segments, kept for reuse: opening verifies, reusing costs nothing.
 
 Bounded: the least recently used reader is let go; whoever still reads through it keeps it alive until done.
 Safe to share between threads; two threads may open the same file at once, and one of the readers is kept.
@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from indexlake.blocks.block import BlockRecord, SegmentRecord
-from indexlake.blocks.checksum import Checksums
+import numpy as np
+
+from indexlake.blocks.addresses import LookedUp
+from indexlake.blocks.block import BlockRecord
+from indexlake.schema import ROW_ID
+from indexlake.storage.checksum import Checksums
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from indexlake.blocks.formats import BlockReader
-    from indexlake.keys.segment import Segment
+    from indexlake.indexes.kind import SegmentFile
     from indexlake.storage import Storage
 
 T = TypeVar("T")
@@ -27,7 +32,8 @@ class OpenFiles:
     def __init__(self, storage: Storage, limit: int = 512) -> None:
         self.storage = storage
         self._readers: _Recent[BlockReader] = _Recent(limit)
-        self._segments: _Recent[Segment] = _Recent(4 * limit)
+        self._segments: _Recent[Any] = _Recent(4 * limit)
+        self._addresses: _Recent[LookedUp] = _Recent(limit)
 
     def reader(self, block: BlockRecord, schema: pa.Schema) -> BlockReader:
         """The reader of a block, whose file has the given columns."""
@@ -42,21 +48,27 @@ class OpenFiles:
             self._readers.put(path, found)
         return found
 
-    def segment(self, record: SegmentRecord) -> Segment:
-        return self.segment_of(record.path, record.size, record.checksum)
-
-    def segment_of(self, path: str, size: int, checksum: bytes) -> Segment:
-        found = self._segments.get(path)
+    def addresses(self, block: BlockRecord, schema: pa.Schema) -> LookedUp:
+        """The addresses of a block that is not ordered by row id."""
+        found = self._addresses.get(block.path)
         if found is None:
-            from indexlake.keys.segment import open_segment
+            batches = self.reader(block, schema).read([ROW_ID])
+            found = LookedUp(np.concatenate([batch.column(ROW_ID).to_numpy() for batch in batches]))
+            self._addresses.put(block.path, found)
+        return found
 
-            found = open_segment(self.storage, path, size, Checksums.from_bytes(checksum))
-            self._segments.put(path, found)
+    def segment(self, file: SegmentFile, open: Callable[[Storage, SegmentFile], T]) -> T:
+        """The open segment; ``open`` is how its index opens one."""
+        found: T | None = self._segments.get(file.path)
+        if found is None:
+            found = open(self.storage, file)
+            self._segments.put(file.path, found)
         return found
 
     def clear(self) -> None:
         self._readers.clear()
         self._segments.clear()
+        self._addresses.clear()
 
 
 class _Recent(Generic[T]):

@@ -1,8 +1,8 @@
 """Reading back what was just written: nothing is committed that cannot be read again.
 
 A new block is opened as every later reader opens it, checksums included, and its first and its last row are compared
-with those that were written; in its key segment the first and the last key are looked up.  A file that fails is
-removed, and the error says which column is concerned.
+with those that were written.  A file that fails is removed, and the error says which column is concerned.  Segments
+are read back by those who write them, in the same frame (``removing``).
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from indexlake.storage.failure import first_line
 from indexlake.types import codec_for
 
 if TYPE_CHECKING:
-    from indexlake.keys.encoding import KeyColumn
-    from indexlake.keys.writer import WrittenSegment
     from indexlake.storage import Storage
 
 
@@ -46,10 +44,10 @@ def check_block(
     storage: Storage, written: WrittenFile, format: str, schema: pa.Schema, ends: Ends, names: Mapping[str, str]
 ) -> None:
     """Raise ``CorruptionError`` unless the block can be read.  ``names`` are those that users know columns by."""
-    with _removing(storage, written.path, f"A new {format} block"):
+    with removing(storage, written.path, f"A new {format} block"):
         reader = open_reader(storage, written.path, format, written.size, written.checksums, schema)
         if reader.row_count != written.row_count:
-            raise _Wrong(f"it has {reader.row_count} rows instead of {written.row_count}")
+            raise Wrong(f"it has {reader.row_count} rows instead of {written.row_count}")
         if not written.row_count:
             return
         try:
@@ -57,29 +55,18 @@ def check_block(
         except StorageError:
             raise
         except Exception as error:
-            raise _Wrong(_unreadable_column(reader, names) or first_line(error)) from error
+            raise Wrong(_unreadable_column(reader, names) or first_line(error)) from error
         for name in schema.names:
             if not _same(rows.column(name), ends.column(name)):
-                raise _Wrong(f"column {names.get(name, name)!r} holds other values than were written")
+                raise Wrong(f"column {names.get(name, name)!r} holds other values than were written")
 
 
-def check_segment(storage: Storage, written: WrittenSegment, keys: KeyColumn) -> None:
-    """Raise ``CorruptionError`` unless the keys of a new block's first and last row are found at their places."""
-    from indexlake.keys.segment import open_segment
-
-    with _removing(storage, written.path, "A new key segment"):
-        segment = open_segment(storage, written.path, written.size, written.checksums)
-        for position in {0, len(keys) - 1} if len(keys) else ():
-            if position not in segment.find(keys[position]):
-                raise _Wrong(f"the key of row {position} is not found in it")
-
-
-class _Wrong(Exception):
+class Wrong(Exception):
     """What is wrong with a file."""
 
 
 @contextmanager
-def _removing(storage: Storage, path: str, what: str) -> Iterator[None]:
+def removing(storage: Storage, path: str, what: str) -> Iterator[None]:
     """Remove the file if it turns out wrong.  A store that fails to answer says nothing about the file."""
     try:
         yield
@@ -99,7 +86,7 @@ def _ends_of(reader: BlockReader, columns: list[str]) -> pa.Table:
     positions = np.unique(np.array([0, reader.row_count - 1], np.uint64))
     batches = list(reader.read(columns, positions))
     if sum(batch.num_rows for batch in batches) != len(positions):
-        raise _Wrong("its first and last rows are not there")
+        raise Wrong("its first and last rows are not there")
     return pa.Table.from_batches(batches)
 
 

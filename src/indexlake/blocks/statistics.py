@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from indexlake import kernels as pc
+from indexlake.arrow import kernels as pc
 from indexlake.errors import CorruptionError
 from indexlake.types import Codec, SqlValue, codec_for
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from indexlake.batch_size import batch_bytes, cut
+from indexlake.arrow.batch_size import batch_bytes, cut
 from indexlake.blocks.formats.batches import ahead
 from indexlake.blocks.new_block import NewBlock
 from indexlake.blocks.writer import file_batch, write_block
@@ -19,7 +19,8 @@ from indexlake.storage import Storage
 from indexlake.types.selection import has_dictionaries
 
 if TYPE_CHECKING:
-    from indexlake.state import TableState
+    from indexlake.indexes.index import Index
+    from indexlake.snapshots.state import TableState
 
 _SLICE = 65_536
 
@@ -37,20 +38,21 @@ SMALL_BYTES = 16 * 1024 * 1024
 class Target:
     """What the blocks of one writer for one table have in common.  Goes to tasks."""
 
-    folder: str
+    table_id: int
     writer_id: str
     schema: TableSchema
     schema_version: int
     format: str
     block_row_count: int
+    indexes: tuple[Index, ...]  # each block gets a segment of each
 
     @staticmethod
     def of(state: TableState, writer_id: str, format: str | None = None) -> Target:
         """Blocks with the columns of now; in the format that the table asks for unless another is given."""
         table = state.table
         return Target(
-            table.folder, writer_id, state.current, table.schema_version, format or table.config.dump_format,
-            table.config.block_row_count,
+            table.table_id, writer_id, state.current, table.schema_version, format or table.config.dump_format,
+            table.config.block_row_count, state.live_indexes,
         )  # fmt: skip
 
     def write(self, storage: Storage, batches: Iterator[pa.RecordBatch], *, lasting: bool = False) -> NewBlock:
@@ -65,19 +67,22 @@ class Target:
             few, rest = ahead(batches, self.block_row_count // SMALL_PART, SMALL_BYTES)
             format = "ipc" if rest is None else format
             batches = chain(few, rest or ())
-        return write_block(storage, self.folder, self.writer_id, self.schema, self.schema_version, format, batches)
+        builders = [index.builder(self.schema) for index in self.indexes]
+        return write_block(
+            storage, self.table_id, self.writer_id, self.schema, self.schema_version, format, batches, builders
+        )
 
 
 def write_blocks(
     storage: Storage, target: Target, batches: Iterator[pa.RecordBatch], take_ids: Callable[[int], int]
 ) -> Iterator[NewBlock]:
     """Blocks of the batches, which have all columns of the schema; ``take_ids(n)`` is the first of n new row ids."""
-    rows = Rows(batches)
+    rows = RowStream(batches)
     while rows.more():
         yield target.write(storage, _numbered(rows.take(target.block_row_count, BLOCK_BYTES), target.schema, take_ids))
 
 
-class Rows:
+class RowStream:
     """Batches, to be taken by numbers of rows."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:

@@ -1,4 +1,4 @@
-"""Writes a block: the data file, its statistics, and the key segment of a table with a primary key.
+"""Writes a block: the data file, its statistics, and the segments of the indexes that it is written for.
 
 What is written is read back (``read_back``): a block that cannot be read is an error here, and never committed.  The
 result is not part of the lake until a commit adds it.  File names are never used twice.
@@ -6,48 +6,56 @@ result is not part of the lake until a commit adds it.  File names are never use
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexlake import faults
 from indexlake.blocks.formats import write_file
-from indexlake.blocks.new_block import NewBlock, NewFile, NewSegment
-from indexlake.blocks.read_back import Ends, check_block, check_segment
+from indexlake.blocks.new_block import NewBlock, NewFile
+from indexlake.blocks.read_back import Ends, check_block
 from indexlake.blocks.row_ids import RowIds
 from indexlake.blocks.statistics import StatisticsBuilder, stats_to_bytes
-from indexlake.keys.encoding import KeyColumn
-from indexlake.keys.writer import write_segment
 from indexlake.schema import ROW_ID, TableSchema
+from indexlake.storage import faults
+from indexlake.storage.names import FileName
 from indexlake.types.selection import gather
 
 if TYPE_CHECKING:
+    from indexlake.indexes.keys import KeyColumn
+    from indexlake.indexes.kind import SegmentFile
     from indexlake.storage import Storage
 
 EXTENSIONS = {"vortex": "vortex", "parquet": "parquet", "ipc": "arrow"}
 
 
+class SegmentBuilder(Protocol):
+    """Makes the segment of one index from the rows of a block, in their order."""
+
+    def add(self, batch: pa.RecordBatch) -> None: ...
+    def finish(self, storage: Storage, table_id: int, writer_id: str) -> tuple[SegmentFile, KeyColumn]:
+        """Write the segment and read it back.  Returns the keys, in the order of the rows, too."""
+        ...
+
+
 def write_block(
     storage: Storage,
-    folder: str,
+    table_id: int,
     writer_id: str,
     schema: TableSchema,
     schema_snapshot: int,
     format: str,
     batches: Iterable[pa.RecordBatch],
+    builders: Sequence[SegmentBuilder],
     *,
     history: bool = False,
 ) -> NewBlock:
     """Write batches of the schema's file columns, in row-id order unless it is a history block."""
-    name = f"{writer_id}-{uuid.uuid4().hex}"
+    name = FileName.new(table_id, "history" if history else "data", writer_id, EXTENSIONS[format])
     file_schema = schema.history_file if history else schema.file
     statistics = StatisticsBuilder(pa.schema([f.arrow(f.column) for f in schema.fields]))
-    keyed = bool(schema.primary_key) and not history
-    keys: list[KeyColumn] = []
     row_ids: list[npt.NDArray[np.int64]] = []
     ends = Ends()
 
@@ -56,26 +64,22 @@ def write_block(
             ends.add(batch)
             statistics.add(batch)
             row_ids.append(batch.column(ROW_ID).to_numpy())
-            if keyed:
-                keys.append(
-                    KeyColumn.from_arrays(schema.key_codecs, [batch.column(f.column) for f in schema.key_fields])
-                )
+            for builder in builders:
+                builder.add(batch)
             yield batch
 
-    role = "history" if history else "data"
-    path = f"{folder}/{role}/{name}.{EXTENSIONS[format]}"
     names = {f.column: f.name for f in schema.fields}
     faults.step("block.begin")
-    written = write_file(storage, path, format, file_schema, watched(), names)
+    written = write_file(storage, name.path, format, file_schema, watched(), names)
     check_block(storage, written, format, file_schema, ends, names)
     faults.step("block.written")
     ids = np.concatenate(row_ids) if row_ids else np.zeros(0, np.int64)
-    segment = all_keys = None
-    if keyed:
-        all_keys = KeyColumn.concat(keys)
-        made = write_segment(storage, f"{folder}/index/{name}.keys", all_keys, np.arange(len(all_keys)))
-        check_segment(storage, made, all_keys)
-        segment = NewSegment(NewFile(made.path, made.size, made.checksums.to_bytes()), made.min_key, made.max_key)
+    segments: list[SegmentFile] = []
+    keys: dict[int, KeyColumn] = {}
+    for builder in builders:
+        segment, its_keys = builder.finish(storage, table_id, writer_id)
+        segments.append(segment)
+        keys[segment.index_id] = its_keys
         faults.step("block.segment")
     return NewBlock(
         file=NewFile(written.path, written.size, written.checksums.to_bytes()),
@@ -84,8 +88,8 @@ def write_block(
         row_ids=RowIds.from_array(ids) if not history else RowIds.from_range(0, 0),
         column_stats=stats_to_bytes(statistics.finish()),
         schema_snapshot=schema_snapshot,
-        segment=segment,
-        keys=all_keys,
+        segments=tuple(segments),
+        keys=keys,
         bounds=(int(ids.min()), int(ids.max())) if len(ids) else (0, 0),
     )
 

@@ -10,9 +10,6 @@ from dataclasses import dataclass
 
 from indexlake.catalog.driver import ReadTransaction, Transaction
 
-_JOB = """job_id, kind, table_id, scope, state, owner, host, pid, started_at, heartbeat_at, finished_at, progress,
-    error"""
-
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
@@ -29,6 +26,9 @@ class JobRecord:
     finished_at: int | None
     progress: str
     error: str | None
+
+
+_JOB = ", ".join(JobRecord.__slots__)
 
 
 def running_job(tx: Transaction, table_id: int, kind: str, scope: str) -> JobRecord | None:
@@ -68,8 +68,8 @@ def is_running(tx: Transaction, job_id: str) -> bool:
     return bool(tx.rows("select 1 from indexlake_job where job_id = ? and state = 'running'", (job_id,)))
 
 
-def list_jobs(r: ReadTransaction, limit: int = 1000) -> list[JobRecord]:
-    rows = r.rows(f"select {_JOB} from indexlake_job order by started_at desc, job_id limit {int(limit)}")
+def list_jobs(r: ReadTransaction) -> list[JobRecord]:
+    rows = r.rows(f"select {_JOB} from indexlake_job order by started_at desc, job_id limit 1000")
     return [JobRecord(*row) for row in rows]
 
 

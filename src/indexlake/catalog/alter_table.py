@@ -7,26 +7,28 @@ field; the inline table gets the columns that are new.  What is dropped stays fo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from indexlake.blocks.statistics import stats_from_bytes
 from indexlake.catalog.definitions import (
     TableRecord,
     find_table,
-    inline_table,
     make_namespace,
     namespace_id_of,
     read_table,
 )
-from indexlake.catalog.dialect import quote
-from indexlake.catalog.driver import Catalog, Transaction
-from indexlake.catalog.fields import inline_column, insert_fields, read_schema
+from indexlake.catalog.driver import Transaction
+from indexlake.catalog.fields import insert_fields, read_schema
 from indexlake.catalog.tables import next_values
 from indexlake.display import shown_value
 from indexlake.errors import AlreadyExistsError, NotFoundError, SchemaError
 from indexlake.evolution.alterations import Alteration, Column, Definition, altered
-from indexlake.evolution.lineage import line
-from indexlake.evolution.widening import limits
 from indexlake.schema import Field, SchemaHistory
+from indexlake.schema.lineage import line
+from indexlake.schema.widening import limits
+
+if TYPE_CHECKING:
+    from indexlake.hot.store import HotStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class AlterTable:
     full_name: str
     alterations: tuple[Alteration, ...]
 
-    def apply(self, tx: Transaction, catalog: Catalog, snapshot: int) -> bool:
+    def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
         table = read_table(tx, self.table_id)
         if table is None or table.end_snapshot is not None:
             raise NotFoundError(f"Table {self.full_name!r} was dropped by another commit.", name=self.full_name)
@@ -48,8 +50,8 @@ class AlterTable:
             return False
         if columns:
             for column in new.columns:
-                _check_values(tx, table, column)
-            _write_columns(tx, catalog, table, history, new, snapshot)
+                _check_values(tx, hot, table, column)
+            hot.add_columns(tx, table.table_id, _write_columns(tx, table, history, new, snapshot))
         if renamed:
             _write_name(tx, table, new, snapshot)
         tx.execute(
@@ -60,8 +62,9 @@ class AlterTable:
 
 
 def _write_columns(
-    tx: Transaction, catalog: Catalog, table: TableRecord, history: SchemaHistory, new: Definition, snapshot: int
-) -> None:
+    tx: Transaction, table: TableRecord, history: SchemaHistory, new: Definition, snapshot: int
+) -> list[Field]:
+    """End and add field records; returns the columns that nothing holds yet."""
     kept = {c.before.field_id for c in new.columns if c.before is not None and c.field == c.before}
     ended = [f.field_id for f in history.current.fields if f.field_id not in kept]
     tx.execute_many(
@@ -83,8 +86,7 @@ def _write_columns(
             fresh.append(f)
         records.append(f)
     insert_fields(tx, table.table_id, records, snapshot)
-    name = quote(inline_table(table.table_id))
-    tx.execute_batch([f"alter table {name} add column {inline_column(catalog, f)}" for f in fresh])
+    return fresh
 
 
 def _write_name(tx: Transaction, table: TableRecord, new: Definition, snapshot: int) -> None:
@@ -112,15 +114,16 @@ def _write_name(tx: Transaction, table: TableRecord, new: Definition, snapshot: 
 # ---------------------------------------------------------------- widening to a narrower range
 
 
-def _check_values(tx: Transaction, table: TableRecord, column: Column) -> None:
+def _check_values(tx: Transaction, hot: HotStore, table: TableRecord, column: Column) -> None:
     """Refuse a type with a finer unit that cannot hold a value which is there, by what the catalog knows of them."""
     if column.before is None or column.before.type == column.field.type:
         return
     for f in line(column.before):
         fitting = limits(f.type, column.field.type)
-        bounds = _bounds(tx, table, f) if fitting is not None else []
-        for low, high in bounds:
-            if fitting is not None and (low < fitting[0] or high > fitting[1]):
+        if fitting is None:
+            continue
+        for low, high in _bounds(tx, hot, table, f):
+            if low < fitting[0] or high > fitting[1]:
                 wrong = shown_value(f.codec.decode([low if low < fitting[0] else high])[0])
                 raise SchemaError(
                     f"Column {column.field.name!r} of type {column.before.type} cannot become {column.field.type}: "
@@ -130,12 +133,9 @@ def _check_values(tx: Transaction, table: TableRecord, column: Column) -> None:
                 )
 
 
-def _bounds(tx: Transaction, table: TableRecord, f: Field) -> list[tuple[int, int]]:
+def _bounds(tx: Transaction, hot: HotStore, table: TableRecord, f: Field) -> list[tuple[int, int]]:
     """The least and greatest value of an integer-coded column, in the live hot rows and in each live block."""
-    found: list[tuple[int, int]] = []
-    if not f.released:
-        sql = f"select min({quote(f.column)}), max({quote(f.column)}) from {quote(inline_table(table.table_id))}"
-        found += [(low, high) for low, high in tx.rows(f"{sql} where _end is null") if low is not None]
+    found = [held] if (held := hot.bounds(tx, table.table_id, f)) is not None else []
     blocks = tx.rows(
         """select column_stats from indexlake_data_file where table_id = ? and end_snapshot is null
         and role <> 'history'""",

@@ -1,4 +1,7 @@
-"""Snapshots, tokens, and the row sets that commits leave behind for the validation of others."""
+"""Snapshots, tokens, and the row sets that commits leave behind for the validation of others: SQL only.
+
+What they mean is the sequencer's business (`commit.sequencer`).
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,8 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pyroaring import BitMap64
-
 from indexlake.catalog.clock import SERVER_CLOCK
-from indexlake.catalog.definitions import inline_table
 from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
-
-JOB_OPERATIONS = frozenset({"dump", "expire", "compact", "freeze", "thaw"})
-"""Commits of these operations move rows and change none: change feeds pass over them.  Writes have other names."""
 
 RESERVED = 2**62
 """Stands for the snapshot of rows that are locked by a writer whose turn it is: later than any transaction."""
@@ -95,7 +92,7 @@ def snapshot_at_time(r: ReadTransaction | Transaction, time: int) -> int | None:
     return found
 
 
-def list_snapshots(r: ReadTransaction, since: int = -1) -> Iterator[tuple[int, int, str, str | None]]:
+def list_snapshots(r: ReadTransaction | Transaction, since: int = -1) -> Iterator[tuple[int, int, str, str | None]]:
     return r.query(
         """select snapshot_id, committed_at, operation, summary from indexlake_snapshot
         where snapshot_id >= ? order by snapshot_id""",
@@ -103,15 +100,14 @@ def list_snapshots(r: ReadTransaction, since: int = -1) -> Iterator[tuple[int, i
     )
 
 
-def job_snapshots(r: ReadTransaction, snapshots: Sequence[int]) -> set[int]:
-    """Those of the snapshots that are commits of jobs."""
+def job_snapshots(r: ReadTransaction | Transaction, snapshots: Sequence[int]) -> set[int]:
+    """Those of the snapshots that are commits of jobs: they have no summary, for they change no row."""
     found: set[int] = set()
-    operations = sorted(JOB_OPERATIONS)
     for start in range(0, len(snapshots), _IN_LIMIT):
         some = snapshots[start : start + _IN_LIMIT]
         sql = f"""select snapshot_id from indexlake_snapshot where snapshot_id in ({", ".join("?" * len(some))})
-            and operation in ({", ".join("?" * len(operations))})"""
-        found.update(number for (number,) in r.rows(sql, [*some, *operations]))
+            and summary is null"""
+        found.update(number for (number,) in r.rows(sql, some))
     return found
 
 
@@ -138,56 +134,40 @@ def drop_tokens_before(tx: Transaction, time: int) -> int:
 # ---------------------------------------------------------------- touched and locked rows
 
 
-def add_touched(tx: Transaction, table_id: int, snapshot: int, row_ids: BitMap64 | None) -> None:
-    """None: the commit may have touched any row (truncate)."""
-    data = None if row_ids is None else row_ids.serialize()
-    tx.send("insert into indexlake_touched values (?, ?, ?)", (table_id, snapshot, data))
+def add_touched(tx: Transaction, table_id: int, snapshot: int, row_ids: bytes | None) -> None:
+    tx.send("insert into indexlake_touched values (?, ?, ?)", (table_id, snapshot, row_ids))
 
 
-def add_locked(tx: Transaction, table_id: int, snapshot: int, row_ids: BitMap64) -> None:
-    tx.send("insert into indexlake_locked values (?, ?, ?)", (table_id, snapshot, row_ids.serialize()))
-
-
-def reserve(tx: Transaction, table_id: int, row_ids: BitMap64) -> None:
-    """Nobody changes the rows but the writer whose turn it is on this table."""
-    clear_reservation(tx, table_id)
-    add_locked(tx, table_id, RESERVED, row_ids)
+def add_locked(tx: Transaction, table_id: int, snapshot: int, row_ids: bytes) -> None:
+    tx.send("insert into indexlake_locked values (?, ?, ?)", (table_id, snapshot, row_ids))
 
 
 def clear_reservation(tx: Transaction, table_id: int) -> None:
     tx.send("delete from indexlake_locked where table_id = ? and snapshot_id = ?", (table_id, RESERVED))
 
 
-def touched_since(tx: Transaction, table_id: int, since: int) -> list[tuple[int, BitMap64 | None]]:
-    """(snapshot, row ids touched; None = all) of the commits after ``since``."""
-    rows = tx.rows(
+def touched_since(tx: Transaction, table_id: int, since: int) -> list[tuple[int, bytes | None]]:
+    return tx.rows(
         "select snapshot_id, row_ids from indexlake_touched where table_id = ? and snapshot_id > ?", (table_id, since)
     )
-    return [(s, None if data is None else BitMap64.deserialize(data)) for s, data in rows]
 
 
-def conflicting_since(tx: Transaction, table_id: int, since: int, row_ids: BitMap64) -> int | None:
-    """The first commit after ``since`` that touched or locked one of the rows; ``RESERVED``: somebody will."""
-    rows = tx.rows(
+def touched_or_locked_since(tx: Transaction, table_id: int, since: int) -> list[tuple[int, bytes | None]]:
+    return tx.rows(
         """select snapshot_id, row_ids from indexlake_touched where table_id = ? and snapshot_id > ?
         union all select snapshot_id, row_ids from indexlake_locked where table_id = ? and snapshot_id > ?""",
         (table_id, since, table_id, since),
     )
-    for snapshot, data in sorted(rows, key=lambda row: row[0]):
-        if data is None or not row_ids.isdisjoint(BitMap64.deserialize(data)):
-            return int(snapshot)
-    return None
 
 
 def changed_since(tx: Transaction, table_id: int, since: int) -> bool:
-    """Whether a commit after ``since`` inserted, updated, deleted or locked rows.  Jobs only move versions."""
+    """Whether a commit after ``since`` updated, deleted or locked rows, or added blocks.  Jobs only move versions."""
     return bool(
         tx.rows(
             f"""select 1 from indexlake_touched where table_id = ? and snapshot_id > ?
             union all select 1 from indexlake_locked where table_id = ? and snapshot_id > ? and snapshot_id < {RESERVED}
-            union all select 1 from {inline_table(table_id)} where _begin > ?
             union all select 1 from indexlake_data_file where table_id = ? and max_snapshot > ? limit 1""",
-            (table_id, since, table_id, since, since, table_id, since),
+            (table_id, since, table_id, since, table_id, since),
         )
     )
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from indexlake.catalog.dialect import quote
-from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
-from indexlake.catalog.fields import inline_column, insert_fields
+from indexlake.catalog.driver import ReadTransaction, Transaction
+from indexlake.catalog.fields import insert_fields
+from indexlake.catalog.segments import add_primary_index
 from indexlake.catalog.tables import next_values
 from indexlake.config import TableConfig
 from indexlake.errors import AlreadyExistsError, ConflictError, NotFoundError
 from indexlake.schema import Field
 
-PRIMARY = "primary"
+if TYPE_CHECKING:
+    from indexlake.hot.store import HotStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +44,6 @@ class TableRecord:
     @property
     def full_name(self) -> str:
         return f"{self.namespace}.{self.name}"
-
-    @property
-    def folder(self) -> str:
-        """Where the table's files live below the storage root."""
-        return f"tables/{self.table_id}"
-
-
-def inline_table(table_id: int) -> str:
-    return f"indexlake_inline_row_{table_id}"
 
 
 def near_name(wanted: str, known: Iterable[str]) -> str | None:
@@ -130,8 +122,11 @@ def list_tables(r: ReadTransaction | Transaction, at: int | None = None) -> list
     if at is None or all(t.named_in <= at for t in tables):
         return tables
     former = {table_id: (space, name) for table_id, space, name in _former_names(r, at)}
-    named = [replace(t, namespace=former[t.table_id][0], name=former[t.table_id][1]) if t.named_in > at else t
-             for t in tables]  # fmt: skip
+    named = [t for t in tables if t.named_in <= at]
+    for t in tables:
+        if t.table_id in former:  # else its history has expired, and its name of then with it
+            namespace, name = former[t.table_id]
+            named.append(replace(t, namespace=namespace, name=name))
     return sorted(named, key=lambda t: (t.namespace, t.name))
 
 
@@ -172,14 +167,6 @@ def list_dropped_tables(r: ReadTransaction | Transaction) -> list[TableRecord]:
     return [_table_record(row) for row in rows]
 
 
-def primary_index_id(r: ReadTransaction | Transaction, table_id: int) -> int | None:
-    rows = r.rows(
-        "select index_id from indexlake_index where table_id = ? and index_name = ? and end_snapshot is null",
-        (table_id, PRIMARY),
-    )
-    return int(rows[0][0]) if rows else None
-
-
 # ---------------------------------------------------------------- changes, applied inside the critical section
 
 
@@ -189,7 +176,7 @@ class DefinitionChange(Protocol):
     @property
     def table_id(self) -> int | None: ...
 
-    def apply(self, tx: Transaction, catalog: Catalog, snapshot: int) -> bool:
+    def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
         """Check it against what is there now, and write it; False when there was nothing to change."""
         ...
 
@@ -200,7 +187,7 @@ class CreateNamespace:
     exist_ok: bool = False
     table_id: ClassVar[None] = None
 
-    def apply(self, tx: Transaction, catalog: Catalog, snapshot: int) -> bool:
+    def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
         if namespace_id_of(tx, self.name) is not None:
             if self.exist_ok:
                 return False
@@ -219,7 +206,7 @@ class DropNamespace:
     missing_ok: bool = False
     table_id: ClassVar[None] = None
 
-    def apply(self, tx: Transaction, catalog: Catalog, snapshot: int) -> bool:
+    def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
         namespace_id = namespace_id_of(tx, self.name)
         if namespace_id is None:
             if self.missing_ok:
@@ -250,7 +237,7 @@ class CreateTable:
     found: list[tuple[int, str, bool]] = field(default_factory=list, compare=False)
     """Table id, full name, whether it is new: known after the commit without another read, which could fail."""
 
-    def apply(self, tx: Transaction, catalog: Catalog, snapshot: int) -> bool:
+    def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
         there = find_table(tx, self.namespace, self.name)
         if there is not None:
             if self.exist_ok:
@@ -279,29 +266,10 @@ class CreateTable:
         fields = [replace(f, field_id=first + place, position=place) for place, f in enumerate(self.fields)]
         insert_fields(tx, table_id, fields, snapshot)
         if key:
-            tx.execute(
-                """insert into indexlake_index (index_id, index_name, index_kind, table_id, key_field_ids,
-                include_field_ids, params, begin_snapshot) values (?, ?, 'btree', ?, ?, '', '{"unique": true}', ?)""",
-                (next_values(tx, "index"), PRIMARY, table_id, key_text, snapshot),
-            )
-        tx.execute_batch(_inline_statements(catalog, table_id, fields, key))
+            add_primary_index(tx, table_id, key_text, snapshot)
+        hot.create(tx, table_id, fields, key)
         self.found[:] = [(table_id, f"{self.namespace}.{self.name}", True)]
         return True
-
-
-def _inline_statements(catalog: Catalog, table_id: int, fields: list[Field], key: list[int]) -> list[str]:
-    d, name = catalog.dialect, inline_table(table_id)
-    columns = ", ".join(inline_column(catalog, f) for f in fields)
-    statements = [
-        f"""create table {quote(name)} (_begin {d.int_type} not null, _indexlake_row_id {d.int_type} not null,
-        _end {d.int_type}, {columns}, primary key (_begin, _indexlake_row_id)){d.clustered}""",
-        f"create index {quote(name + '_row_id')} on {quote(name)} (_indexlake_row_id)",
-        f"create index {quote(name + '_end')} on {quote(name)} (_end, _indexlake_row_id) where _end is not null",
-    ]
-    if key:
-        columns = ", ".join(quote(f"f{field_id}") for field_id in key)
-        statements.append(f"create index {quote(name + '_key')} on {quote(name)} ({columns})")
-    return statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +277,7 @@ class DropTable:
     table_id: int
     full_name: str
 
-    def apply(self, tx: Transaction, catalog: Catalog, snapshot: int) -> bool:
+    def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
         if not _end_table(tx, self.table_id, snapshot):
             raise ConflictError(f"Table {self.full_name!r} was dropped by another commit.", table=self.full_name)
         return True

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from indexlake.errors import CatalogError
 
@@ -43,8 +43,8 @@ class CommitUnknown(DatabaseError):
     """
 
 
-class ReadTransaction(Protocol):
-    """One consistent state of the database.  A context manager; belongs to one thread."""
+class Statements(Protocol):
+    """What reading and writing transactions have in common."""
 
     def rows(self, sql: str, params: Params = ()) -> list[Row]: ...
     def row(self, sql: str, params: Params = ()) -> Row | None: ...
@@ -52,19 +52,21 @@ class ReadTransaction(Protocol):
         """Stream the rows; the iterator ends with the transaction."""
         ...
 
-    def close(self) -> None: ...
-    def __enter__(self) -> ReadTransaction: ...
+    def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
 
-class Transaction(Protocol):
+class ReadTransaction(Statements, Protocol):
+    """One consistent state of the database.  A context manager; belongs to one thread."""
+
+    def close(self) -> None: ...
+
+
+class Transaction(Statements, Protocol):
     """The critical section.  A context manager that rolls back unless committed; belongs to one thread."""
 
-    def rows(self, sql: str, params: Params = ()) -> list[Row]: ...
-    def row(self, sql: str, params: Params = ()) -> Row | None: ...
-    def query(self, sql: str, params: Params = ()) -> Iterator[Row]: ...
     def execute(self, sql: str, params: Params = ()) -> int:
         """Run one statement; the number of rows that an INSERT, UPDATE or DELETE affected."""
         ...
@@ -85,10 +87,6 @@ class Transaction(Protocol):
 
     def commit(self) -> None: ...
     def rollback(self) -> None: ...
-    def __enter__(self) -> Transaction: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
 
 
 class TurnLock(Protocol):

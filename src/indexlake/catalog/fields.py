@@ -10,10 +10,9 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from indexlake.catalog.dialect import quote
-from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
-from indexlake.evolution.field_steps import steps_from_text, steps_to_text
+from indexlake.catalog.driver import ReadTransaction, Transaction
 from indexlake.schema import Field, SchemaHistory, default_from_text, default_to_text
+from indexlake.schema.field_steps import steps_from_text, steps_to_text
 from indexlake.types import type_from_text, type_to_text
 
 if TYPE_CHECKING:
@@ -55,12 +54,6 @@ def insert_fields(tx: Transaction, table_id: int, fields: list[Field], snapshot:
             for f in fields
         ],
     )  # fmt: skip
-
-
-def inline_column(catalog: Catalog, f: Field) -> str:
-    """The column of the inline table that holds a field, as SQL defines it."""
-    kinds = {"int": catalog.dialect.int_type, "bytes": catalog.dialect.bytes_type}
-    return f"{quote(f.column)} {kinds[f.codec.kind]}"
 
 
 def _metadata(text: str | None) -> Mapping[bytes, bytes] | None:

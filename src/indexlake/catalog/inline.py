@@ -2,30 +2,261 @@
 
 A row version is (_begin, row id, _end, encoded values).  A reader at S sees the versions with
 ``_begin <= S < _end`` that are not below the floors: those lie in blocks already and their inline copies wait
-for the purge.
+for the purge.  Floors are (begin, row id) of live versions and (end, row id) of superseded ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from indexlake.catalog import dialect
-from indexlake.catalog.definitions import TableRecord, inline_table
+from indexlake.catalog.conditions import compare_sql, test_sql
 from indexlake.catalog.dialect import quote
-from indexlake.catalog.driver import ReadTransaction, Transaction
-from indexlake.expr.test import ALWAYS, All, Any_, ColumnTest, Test
+from indexlake.catalog.driver import Catalog, Transaction
+from indexlake.expr.test import Test
+from indexlake.schema import Field, TableSchema
 from indexlake.types import Codec, SqlValue
-from indexlake.types.floats import INFINITY, NEGATIVE_INFINITY, NEGATIVE_ZERO, is_float
+from indexlake.types.floats import is_float
+
+if TYPE_CHECKING:
+    from indexlake.catalog.definitions import TableRecord
+    from indexlake.catalog.table_heads import Head
 
 Row = tuple[Any, ...]
 """(begin, row id, end, value, value …)"""
 
+Change = Literal["_begin", "_end"]
+
 _ABOVE_HOT = "_end is null and (_begin > ? or (_begin = ? and _indexlake_row_id > ?))"
 _ABOVE_HISTORY = "_end > ? and (_end > ? or (_end = ? and _indexlake_row_id > ?))"
+_NOT_IN_HISTORY = "(_end > ? or (_end = ? and _indexlake_row_id > ?))"
 _IN_LIMIT = 500
+
+
+def inline_table(table_id: int) -> str:
+    return f"indexlake_inline_row_{table_id}"
+
+
+class InlineTables:
+    """The tables themselves."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def create(self, tx: Transaction, table_id: int, fields: Sequence[Field], key: Sequence[int]) -> None:
+        d, name = self._catalog.dialect, inline_table(table_id)
+        columns = ", ".join(self._column(f) for f in fields)
+        statements = [
+            f"""create table {quote(name)} (_begin {d.int_type} not null, _indexlake_row_id {d.int_type} not null,
+            _end {d.int_type}, {columns}, primary key (_begin, _indexlake_row_id)){d.clustered}""",
+            f"create index {quote(name + '_row_id')} on {quote(name)} (_indexlake_row_id)",
+            f"create index {quote(name + '_end')} on {quote(name)} (_end, _indexlake_row_id) where _end is not null",
+        ]
+        if key:
+            columns = ", ".join(quote(f"f{field_id}") for field_id in key)
+            statements.append(f"create index {quote(name + '_key')} on {quote(name)} ({columns})")
+        tx.execute_batch(statements)
+
+    def drop(self, tx: Transaction, table_id: int) -> None:
+        tx.execute(f"drop table if exists {quote(inline_table(table_id))}")
+
+    def add_columns(self, tx: Transaction, table_id: int, fields: Sequence[Field]) -> None:
+        name = quote(inline_table(table_id))
+        tx.execute_batch([f"alter table {name} add column {self._column(f)}" for f in fields])
+
+    def drop_column(self, tx: Transaction, table_id: int, field_id: int) -> None:
+        tx.execute(f"alter table {quote(inline_table(table_id))} drop column {quote(f'f{field_id}')}")
+
+    def _column(self, f: Field) -> str:
+        """The column that holds a field, as SQL defines it."""
+        kinds = {"int": self._catalog.dialect.int_type, "bytes": self._catalog.dialect.bytes_type}
+        return f"{quote(f.column)} {kinds[f.codec.kind]}"
+
+    def bounds(self, tx: Transaction, table_id: int, f: Field) -> tuple[int, int] | None:
+        if f.released:
+            return None
+        column, name = quote(f.column), quote(inline_table(table_id))
+        found = tx.rows(f"select min({column}), max({column}) from {name} where _end is null")
+        return found[0] if found[0][0] is not None else None
+
+    def oldest(self, tx: Transaction, table_id: int) -> int | None:
+        found: int | None = tx.rows(f"select min(_begin) from {quote(inline_table(table_id))}")[0][0]
+        return found
+
+    def purge(self, tx: Transaction, table: TableRecord, limit: int) -> int:
+        name = quote(inline_table(table.table_id))
+        hot, history = table.hot_floor, table.history_floor
+        gone = f"""delete from {name} where (_begin, _indexlake_row_id) in (select _begin, _indexlake_row_id from {name}
+            where {{}} limit {int(limit)})"""
+        live = gone.format("_end is null and (_begin < ? or (_begin = ? and _indexlake_row_id <= ?))")
+        dead = gone.format("_end is not null and (_end < ? or (_end = ? and _indexlake_row_id <= ?))")
+        count = tx.execute(live, (hot[0], hot[0], hot[1])) + tx.execute(dead, (history[0], history[0], history[1]))
+        return count + tx.execute(dead, (table.horizon + 1, -1, -1))
+
+
+@dataclass(slots=True, eq=False)
+class InlineRows:
+    """The rows of one table as one transaction sees them, at one snapshot.
+
+    ``newest`` promises that the snapshot is the last one: superseded versions need no look then.
+    """
+
+    _tx: Transaction  # or one that only reads, outside the critical section
+    _table_id: int
+    _floors: TableRecord | Head
+    _schema: TableSchema
+    _snapshot: int
+    _newest: bool
+
+    @property
+    def _name(self) -> str:
+        return quote(inline_table(self._table_id))
+
+    # ------------------------------------------------------------ reading
+
+    def _visible_rows(self, columns: tuple[str, ...], test: Test) -> Iterator[Row]:
+        """Rows a reader sees, prefiltered by a necessary condition on columns ``f<id>``.
+
+        The condition says nothing about rows that are older than a column.
+        """
+        visible, params = self._visible()
+        condition, values = test_sql(test, self._schema.column_codecs, self._schema.column_since)
+        sql = f"{_select(self._table_id, columns)} where {visible} and {condition}"
+        return self._tx.query(sql, [*params, *values])
+
+    def count(self) -> int:
+        visible, params = self._visible()
+        return int(self._tx.rows(f"select count(*) from {self._name} where {visible}", params)[0][0])
+
+    def _has_more_than(self, limit: int) -> bool:
+        """Whether more rows than that are visible; the others are not looked at."""
+        visible, params = self._visible()
+        found = f"select 1 from {self._name} where {visible} limit ?"
+        return int(self._tx.rows(f"select count(*) from ({found}) as found", [*params, limit + 1])[0][0]) > limit
+
+    def _visible(self) -> tuple[str, list[int]]:
+        snapshot, hot, history = self._snapshot, self._floors.hot_floor, self._floors.history_floor
+        if self._newest:
+            return f"({_ABOVE_HOT})", [hot[0], hot[0], hot[1]]
+        return (
+            f"_begin <= ? and (({_ABOVE_HOT}) or ({_ABOVE_HISTORY}))",
+            [snapshot, hot[0], hot[0], hot[1], snapshot, history[0], history[0], history[1]],
+        )
+
+    def _is_visible(self, row: Row) -> bool:
+        """The visibility rule, for rows fetched by key."""
+        begin, row_id, end = row[0], row[1], row[2]
+        if end is None:
+            return bool(begin <= self._snapshot and (begin, row_id) > self._floors.hot_floor)
+        return bool(begin <= self._snapshot < end and (end, row_id) > self._floors.history_floor)
+
+    def _with_key(self, columns: tuple[str, ...], key: Sequence[SqlValue]) -> list[Row]:
+        """Every inline version with an encoded primary key, whatever its visibility."""
+        schema = self._schema
+        condition = _plain_key_condition(schema.key_columns, schema.key_codecs)
+        if condition is None:
+            found = zip(schema.key_columns, schema.key_codecs, key, strict=True)
+            parts = [compare_sql(column, "=", value, codec) for column, codec, value in found]
+            condition, key = " and ".join(text for text, _ in parts), [v for _, values in parts for v in values]
+        return self._tx.rows(f"{_select(self._table_id, columns)} where {condition}", key)
+
+    def _with_keys(self, columns: tuple[str, ...], keys: Iterable[Sequence[SqlValue]]) -> Iterator[Row]:
+        """Every inline version with one of the encoded primary keys (no floats), whatever its visibility."""
+        key_columns, remaining = self._schema.key_columns, iter(keys)
+        names = ", ".join(quote(c) for c in key_columns)
+        while some := list(islice(remaining, _IN_LIMIT)):
+            if len(key_columns) == 1:
+                condition = f"{names} in ({', '.join('?' * len(some))})"
+            else:
+                one = f"({', '.join('?' * len(key_columns))})"
+                condition = f"({names}) in (values {', '.join([one] * len(some))})"
+            sql = f"{_select(self._table_id, columns)} where {condition}"
+            yield from self._tx.rows(sql, [v for key in some for v in key])
+
+    def _live_since(self, since: int, columns: tuple[str, ...]) -> Iterator[Row]:
+        """Live versions above the floor that were committed after ``since``."""
+        floor = self._floors.hot_floor
+        sql = f"{_select(self._table_id, columns)} where {_ABOVE_HOT} and _begin > ?"
+        return self._tx.query(sql, (floor[0], floor[0], floor[1], since))
+
+    def is_live(self, row_id: int, begin: int) -> bool:
+        sql = f"{_select(self._table_id, ())} where _indexlake_row_id = ?"
+        return (begin, row_id) > self._floors.hot_floor and any(
+            row[0] == begin and row[2] is None for row in self._tx.rows(sql, (row_id,))
+        )
+
+    def has_begun_since(self, since: int) -> bool:
+        return bool(self._tx.rows(f"select 1 from {self._name} where _begin > ? limit 1", (since,)))
+
+    def sizes(self) -> tuple[int, int]:
+        name, hot, history = self._name, self._floors.hot_floor, self._floors.history_floor
+        live = self._tx.rows(f"select count(*) from {name} where {_ABOVE_HOT}", (hot[0], hot[0], hot[1]))
+        superseded = (self._floors.horizon, history[0], history[0], history[1])
+        dead = self._tx.rows(f"select count(*) from {name} where {_ABOVE_HISTORY}", superseded)
+        return int(live[0][0]), int(dead[0][0])
+
+    def _oldest(self, floor: tuple[int, int], columns: tuple[str, ...], limit: int, *, history: bool) -> Iterator[Row]:
+        """Live versions above a floor in (_begin, row id) order, or superseded ones in (_end, row id) order."""
+        above = f"_end is not null and {_NOT_IN_HISTORY}" if history else _ABOVE_HOT
+        order = f"order by {'_end' if history else '_begin'}, _indexlake_row_id limit {int(limit)}"
+        sql = f"{_select(self._table_id, columns)} where {above} {order}"
+        return self._tx.query(sql, (floor[0], floor[0], floor[1]))
+
+    # ------------------------------------------------------------ the change feed
+
+    def _changes(self, kind: Change, since: int, until: int, columns: tuple[str, ...]) -> Iterator[Row]:
+        """Versions that no block holds yet and that began or ended in (since, until], by that snapshot and row id."""
+        condition, params = self._changed(kind, since, until)
+        sql = f"{_select(self._table_id, columns)} where {condition} order by {kind}, _indexlake_row_id"
+        return self._tx.query(sql, params)
+
+    def count_changes(self, since: int, until: int) -> int:
+        (begun, first), (ended, second) = self._changed("_begin", since, until), self._changed("_end", since, until)
+        name = self._name
+        sql = f"select (select count(*) from {name} where {begun}), (select count(*) from {name} where {ended})"
+        return int(sum(self._tx.rows(sql, [*first, *second])[0]))
+
+    def _changed(self, kind: Change, since: int, until: int) -> tuple[str, list[int]]:
+        hot, history = self._floors.hot_floor, self._floors.history_floor
+        between, params = f"{kind} > ? and {kind} <= ?", [history[0], history[0], history[1]]
+        if kind == "_end":
+            return f"{between} and {_NOT_IN_HISTORY}", [since, until, *params]
+        above = f"({_ABOVE_HOT}) or (_end is not null and {_NOT_IN_HISTORY})"
+        return f"{between} and ({above})", [since, until, hot[0], hot[0], hot[1], *params]
+
+    # ------------------------------------------------------------ writing, inside the critical section
+
+    def insert(self, columns: tuple[str, ...], rows: Collection[tuple[int, Sequence[SqlValue]]], snapshot: int) -> None:
+        if len(rows) == 1:
+            ((row_id, values),) = rows
+            self._tx.send(_insert_sql(self._table_id, columns), (snapshot, row_id, *values))
+            return
+        names = ("_begin", "_indexlake_row_id", *columns)
+        whole = ((snapshot, row_id, *values) for row_id, values in rows)
+        self._tx.insert_rows(inline_table(self._table_id), names, whole)
+
+    def close(self, versions: Mapping[int, int], snapshot: int) -> list[int]:
+        hot, moved, floor = [], [], self._floors.hot_floor
+        for row_id, begin in versions.items():
+            if (begin, row_id) > floor:
+                hot.append((snapshot, begin, row_id))
+            else:
+                moved.append(row_id)
+        if hot:
+            sql = f"update {self._name} set _end = ? where _begin = ? and _indexlake_row_id = ? and _end is null"
+            closed = self._tx.execute(sql, hot[0]) if len(hot) == 1 else self._tx.execute_many(sql, hot)
+            if closed != len(hot):
+                raise AssertionError("a hot row that passed validation is nowhere")
+        return moved
+
+    def close_all(self, snapshot: int) -> int:
+        floor = self._floors.hot_floor
+        sql = f"update {self._name} set _end = ? where {_ABOVE_HOT}"
+        return self._tx.execute(sql, (snapshot, floor[0], floor[0], floor[1]))
 
 
 @lru_cache(4096)
@@ -34,333 +265,14 @@ def _select(table_id: int, columns: tuple[str, ...]) -> str:
     return f"select _begin, _indexlake_row_id, _end{names} from {quote(inline_table(table_id))}"
 
 
-def visible_rows(
-    r: ReadTransaction | Transaction,
-    table: TableRecord,
-    snapshot: int,
-    columns: Sequence[str],
-    test: Test = ALWAYS,
-    codecs: Mapping[str, Codec] | None = None,
-    since: Mapping[str, int] | None = None,
-    *,
-    newest: bool = False,
-) -> Iterator[Row]:
-    """Rows a reader at ``snapshot`` sees, prefiltered by a necessary condition on columns ``f<id>``.
-
-    ``since`` names the columns that older rows do not hold, with the snapshot that added them: the condition says
-    nothing about those rows.  ``newest`` promises that the snapshot is the last one: superseded versions need no look
-    then.
-    """
-    visible, params = _visible(table, snapshot, newest=newest)
-    condition, values = test_sql(test, codecs or {}, since or {})
-    sql = f"{_select(table.table_id, tuple(columns))} where {visible} and {condition}"
-    return r.query(sql, [*params, *values])
-
-
-def count_visible(r: ReadTransaction | Transaction, table: TableRecord, snapshot: int, *, newest: bool) -> int:
-    """How many rows ``visible_rows`` would give."""
-    visible, params = _visible(table, snapshot, newest=newest)
-    return int(r.rows(f"select count(*) from {quote(inline_table(table.table_id))} where {visible}", params)[0][0])
-
-
-def has_more_visible(
-    r: ReadTransaction | Transaction, table: TableRecord, snapshot: int, limit: int, *, newest: bool
-) -> bool:
-    """Whether ``visible_rows`` would give more than so many; the others are not looked at."""
-    visible, params = _visible(table, snapshot, newest=newest)
-    found = f"select 1 from {quote(inline_table(table.table_id))} where {visible} limit ?"
-    return int(r.rows(f"select count(*) from ({found}) as found", [*params, limit + 1])[0][0]) > limit
-
-
-def _visible(table: TableRecord, snapshot: int, *, newest: bool) -> tuple[str, list[int]]:
-    hot, history = table.hot_floor, table.history_floor
-    if newest:
-        return f"({_ABOVE_HOT})", [hot[0], hot[0], hot[1]]
-    return (
-        f"_begin <= ? and (({_ABOVE_HOT}) or ({_ABOVE_HISTORY}))",
-        [snapshot, hot[0], hot[0], hot[1], snapshot, history[0], history[0], history[1]],
-    )
-
-
-def rows_by_key(
-    r: ReadTransaction | Transaction, table_id: int, columns: Sequence[str], where: str, values: Sequence[SqlValue]
-) -> list[Row]:
-    """Every inline version with that key, whatever its visibility.  ``where`` comes from ``key_condition``."""
-    return r.rows(f"{_select(table_id, tuple(columns))} where {where}", values)
-
-
-def rows_with_keys(
-    r: ReadTransaction | Transaction,
-    table_id: int,
-    columns: tuple[str, ...],
-    keys: Iterable[Sequence[SqlValue]],
-    shown: tuple[str, ...] = (),
-) -> Iterator[Row]:
-    """(begin, row id, end, columns shown …) of every inline version with one of the encoded keys (no floats)."""
-    remaining = iter(keys)
-    while some := list(islice(remaining, _IN_LIMIT)):
-        names = ", ".join(quote(c) for c in columns)
-        if len(columns) == 1:
-            condition = f"{names} in ({', '.join('?' * len(some))})"
-        else:
-            one = f"({', '.join('?' * len(columns))})"
-            condition = f"({names}) in (values {', '.join([one] * len(some))})"
-        yield from r.rows(f"{_select(table_id, shown)} where {condition}", [v for key in some for v in key])
-
-
-def rows_by_id(r: ReadTransaction | Transaction, table_id: int, row_id: int, columns: Sequence[str]) -> list[Row]:
-    """Every inline version of that row, whatever its visibility."""
-    return r.rows(f"{_select(table_id, tuple(columns))} where _indexlake_row_id = ?", (row_id,))
-
-
-def key_condition(
-    columns: tuple[str, ...], codecs: tuple[Codec, ...], key: Sequence[SqlValue]
-) -> tuple[str, Sequence[SqlValue]]:
-    """SQL that finds an encoded key, floats compared as values rather than as bits."""
-    plain = _plain_key_condition(columns, codecs)
-    if plain is not None:
-        return plain, key
-    parts, values = [], []
-    for column, codec, value in zip(columns, codecs, key, strict=True):
-        text, params = compare_sql(column, "=", value, codec)
-        parts.append(text)
-        values += params
-    return " and ".join(parts), values
-
-
-@lru_cache(4096)
-def _plain_key_condition(columns: tuple[str, ...], codecs: tuple[Codec, ...]) -> str | None:
-    """The text for a key without floats, which is the same for every key."""
-    if any(is_float(codec) for codec in codecs):
-        return None
-    return " and ".join(f"{quote(column)} = ?" for column in columns)
-
-
-def is_visible(row: Row, snapshot: int, table: TableRecord) -> bool:
-    """The visibility rule, for rows fetched by key or row id."""
-    begin, row_id, end = row[0], row[1], row[2]
-    if end is None:
-        return bool(begin <= snapshot and (begin, row_id) > table.hot_floor)
-    return bool(begin <= snapshot < end and (end, row_id) > table.history_floor)
-
-
-def live_keys_since(
-    r: ReadTransaction | Transaction, table_id: int, floor: tuple[int, int], since: int, columns: Sequence[str]
-) -> Iterator[Row]:
-    """Live versions above the floor that were committed after ``since``."""
-    return r.query(
-        f"{_select(table_id, tuple(columns))} where {_ABOVE_HOT} and _begin > ?", (floor[0], floor[0], floor[1], since)
-    )
-
-
-def count_rows(r: ReadTransaction | Transaction, table: TableRecord) -> tuple[int, int]:
-    """(live, superseded) versions that have not been moved to blocks."""
-    name = quote(inline_table(table.table_id))
-    hot, history = table.hot_floor, table.history_floor
-    live = r.rows(f"select count(*) from {name} where {_ABOVE_HOT}", (hot[0], hot[0], hot[1]))[0][0]
-    dead = r.rows(
-        f"select count(*) from {name} where {_ABOVE_HISTORY}", (table.horizon, history[0], history[0], history[1])
-    )[0][0]
-    return int(live), int(dead)
-
-
-# ---------------------------------------------------------------- the change feed
-
-_NOT_IN_HISTORY = "(_end > ? or (_end = ? and _indexlake_row_id > ?))"
-
-
-def begun_between(
-    r: ReadTransaction, table: TableRecord, since: int, until: int, columns: Sequence[str]
-) -> Iterator[Row]:
-    """Versions that no block holds yet and that began in (since, until], in (_begin, row id) order."""
-    condition, params = _begun(table, since, until)
-    sql = f"{_select(table.table_id, tuple(columns))} where {condition} order by _begin, _indexlake_row_id"
-    return r.query(sql, params)
-
-
-def ended_between(
-    r: ReadTransaction, table: TableRecord, since: int, until: int, columns: Sequence[str]
-) -> Iterator[Row]:
-    """Versions that no block holds yet and that ended in (since, until], in (_end, row id) order."""
-    condition, params = _ended(table, since, until)
-    sql = f"{_select(table.table_id, tuple(columns))} where {condition} order by _end, _indexlake_row_id"
-    return r.query(sql, params)
-
-
-def count_changes(r: ReadTransaction, table: TableRecord, since: int, until: int) -> int:
-    """How many rows ``begun_between`` and ``ended_between`` would give together."""
-    (begun, first), (ended, second) = _begun(table, since, until), _ended(table, since, until)
-    name = quote(inline_table(table.table_id))
-    sql = f"select (select count(*) from {name} where {begun}), (select count(*) from {name} where {ended})"
-    return int(sum(r.rows(sql, [*first, *second])[0]))
-
-
-def _begun(table: TableRecord, since: int, until: int) -> tuple[str, list[int]]:
-    hot, history = table.hot_floor, table.history_floor
-    return (
-        f"_begin > ? and _begin <= ? and (({_ABOVE_HOT}) or (_end is not null and {_NOT_IN_HISTORY}))",
-        [since, until, hot[0], hot[0], hot[1], history[0], history[0], history[1]],
-    )
-
-
-def _ended(table: TableRecord, since: int, until: int) -> tuple[str, list[int]]:
-    history = table.history_floor
-    return f"_end > ? and _end <= ? and {_NOT_IN_HISTORY}", [since, until, history[0], history[0], history[1]]
-
-
-# ---------------------------------------------------------------- writing, inside the critical section
-
-
-def insert_rows(tx: Transaction, table_id: int, columns: Sequence[str], rows: Iterable[Row]) -> None:
-    """Rows are (begin, row id, value …)."""
-    tx.insert_rows(inline_table(table_id), ("_begin", "_indexlake_row_id", *columns), rows)
-
-
 @lru_cache(4096)
 def _insert_sql(table_id: int, columns: tuple[str, ...]) -> str:
     return dialect.insert_sql(inline_table(table_id), ("_begin", "_indexlake_row_id", *columns))
 
 
-def insert_row(
-    tx: Transaction, table_id: int, columns: tuple[str, ...], begin: int, row_id: int, values: Sequence[SqlValue]
-) -> None:
-    tx.send(_insert_sql(table_id, columns), (begin, row_id, *values))
-
-
-def close_rows(tx: Transaction, table_id: int, rows: Sequence[tuple[int, int]], snapshot: int) -> int:
-    """Close versions given as (begin, row id); how many were live."""
-    sql = f"""update {quote(inline_table(table_id))} set _end = ?
-        where _begin = ? and _indexlake_row_id = ? and _end is null"""
-    if len(rows) == 1:
-        return tx.execute(sql, (snapshot, *rows[0]))
-    return tx.execute_many(sql, [(snapshot, begin, row_id) for begin, row_id in rows])
-
-
-def close_all(tx: Transaction, table_id: int, floor: tuple[int, int], snapshot: int) -> int:
-    return tx.execute(
-        f"update {quote(inline_table(table_id))} set _end = ? where {_ABOVE_HOT}",
-        (snapshot, floor[0], floor[0], floor[1]),
-    )
-
-
-# ---------------------------------------------------------------- dump and purge
-
-
-def oldest_live(
-    r: ReadTransaction, table_id: int, floor: tuple[int, int], columns: tuple[str, ...], limit: int
-) -> Iterator[Row]:
-    """Live versions above the floor in (_begin, row id) order."""
-    sql = f"{_select(table_id, columns)} where {_ABOVE_HOT} order by _begin, _indexlake_row_id limit {int(limit)}"
-    return r.query(sql, (floor[0], floor[0], floor[1]))
-
-
-def oldest_dead(
-    r: ReadTransaction, table_id: int, floor: tuple[int, int], columns: tuple[str, ...], limit: int
-) -> Iterator[Row]:
-    """Superseded versions above the history floor in (_end, row id) order."""
-    sql = f"""{_select(table_id, columns)} where _end is not null and (_end > ? or
-        (_end = ? and _indexlake_row_id > ?)) order by _end, _indexlake_row_id limit {int(limit)}"""
-    return r.query(sql, (floor[0], floor[0], floor[1]))
-
-
-def purge(tx: Transaction, table: TableRecord, limit: int) -> int:
-    """Remove up to ``limit`` versions that lie in blocks or that no retained snapshot can see."""
-    name = quote(inline_table(table.table_id))
-    hot, history = table.hot_floor, table.history_floor
-    live = f"""delete from {name} where (_begin, _indexlake_row_id) in (select _begin, _indexlake_row_id from {name}
-        where _end is null and (_begin < ? or (_begin = ? and _indexlake_row_id <= ?)) limit {int(limit)})"""
-    dead = f"""delete from {name} where (_begin, _indexlake_row_id) in (select _begin, _indexlake_row_id from {name}
-        where _end is not null and (_end < ? or (_end = ? and _indexlake_row_id <= ?)) limit {int(limit)})"""
-    gone = tx.execute(live, (hot[0], hot[0], hot[1]))
-    gone += tx.execute(dead, (history[0], history[0], history[1]))
-    return gone + tx.execute(dead, (table.horizon + 1, -1, -1))
-
-
-def drop(tx: Transaction, table_id: int) -> None:
-    tx.execute(f"drop table if exists {quote(inline_table(table_id))}")
-
-
-# ---------------------------------------------------------------- necessary conditions as SQL
-
-
-def test_sql(test: Test, codecs: Mapping[str, Codec], since: Mapping[str, int]) -> tuple[str, list[SqlValue]]:
-    """SQL that holds for every row that satisfies the test; columns are named as in the inline table.
-
-    A test of very many conditions gives none: databases limit how deep an expression is.
-    """
-    return _test_sql(test, codecs, since) if _size(test) <= _IN_LIMIT else ("1 = 1", [])
-
-
-def _size(test: Test) -> int:
-    """How many conditions there are."""
-    count, rest = 0, [test]
-    while rest:
-        one = rest.pop()
-        count += 1
-        if isinstance(one, All | Any_):
-            rest += one.children
-    return count
-
-
-def _test_sql(test: Test, codecs: Mapping[str, Codec], since: Mapping[str, int]) -> tuple[str, list[SqlValue]]:
-    if isinstance(test, All | Any_):
-        if not test.children:
-            return ("1 = 1" if isinstance(test, All) else "1 = 0"), []
-        texts: list[str] = []
-        values: list[SqlValue] = []
-        for child in test.children:
-            text, params = _test_sql(child, codecs, since)
-            texts.append(text)
-            values += params
-        joined = (" and " if isinstance(test, All) else " or ").join(texts)
-        return f"({joined})", values
-    assert isinstance(test, ColumnTest)
-    if test.column in since:
-        condition, values = _column_sql(test, codecs)
-        return f"(_begin < ? or {condition})", [since[test.column], *values]
-    return _column_sql(test, codecs)
-
-
-def _column_sql(test: ColumnTest, codecs: Mapping[str, Codec]) -> tuple[str, list[SqlValue]]:
-    codec = codecs.get(test.column)
-    if test.op in ("is null", "is not null"):
-        return f"{quote(test.column)} {test.op}", []
-    if codec is None or not codec.ordered or len(test.values) > _IN_LIMIT:
-        return "1 = 1", []
-    encoded = [codec.encode_constant(v) for v in test.values]
-    if test.op == "in":
-        parts = [compare_sql(test.column, "=", v, codec) for v in encoded]
-        plain = [p[1] for p in parts if p[0] == f"{quote(test.column)} = ?"]
-        if len(plain) == len(parts) and parts:
-            return f"{quote(test.column)} in ({', '.join('?' * len(parts))})", [v[0] for v in plain]
-        return "(" + " or ".join(p[0] for p in parts) + ")", [v for p in parts for v in p[1]]
-    return compare_sql(test.column, test.op, encoded[0], codec)
-
-
-def compare_sql(column: str, op: str, value: SqlValue, codec: Codec) -> tuple[str, list[SqlValue]]:
-    """``column op value`` on encoded values; floats by value: -0.0 = 0.0, NaN equals itself and is the greatest."""
-    name = quote(column)
-    if not is_float(codec):
-        return f"{name} {op} ?", [value]
-    number = codec.canonical(value)
-    assert isinstance(number, int)
-    least = NEGATIVE_ZERO if number == 0 else number  # the lowest encoding of an equal value
-    nan = f"({name} > ? or {name} < ?)"
-    texts: dict[str, tuple[str, list[SqlValue]]]
-    if number > INFINITY:  # the constant is NaN
-        texts = {
-            "=": (nan, [INFINITY, NEGATIVE_INFINITY]),
-            ">=": (nan, [INFINITY, NEGATIVE_INFINITY]),
-            ">": ("1 = 0", []),
-            "<": (f"{name} between ? and ?", [NEGATIVE_INFINITY, INFINITY]),
-            "<=": (f"{name} is not null", []),
-        }
-    else:
-        texts = {
-            "=": (f"{name} between ? and ?", [least, number]),
-            ">": (f"({name} > ? or {name} < ?)", [number, NEGATIVE_INFINITY]),
-            ">=": (f"({name} >= ? or {name} < ?)", [least, NEGATIVE_INFINITY]),
-            "<": (f"({name} >= ? and {name} < ?)", [NEGATIVE_INFINITY, least]),
-            "<=": (f"{name} between ? and ?", [NEGATIVE_INFINITY, number]),
-        }
-    return texts[op]
+@lru_cache(4096)
+def _plain_key_condition(columns: tuple[str, ...], codecs: tuple[Codec, ...]) -> str | None:
+    """The text for a key without floats, which is the same for every key.  Floats compare by value, not as bits."""
+    if any(is_float(codec) for codec in codecs):
+        return None
+    return " and ".join(f"{quote(column)} = ?" for column in columns)

@@ -13,9 +13,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from indexlake.catalog import fork
+from indexlake.catalog.database import Database
 from indexlake.catalog.dialect import POSTGRES, Dialect, quote
 from indexlake.catalog.driver import Params, Row
 from indexlake.catalog.postgres_errors import translate, unreachable
@@ -24,14 +25,14 @@ from indexlake.catalog.postgres_transaction import CHUNK, PostgresRead, Postgres
 from indexlake.catalog.postgres_turn import PostgresTurn
 from indexlake.catalog.sessions import Sessions, closed
 from indexlake.catalog.tables import advice
-from indexlake.errors import CatalogError, NotFoundError, OwnershipError
+from indexlake.errors import CatalogError, NotFoundError
 
 T = TypeVar("T")
 _KEEP_SESSIONS = 8
 _MOST_SESSIONS = 32
 
 
-class PostgresCatalog:
+class PostgresCatalog(Database):
     """A catalog in the database that `dsn` names (a postgresql:// URL or a libpq connection string).
 
     A pooler in between must pool whole sessions: settings and prepared statements belong to the session.
@@ -61,7 +62,7 @@ class PostgresCatalog:
     ) -> None:
         params = _connection_params(dsn)
         self.location = _location(params, catalog_schema)
-        self._read_only = read_only
+        self.read_only = read_only
         self.sessions: Sessions[PostgresSession] = Sessions(
             lambda: PostgresSession(params, schema=catalog_schema, timeout=lock_timeout),
             self.location,
@@ -97,7 +98,7 @@ class PostgresCatalog:
             self.sessions.give_back(session)
         if found is None:
             raise NotFoundError(
-                f"There is no schema for the catalog {self.location}. {advice(self._read_only)}",
+                f"There is no schema for the catalog {self.location}. {advice(self.read_only)}",
                 name=schema or self.location,
             )
         if encoding not in ("UTF8", "SQL_ASCII"):
@@ -106,15 +107,6 @@ class PostgresCatalog:
                 f"text. Use a database made with ENCODING 'UTF8'."
             )
         return str(found)
-
-    def database(self) -> Literal["postgres"]:
-        return "postgres"
-
-    def __repr__(self) -> str:
-        return f"PostgresCatalog({self.location!r})"
-
-    def __reduce__(self) -> Any:
-        raise OwnershipError("A catalog holds connections and is not pickled. Connect again where it is needed.")
 
     def query(self, sql: str, params: Params = ()) -> Iterator[Row]:
         session, stream, chunk = self._start(sql, params)
@@ -161,14 +153,6 @@ class PostgresCatalog:
         """Nothing to do: the server does it."""
         self.refuse_writes()
 
-    def refuse_writes(self) -> None:
-        if self.sessions.closed is not None:
-            raise self.sessions.closed.error()
-        if self._read_only:
-            raise CatalogError(
-                f"The catalog {self.location} was opened read-only. Connect with read_only=False to write."
-            )
-
     def close(self) -> None:
         if self.sessions.closed is None:
             self.sessions.close(closed(self.location))
@@ -205,15 +189,6 @@ class PostgresCatalog:
             except BaseException:
                 self.sessions.discard(session)
                 raise
-
-    def before_fork(self) -> None:
-        self.sessions.before_fork()
-
-    def after_fork_in_parent(self) -> None:
-        self.sessions.after_fork_in_parent()
-
-    def after_fork_in_child(self) -> None:
-        self.sessions.after_fork_in_child()
 
 
 def _connection_params(dsn: str) -> dict[str, Any]:

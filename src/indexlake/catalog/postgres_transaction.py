@@ -8,21 +8,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from indexlake import faults
-from indexlake.batch_size import encoded_bytes, rows_of
+from indexlake.arrow.batch_size import encoded_bytes, rows_of
 from indexlake.catalog.clock import POSTGRES_CLOCK, SERVER_CLOCK
+from indexlake.catalog.database import ENDED, OVER, Ending, Writing
 from indexlake.catalog.dialect import insert_sql, quote
 from indexlake.catalog.driver import CommitUnknown, DatabaseError, Params, Row
-from indexlake.catalog.fork import Gone
 from indexlake.catalog.postgres_errors import translate
 from indexlake.catalog.postgres_session import import_psycopg
-from indexlake.errors import CatalogError
+from indexlake.storage import faults
 
 if TYPE_CHECKING:
     from indexlake.catalog.postgres import PostgresCatalog
@@ -37,9 +34,6 @@ _WRITE = (
     "begin isolation level read committed read write; select pg_advisory_xact_lock({});"
     " set local idle_in_transaction_session_timeout = '60s'"
 )
-_OVER = Gone(CatalogError, "This catalog transaction is over: it was committed, rolled back or closed.")
-_ENDED = Gone(CatalogError, "This catalog query is over: its transaction ended before it.")
-_ABANDONED = "a catalog {} transaction was dropped without being closed; it was rolled back"
 _TOKENS = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\?""")
 
 
@@ -58,11 +52,10 @@ def numbered(sql: str) -> str:
     return _TOKENS.sub(number, sql.replace(SERVER_CLOCK, POSTGRES_CLOCK))
 
 
-class _Statements:
+class _Statements(Ending):
     """What reading and writing transactions share: SELECT."""
 
     _catalog: PostgresCatalog
-    _session: Any
     _errors: tuple[type[Exception], ...]
     _streams = 0
 
@@ -72,10 +65,6 @@ class _Statements:
             return self._session.cursor.execute(numbered(sql), params).fetchall()  # type: ignore[no-any-return]
         except self._errors as error:
             raise self._failed(error, sql) from None
-
-    def row(self, sql: str, params: Params = ()) -> Row | None:
-        rows = self.rows(sql, params)
-        return rows[0] if rows else None
 
     def query(self, sql: str, params: Params = ()) -> Iterator[Row]:
         session = self._session
@@ -89,7 +78,7 @@ class _Statements:
                 rows = min(CHUNK, 4 * rows, rows_of(encoded_bytes(chunk) // len(chunk)))
                 yield from chunk
                 if self._session is not session:
-                    raise _ENDED.error()
+                    raise ENDED.error()
         except self._errors as error:
             raise self._failed(error, sql) from None
         finally:
@@ -100,15 +89,12 @@ class _Statements:
     def _failed(self, error: Exception, sql: str) -> DatabaseError:
         return translate(error, self._catalog.location, sql, lost=self._session.lost())
 
-    def _is_open(self) -> bool:
-        return self._session is not _OVER and not isinstance(self._session.connection, Gone)
-
 
 class PostgresRead(_Statements):
     """One state of the database, from the first statement on."""
 
     def __init__(self, catalog: PostgresCatalog) -> None:
-        self._session = _OVER
+        self._session = OVER
         self._catalog = catalog
         self._errors = (import_psycopg().Error, OSError)
         self._session = catalog.begin(_READ)
@@ -116,7 +102,7 @@ class PostgresRead(_Statements):
     def close(self) -> None:
         if not self._is_open():
             return
-        session, self._session = self._session, _OVER
+        session, self._session = self._session, OVER
         try:
             session.control("commit")
         except BaseException as error:  # an interrupt too: the session must not stay taken
@@ -125,21 +111,10 @@ class PostgresRead(_Statements):
                 raise
         self._catalog.sessions.give_back(session)
 
-    def __enter__(self) -> PostgresRead:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if self._is_open():
-            self.close()
-            warnings.warn(_ABANDONED.format("read"), ResourceWarning, source=self)
+    _end = close
 
 
-class PostgresTransaction(_Statements):
+class PostgresTransaction(_Statements, Writing):
     """The critical section: BEGIN, then the advisory lock, and one way out for each ending.
 
     Statements that were only sent travel with the next statement or with COMMIT, in one round trip: every round trip
@@ -147,7 +122,7 @@ class PostgresTransaction(_Statements):
     """
 
     def __init__(self, catalog: PostgresCatalog) -> None:
-        self._session = _OVER
+        self._session = OVER
         self._sent: list[tuple[str, Params]] = []
         self._catalog = catalog
         self._errors = (import_psycopg().Error, OSError)
@@ -159,10 +134,7 @@ class PostgresTransaction(_Statements):
         self._session = catalog.begin(_WRITE.format(catalog.lock_key))
 
     def rows(self, sql: str, params: Params = ()) -> list[Row]:
-        try:
-            faults.step("sql.execute")
-        except OSError as error:
-            raise self._failed(error, sql) from None
+        self._step(sql)
         self._deliver()
         return super().rows(sql, params)
 
@@ -171,12 +143,15 @@ class PostgresTransaction(_Statements):
         return super().query(sql, params)
 
     def send(self, sql: str, params: Params = ()) -> None:
+        self._step(sql)
+        self._session.lost()  # refuses a transaction that is over
+        self._sent.append((sql, params))
+
+    def _step(self, sql: str) -> None:
         try:
             faults.step("sql.execute")
         except OSError as error:
             raise self._failed(error, sql) from None
-        self._session.lost()  # refuses a transaction that is over
-        self._sent.append((sql, params))
 
     def _deliver(self) -> None:
         """Run what was sent."""
@@ -213,10 +188,6 @@ class PostgresTransaction(_Statements):
         except self._errors as error:
             raise self._failed(error, sql) from None
 
-    def execute_batch(self, sqls: Sequence[str]) -> None:
-        for sql in sqls:
-            self.execute(sql)
-
     def insert_rows(self, table: str, columns: Sequence[str], rows: Iterable[Params]) -> int:
         rows = iter(rows)
         few = list(islice(rows, _COPY_FROM))
@@ -243,8 +214,8 @@ class PostgresTransaction(_Statements):
         except self._errors as error:
             raise self._failed(error, sql) from None
 
-    def savepoint(self) -> _Savepoint:
-        return _Savepoint(self)
+    def _takes_statements(self) -> bool:
+        return self._is_open() and not self._session.lost()
 
     def commit(self) -> None:
         session, catalog = self._session, self._catalog
@@ -271,43 +242,12 @@ class PostgresTransaction(_Statements):
             )
 
     def rollback(self) -> None:
-        if self._session is not _OVER:
+        if self._session is not OVER:
             self._session.lost()  # refuses a forked child
             self._finish()
 
+    _end = rollback
+
     def _finish(self) -> None:
-        session, self._session = self._session, _OVER
+        session, self._session = self._session, OVER
         self._catalog.sessions.give_back(session)
-
-    def __enter__(self) -> PostgresTransaction:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._is_open():
-            self.rollback()
-
-    def __del__(self) -> None:
-        if self._is_open():
-            self.rollback()
-            warnings.warn(_ABANDONED.format("write"), ResourceWarning, source=self)
-
-
-class _Savepoint:
-    __slots__ = ("_transaction",)
-
-    def __init__(self, transaction: PostgresTransaction) -> None:
-        self._transaction = transaction
-
-    def __enter__(self) -> None:
-        self._transaction._control("savepoint indexlake")
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        transaction = self._transaction
-        if error is None:
-            transaction._control("release savepoint indexlake")
-        elif transaction._is_open() and not transaction._session.lost():
-            transaction._control("rollback to savepoint indexlake; release savepoint indexlake")

@@ -1,4 +1,4 @@
-"""Columns of the inline table that nothing needs any more: what expire does about dropped and altered columns.
+"""Columns of the hot store that nothing needs any more: what expire does about dropped and altered columns.
 
 A column goes in two steps.  First its field is *released*: from that commit on no reader asks for it.  It is removed
 when the horizon has passed that commit, a minute later at the earliest: PostgreSQL shows a changed table at once also
@@ -7,37 +7,40 @@ to readers of an older state, who might still ask for the column.
 
 from __future__ import annotations
 
-from indexlake.catalog.definitions import TableRecord, inline_table
-from indexlake.catalog.dialect import quote
+from typing import TYPE_CHECKING
+
+from indexlake.catalog.definitions import TableRecord
 from indexlake.catalog.driver import Transaction
 from indexlake.catalog.fields import read_schema
 from indexlake.schema import Field
+
+if TYPE_CHECKING:
+    from indexlake.hot.store import HotStore
 
 GONE = 0
 """In ``released_in``: the column has been removed."""
 
 
-def release(tx: Transaction, table: TableRecord, horizon: int, snapshot: int) -> None:
+def release(tx: Transaction, hot: HotStore, table: TableRecord, horizon: int, snapshot: int) -> None:
     """Inside the critical section, in the commit ``snapshot`` that moves the horizon."""
-    for field_id in _unneeded(tx, table, horizon):
+    for field_id in _unneeded(tx, hot, table, horizon):
         tx.execute("update indexlake_field set released_in = ? where field_id = ?", (snapshot, field_id))
-    name = quote(inline_table(table.table_id))
     released = tx.rows(
         "select distinct field_id from indexlake_field where table_id = ? and released_in > ? and released_in <= ?",
         (table.table_id, GONE, horizon),
     )
     for (field_id,) in released:
-        tx.execute(f"alter table {name} drop column {quote(f'f{field_id}')}")
+        hot.drop_column(tx, table.table_id, field_id)
         tx.execute("update indexlake_field set released_in = ? where field_id = ?", (GONE, field_id))
 
 
-def _unneeded(tx: Transaction, table: TableRecord, horizon: int) -> list[int]:
-    """Fields that no retained snapshot shows and no inline row needs for the value of a younger one."""
+def _unneeded(tx: Transaction, hot: HotStore, table: TableRecord, horizon: int) -> list[int]:
+    """Fields that no retained snapshot shows and no hot row needs for the value of a younger one."""
     fields = read_schema(tx, table).fields
     newest: dict[int, Field] = {f.field_id: f for f in sorted(fields, key=lambda f: f.begin_snapshot)}
     if all(f.end_snapshot is None or f.released for f in newest.values()):
         return []
-    oldest = tx.rows(f"select min(_begin) from {quote(inline_table(table.table_id))}")[0][0]
+    oldest = hot.oldest(tx, table.table_id)
     needed = {
         f.source.field_id for f in newest.values() if f.source is not None and oldest is not None and oldest < f.since
     }

@@ -70,16 +70,13 @@ class Sessions(Generic[S]):
                 raise self.closed.error()
             if len(self._busy) >= self._limit:
                 self._wait_for_one()
-            if self._idle:
-                session = self._idle.pop()
-                session.thread = threading.get_ident()
-                self._busy.add(session)
-                return session
-            session = self._factory()
+            fresh = not self._idle
+            session = self._factory() if fresh else self._idle.pop()
             session.thread = threading.get_ident()
             self._busy.add(session)
         try:
-            session.open()
+            if fresh:
+                session.open()
         except BaseException:
             self.discard(session)
             raise

@@ -14,12 +14,12 @@ import logging
 import os
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, Literal
 
 import apsw
 
 from indexlake.catalog import fork
 from indexlake.catalog.clock import FileClock
+from indexlake.catalog.database import Database
 from indexlake.catalog.dialect import SQLITE, Dialect
 from indexlake.catalog.driver import DatabaseError, Params, Row
 from indexlake.catalog.sessions import Sessions, closed
@@ -28,8 +28,8 @@ from indexlake.catalog.sqlite_session import SqliteSession
 from indexlake.catalog.sqlite_transaction import CHUNK, SqliteRead, SqliteTransaction
 from indexlake.catalog.tables import advice
 from indexlake.catalog.writer_lock import SqliteTurn, WriterLock
-from indexlake.errors import CatalogError, NotFoundError, OwnershipError
-from indexlake.temporary import TemporaryFolder, is_writable
+from indexlake.errors import CatalogError, NotFoundError
+from indexlake.storage.temporary import TemporaryFolder, is_writable
 
 _log = logging.getLogger("indexlake.catalog")
 _WAL_FRAMES = 1024  # 4 MiB of 4 KiB pages
@@ -39,7 +39,7 @@ _KEEP_SESSIONS = 8
 _MOST_SESSIONS = 256
 
 
-class SqliteCatalog:
+class SqliteCatalog(Database):
     """A catalog in the file at `path`; ":memory:" makes a temporary one that goes with this object.
 
     Parameters
@@ -112,15 +112,6 @@ class SqliteCatalog:
         finally:
             self.sessions.give_back(session)
 
-    def database(self) -> Literal["sqlite"]:
-        return "sqlite"
-
-    def __repr__(self) -> str:
-        return f"SqliteCatalog({self.location!r})"
-
-    def __reduce__(self) -> Any:
-        raise OwnershipError("A catalog holds connections and is not pickled. Connect again where it is needed.")
-
     def query(self, sql: str, params: Params = ()) -> Iterator[Row]:
         session = self.take()
         try:
@@ -178,14 +169,6 @@ class SqliteCatalog:
         except apsw.Error as error:  # the log stays longer; the commit before it stands
             _log.debug("the log of %s was not moved: %s", self.location, error)
 
-    def refuse_writes(self) -> None:
-        if self.sessions.closed is not None:
-            raise self.sessions.closed.error()
-        if self.read_only:
-            raise CatalogError(
-                f"The catalog {self.location} was opened read-only. Connect with read_only=False to write."
-            )
-
     def close(self) -> None:
         if self.sessions.closed is not None:
             return
@@ -235,14 +218,8 @@ class SqliteCatalog:
             f"read_only=True; to write, make the folder writable."
         )
 
-    def before_fork(self) -> None:
-        self.sessions.before_fork()
-
-    def after_fork_in_parent(self) -> None:
-        self.sessions.after_fork_in_parent()
-
     def after_fork_in_child(self) -> None:
-        self.sessions.after_fork_in_child()
+        super().after_fork_in_child()
         self.lock.after_fork_in_child()
         for turn in self._turns.values():
             turn.after_fork_in_child()

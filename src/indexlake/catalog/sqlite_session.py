@@ -25,12 +25,12 @@ from urllib.parse import quote
 
 import apsw
 
+from indexlake.catalog.database import ENDED
 from indexlake.catalog.fork import Gone, keep_forever
-from indexlake.errors import CatalogError, OwnershipError
-from indexlake.temporary import is_writable
+from indexlake.errors import OwnershipError
+from indexlake.storage.temporary import is_writable
 
 STATEMENTS = 512  # the most that apsw caches
-_ENDED = Gone(CatalogError, "This catalog query is over: its transaction ended before it.")
 _PRAGMAS = """pragma synchronous = {}; pragma foreign_keys = off; pragma temp_store = memory;
     pragma cache_size = -8000; pragma journal_size_limit = 16777216"""
 
@@ -53,20 +53,6 @@ class Stream:
 
 class SqliteSession:
     """`cursor` runs statements; `wal_frames[0]` is the length of the log after the last commit here."""
-
-    __slots__ = (
-        "_as_it_was",
-        "_durable",
-        "_log",
-        "_path",
-        "_read_only",
-        "_timeout",
-        "connection",
-        "cursor",
-        "streams",
-        "thread",
-        "wal_frames",
-    )
 
     def __init__(self, path: str, *, read_only: bool, durable: bool, timeout: float) -> None:
         self._path = path
@@ -141,7 +127,7 @@ class SqliteSession:
         while self.streams:
             stream = self.streams.pop()
             stream.end()
-            stream.cursor = _ENDED
+            stream.cursor = ENDED
 
     def rest(self) -> bool:
         try:

@@ -6,45 +6,38 @@ out for each ending, which gives the lock and the session back.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import apsw
 
-from indexlake import faults
+from indexlake.catalog.database import OVER, Ending, Writing
 from indexlake.catalog.dialect import insert_sql
 from indexlake.catalog.driver import CommitUnknown, DatabaseError, Params, Row
-from indexlake.catalog.fork import Gone
 from indexlake.catalog.sqlite_errors import translate
 from indexlake.errors import CatalogError
+from indexlake.storage import faults
 
 if TYPE_CHECKING:
     from indexlake.catalog.sqlite import SqliteCatalog
 
 CHUNK = 256
-_OVER = Gone(CatalogError, "This catalog transaction is over: it was committed, rolled back or closed.")
-_ABANDONED = "a catalog {} transaction was dropped without being closed; it was rolled back"
 
 
-class _Statements:
+class _Statements(Ending):
     """What reading and writing transactions share: SELECT."""
 
     _catalog: SqliteCatalog
-    _session: Any
+    _step = "sql.query"
 
     def rows(self, sql: str, params: Params = ()) -> list[Row]:
         try:
-            faults.step("sql.query")
+            faults.step(self._step)
             return self._session.cursor.execute(sql, params).fetchall()  # type: ignore[no-any-return]
         except (apsw.Error, OSError) as error:
             raise self._failed(error, sql) from None
-
-    def row(self, sql: str, params: Params = ()) -> Row | None:
-        rows = self.rows(sql, params)
-        return rows[0] if rows else None
 
     def query(self, sql: str, params: Params = ()) -> Iterator[Row]:
         stream = self._session.stream()
@@ -61,15 +54,12 @@ class _Statements:
     def _failed(self, error: apsw.Error | OSError, sql: str) -> DatabaseError:
         return translate(error, self._catalog.location, sql)
 
-    def _is_open(self) -> bool:
-        return self._session is not _OVER and not isinstance(self._session.cursor, Gone)
-
 
 class SqliteRead(_Statements):
     """One state of the database, from the first statement on."""
 
     def __init__(self, catalog: SqliteCatalog) -> None:
-        self._session = _OVER
+        self._session = OVER
         self._catalog = catalog
         session = catalog.take()
         try:
@@ -83,31 +73,27 @@ class SqliteRead(_Statements):
 
     def close(self) -> None:
         if self._is_open():
-            session, self._session = self._session, _OVER
+            session, self._session = self._session, OVER
             self._catalog.sessions.give_back(session)
-
-    def __enter__(self) -> SqliteRead:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         session = self._session
         self.close()
-        if kind is None and self._catalog.read_only and session is not _OVER:
+        if kind is None and self._catalog.read_only and session is not OVER:
             self._catalog.check_unchanged(session)
 
-    def __del__(self) -> None:
-        if self._is_open():
-            self.close()
-            warnings.warn(_ABANDONED.format("read"), ResourceWarning, source=self)
+    _end = close
 
 
-class SqliteTransaction(_Statements):
+class SqliteTransaction(_Statements, Writing):
     """The critical section: the writers' lock, BEGIN IMMEDIATE, and one way out for each ending."""
 
+    _step = "sql.execute"
+
     def __init__(self, catalog: SqliteCatalog) -> None:
-        self._session = _OVER
+        self._session = OVER
         self._catalog = catalog
         catalog.refuse_writes()
         catalog.lock.acquire()
@@ -126,13 +112,6 @@ class SqliteTransaction(_Statements):
             catalog.lock.release()
             raise
         self._session = session
-
-    def rows(self, sql: str, params: Params = ()) -> list[Row]:
-        try:
-            faults.step("sql.execute")
-            return self._session.cursor.execute(sql, params).fetchall()  # type: ignore[no-any-return]
-        except (apsw.Error, OSError) as error:
-            raise self._failed(error, sql) from None
 
     def execute(self, sql: str, params: Params = ()) -> int:
         session = self._session
@@ -156,15 +135,8 @@ class SqliteTransaction(_Statements):
         except (apsw.Error, OSError) as error:
             raise self._failed(error, sql) from None
 
-    def execute_batch(self, sqls: Sequence[str]) -> None:
-        for sql in sqls:
-            self.execute(sql)
-
     def insert_rows(self, table: str, columns: Sequence[str], rows: Iterable[Params]) -> int:
         return self.execute_many(insert_sql(table, tuple(columns)), rows)
-
-    def savepoint(self) -> _Savepoint:
-        return _Savepoint(self)
 
     def commit(self) -> None:
         session, catalog = self._session, self._catalog
@@ -192,7 +164,7 @@ class SqliteTransaction(_Statements):
             self._finish()
 
     def rollback(self) -> None:
-        if self._session is _OVER:
+        if self._session is OVER:
             return
         session = self._session
         try:
@@ -203,9 +175,11 @@ class SqliteTransaction(_Statements):
             self._catalog.sessions.discard(session)
         self._finish()
 
+    _end = rollback
+
     def _finish(self) -> None:
         catalog, session = self._catalog, self._session
-        self._session = _OVER
+        self._session = OVER
         if catalog.sessions.closed is None:
             catalog.lock.release()
         else:
@@ -218,37 +192,3 @@ class SqliteTransaction(_Statements):
         if self._is_open() and not self._session.connection.in_transaction:
             self.rollback()
         return failure
-
-    def __enter__(self) -> SqliteTransaction:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._is_open():
-            self.rollback()
-
-    def __del__(self) -> None:
-        if self._is_open():
-            self.rollback()
-            warnings.warn(_ABANDONED.format("write"), ResourceWarning, source=self)
-
-
-class _Savepoint:
-    __slots__ = ("_transaction",)
-
-    def __init__(self, transaction: SqliteTransaction) -> None:
-        self._transaction = transaction
-
-    def __enter__(self) -> None:
-        self._transaction.execute("SAVEPOINT indexlake")
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        transaction = self._transaction
-        if error is None:
-            transaction.execute("RELEASE indexlake")
-        elif transaction._is_open():
-            transaction.execute("ROLLBACK TO indexlake")
-            transaction.execute("RELEASE indexlake")

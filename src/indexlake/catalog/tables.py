@@ -17,7 +17,7 @@ from indexlake.catalog.dialect import Dialect
 from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
 from indexlake.errors import CatalogError, NotFoundError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 def create_statements(d: Dialect) -> list[str]:
@@ -53,7 +53,7 @@ def create_statements(d: Dialect) -> list[str]:
         f"""create table indexlake_index (
             index_id {d.key_type} primary key, index_name {t} not null, index_kind {t} not null,
             table_id {i} not null, key_field_ids {t} not null, include_field_ids {t} not null, params {t} not null,
-            begin_snapshot {i} not null, end_snapshot {i})""",
+            begin_snapshot {i} not null, end_snapshot {i}, enforced_snapshot {i}, changed_in {i} not null)""",
         "create index indexlake_index_table on indexlake_index (table_id)",
         f"""create table indexlake_data_file (
             data_file_id {d.key_type} primary key, table_id {i} not null, relative_path {t} not null unique,
@@ -66,12 +66,8 @@ def create_statements(d: Dialect) -> list[str]:
         f"""create table indexlake_index_file (
             index_file_id {d.key_type} primary key, index_id {i} not null, table_id {i} not null,
             relative_path {t} not null unique, file_size_bytes {i} not null, checksum {b} not null,
-            min_key {b} not null, max_key {b} not null,
-            begin_snapshot {i} not null, end_snapshot {i}, changed_in {i} not null)""",
-        "create index indexlake_index_file_changed on indexlake_index_file (table_id, changed_in)",
-        f"""create table indexlake_index_file_block (
-            index_file_id {i} not null, data_file_id {i} not null, primary key (index_file_id, data_file_id))""",
-        "create index indexlake_index_file_block_file on indexlake_index_file_block (data_file_id)",
+            key_types {t} not null, min_key {b} not null, max_key {b} not null, changed_in {i} not null)""",
+        *_links(d),
         f"""create table indexlake_delete (
             data_file_id {i} not null, snapshot_id {i} not null, table_id {i} not null,
             positions {b} not null, changed_in {i} not null, primary key (data_file_id, snapshot_id))""",
@@ -114,6 +110,19 @@ def _fields(d: Dialect, name: str) -> str:
 _FIELD_INDEX = "create index indexlake_field_table on indexlake_field (table_id)"
 
 
+def _links(d: Dialect) -> list[str]:
+    i, name = d.int_type, "indexlake_index_file_block"
+    return [
+        f"""create table {name} (
+            index_id {i} not null, data_file_id {i} not null, index_file_id {i} not null, ordinal {i} not null,
+            begin_snapshot {i} not null, end_snapshot {i}, changed_in {i} not null,
+            primary key (index_id, data_file_id, index_file_id)){d.clustered}""",
+        f"create unique index {name}_live on {name} (index_id, data_file_id) where end_snapshot is null",
+        f"create index {name}_segment on {name} (index_file_id)",
+        f"create index {name}_changed on {name} (index_id, changed_in)",
+    ]
+
+
 def _former_names(d: Dialect) -> str:
     i, t = d.int_type, d.text_type
     return f"""create table indexlake_former_name (
@@ -141,7 +150,36 @@ def _to_version_2(tx: Transaction, d: Dialect) -> None:
     )
 
 
-MIGRATIONS: dict[int, Callable[[Transaction, Dialect], None]] = {1: _to_version_2}
+def _to_version_3(tx: Transaction, d: Dialect) -> None:
+    """Segments do not end: links between them and blocks say for which block files they answer."""
+    i, t = d.int_type, d.text_type
+    tx.execute_batch(
+        [
+            f"alter table indexlake_index add column enforced_snapshot {i}",
+            f"alter table indexlake_index add column changed_in {i} not null default 0",
+            "update indexlake_index set enforced_snapshot = begin_snapshot, changed_in = begin_snapshot",
+            "alter table indexlake_index_file_block rename to indexlake_index_file_block_2",
+            *_links(d),
+            """insert into indexlake_index_file_block (index_id, data_file_id, index_file_id, ordinal, begin_snapshot,
+                changed_in)
+            select s.index_id, l.data_file_id, l.index_file_id, 0, s.begin_snapshot, s.changed_in
+            from indexlake_index_file_block_2 l join indexlake_index_file s on s.index_file_id = l.index_file_id""",
+            "drop table indexlake_index_file_block_2",
+            "drop index indexlake_index_file_changed",
+            "alter table indexlake_index_file drop column begin_snapshot",
+            "alter table indexlake_index_file drop column end_snapshot",
+            f"alter table indexlake_index_file add column key_types {t} not null default '[]'",
+        ]
+    )
+    types: dict[int, str] = dict(
+        tx.rows("select field_id, data_type from indexlake_field")
+    )  # those of key columns never change
+    for index_id, fields in tx.rows("select index_id, key_field_ids from indexlake_index"):
+        key_types = json.dumps([types[int(field_id)] for field_id in fields.split(",")])
+        tx.execute("update indexlake_index_file set key_types = ? where index_id = ?", (key_types, index_id))
+
+
+MIGRATIONS: dict[int, Callable[[Transaction, Dialect], None]] = {1: _to_version_2, 2: _to_version_3}
 """From version n to n + 1.  Each runs inside the critical section."""
 
 

@@ -94,8 +94,12 @@ class WriterLock:
 
     def acquire(self, timeout: float | None = None) -> None:
         mine = self._threads.try_acquire()
-        if mine and (self.path is None or (self._files is not None and self._files.try_acquire())):
-            return
+        try:
+            if mine and (self.path is None or (self._files is not None and self._files.try_acquire())):
+                return
+        except BaseException:  # an interrupt: nobody would release it
+            self._threads.release()
+            raise
         self._acquire_slowly(mine, self.timeout if timeout is None else timeout)
 
     def _acquire_slowly(self, mine: bool, timeout: float) -> None:
@@ -121,9 +125,11 @@ class WriterLock:
         return True
 
     def release(self) -> None:
-        if self._files is not None:
-            self._files.release()
-        self._threads.release()
+        try:
+            if self._files is not None:
+                self._files.release()
+        finally:
+            self._threads.release()
 
     def retire(self) -> None:
         """Release it for good: the lock files are closed."""
@@ -197,18 +203,14 @@ class _FileQueue:
             return False
         if self._unlooked:
             self._unlooked -= 1
-            try:
-                fcntl.flock(self._lock, _TRY)
-            except BlockingIOError:
+            if not self._try_lock():
                 self._unlooked = 0
                 return False
             return True
         try:
             fcntl.flock(self._queue, _TRY)
-        except BlockingIOError:
-            return False
-        try:
-            fcntl.flock(self._lock, _TRY)
+            if not self._try_lock():
+                return False
         except BlockingIOError:
             return False
         finally:
@@ -216,6 +218,16 @@ class _FileQueue:
         self._quiet += 1
         if self._quiet >= _QUIET:
             self._unlooked = _UNLOOKED
+        return True
+
+    def _try_lock(self) -> bool:
+        try:
+            fcntl.flock(self._lock, _TRY)
+        except BlockingIOError:
+            return False
+        except BaseException:  # an interrupt comes when the lock is there already
+            fcntl.flock(self._lock, _DROP)
+            raise
         return True
 
     def wait(self, timeout: float) -> bool:

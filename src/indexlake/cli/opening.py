@@ -6,8 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from indexlake import environment
-from indexlake.temporary import is_writable
+from indexlake.storage import environment
+from indexlake.storage.temporary import is_writable
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from indexlake.cli.json_text import json_text
 from indexlake.cli.opening import open_lake
 from indexlake.cli.spark import pipeline as pipeline_of
+
+if TYPE_CHECKING:
+    from indexlake.pipeline.pipeline import Pipeline
 
 app = typer.Typer(
     help="Move rows down the tiers and keep files in shape.", no_args_is_help=True, pretty_exceptions_enable=False
@@ -68,8 +72,7 @@ def run(
 @app.command()
 def dump(lake: Lake, table: OneTable = None, runner: RunnerName = "spark", as_json: AsJson = False) -> None:
     """Move hot rows to columnar blocks."""
-    with open_lake(lake, automatic=False) as opened:
-        _results(pipeline_of(opened, runner).dump(table), as_json)
+    _run(lake, runner, as_json, lambda jobs: jobs.dump(table))
 
 
 @app.command()
@@ -84,8 +87,7 @@ def compact(
     as_json: AsJson = False,
 ) -> None:
     """Make full blocks of small and delete-heavy ones."""
-    with open_lake(lake, automatic=False) as opened:
-        _results(pipeline_of(opened, runner).compact(table, cluster_by=cluster_by or None, order=order), as_json)
+    _run(lake, runner, as_json, lambda jobs: jobs.compact(table, cluster_by=cluster_by or None, order=order))
 
 
 @app.command()
@@ -99,22 +101,19 @@ def freeze(
     as_json: AsJson = False,
 ) -> None:
     """Turn warm blocks into Parquet, which every engine reads."""
-    with open_lake(lake, automatic=False) as opened:
-        _results(pipeline_of(opened, runner).freeze(table, older_than=older_than), as_json)
+    _run(lake, runner, as_json, lambda jobs: jobs.freeze(table, older_than=older_than))
 
 
 @app.command()
 def thaw(lake: Lake, table: OneTable = None, runner: RunnerName = "spark", as_json: AsJson = False) -> None:
     """Turn Parquet blocks into warm ones again."""
-    with open_lake(lake, automatic=False) as opened:
-        _results(pipeline_of(opened, runner).thaw(table), as_json)
+    _run(lake, runner, as_json, lambda jobs: jobs.thaw(table))
 
 
 @app.command()
 def expire(lake: Lake, table: OneTable = None, as_json: AsJson = False) -> None:
     """Drop history older than the retention."""
-    with open_lake(lake, automatic=False) as opened:
-        _results(pipeline_of(opened, "threads").expire(table), as_json)
+    _run(lake, "threads", as_json, lambda jobs: jobs.expire(table))
 
 
 @app.command()
@@ -143,11 +142,14 @@ def verify(lake: Lake, table: OneTable = None, runner: RunnerName = "spark", as_
         raise typer.Exit(1)
 
 
-def _results(results: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        _print([{"table": name, **asdict(result)} for name, result in results.items()], as_json)
-    else:
-        _print("\n".join(f"{name}: {result}" for name, result in results.items()) or "(no tables)", as_json)
+def _run(lake: str, runner: str, as_json: bool, job: Callable[[Pipeline], dict[str, Any]]) -> None:
+    """Do a job and say what came of it, table by table."""
+    with open_lake(lake, automatic=False) as opened:
+        results = job(pipeline_of(opened, runner))
+        if as_json:
+            _print([{"table": name, **asdict(result)} for name, result in results.items()], as_json)
+        else:
+            _print("\n".join(f"{name}: {result}" for name, result in results.items()) or "(no tables)", as_json)
 
 
 def _print(what: Any, as_json: bool) -> None:

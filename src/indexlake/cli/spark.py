@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from indexlake.pipeline.runner import Result, Runner, Task
+from indexlake.pipeline.runner import Check, Result, Runner, Task, Work
 from indexlake.storage import Storage
 
 if TYPE_CHECKING:
@@ -44,12 +44,7 @@ class SparkWhenNeeded:
 
         return ROUND * (os.cpu_count() or 1)  # as a local session has it
 
-    def map(
-        self,
-        run: Callable[[Storage, Task, Callable[[], None]], Result],
-        tasks: Sequence[Task],
-        check: Callable[[], None],
-    ) -> Generator[Result, None, None]:
+    def map(self, run: Work[Task, Result], tasks: Sequence[Task], check: Check) -> Generator[Result, None, None]:
         if tasks:
             yield from self._started().map(run, tasks, check)
 

@@ -11,7 +11,7 @@ from rich.table import Table as RichTable
 
 from indexlake.cli.json_text import json_text
 from indexlake.display import cell, counted
-from indexlake.sql.result import SqlChange, SqlResult, SqlText
+from indexlake.sql.run.result import SqlChange, SqlResult, SqlText
 
 
 def print_result(console: Console, result: SqlResult, limit: int, form: str) -> None:

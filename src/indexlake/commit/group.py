@@ -8,25 +8,25 @@ result or its own error; a failure of the database itself goes to every member, 
 from __future__ import annotations
 
 import threading
-import uuid
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from indexlake import faults
-from indexlake.catalog import commits, layout
+from indexlake.catalog import table_heads
 from indexlake.catalog.driver import Catalog, CommitUnknown, DatabaseError
-from indexlake.commit.absent import AbsentLook, look_for_absent
-from indexlake.commit.key_check import FEW, LookNeeded, look, wanted_keys
-from indexlake.commit.section import Looks, Section
+from indexlake.commit.absence import Look, LookNeeded, first_look, look_again
+from indexlake.commit.section import Section
+from indexlake.commit.sequencer import new_token
 from indexlake.commit.turns import Turn, TurnNeeded, Turns
 from indexlake.commit.write_set import WriteResult, WriteSet
 from indexlake.errors import CatalogError, IndexLakeError
-from indexlake.keys.encoding import KeyColumn
-from indexlake.state import TableState, refresh
+from indexlake.snapshots.reading import Reading, Readings
+from indexlake.snapshots.state import refresh
+from indexlake.storage import faults
 
 if TYPE_CHECKING:
     from indexlake.blocks.open_files import OpenFiles
+    from indexlake.hot.store import HotStore
 
 ROUNDS_OUTSIDE = 3
 """After so many looks outside the critical section the next one is made inside it."""
@@ -36,24 +36,15 @@ COMMIT_AGAIN = 2
 
 GROUP_LIMIT = 256
 
+Looks = Mapping[int, Sequence[Look]]
+"""What was found outside the section, by table."""
+
 
 class _Ticket:
-    __slots__ = (
-        "committed_at",
-        "error",
-        "inside",
-        "lead",
-        "led",
-        "look",
-        "looks",
-        "lost",
-        "ready",
-        "result",
-        "token",
-        "ws",
-    )
+    __slots__ = ("committed_at", "error", "inside", "lead", "led", "look", "looks", "lost", "ready", "result", "token",
+                 "ws")  # fmt: skip
 
-    def __init__(self, ws: WriteSet, looks: dict[int, Looks], token: str | None, inside: bool) -> None:
+    def __init__(self, ws: WriteSet, looks: Looks, token: str | None, inside: bool) -> None:
         self.ws = ws
         self.looks = looks
         self.token = token
@@ -72,21 +63,15 @@ class _Ticket:
 class Committer:
     """Commits write-sets to one catalog.  Shared by all threads of the process."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        files: OpenFiles,
-        read_state: Callable[[int, Callable[..., Looks]], Looks],
-        turns: Turns,
-    ) -> None:
+    def __init__(self, catalog: Catalog, hot: HotStore, files: OpenFiles, readings: Readings, turns: Turns) -> None:
         self._catalog = catalog
+        self._hot = hot
         self._files = files
-        self._read_state = read_state
+        self._readings = readings
         self._turns = turns
         self._mutex = threading.Lock()
         self._waiting: list[_Ticket] = []
         self._busy = False
-        self._tokens = catalog.database() != "sqlite"  # there a commit is known by its number and its time
         self.commits = 0  # write-sets committed
         self.groups = 0  # database transactions used for them
 
@@ -105,9 +90,8 @@ class Committer:
                 return self._commit(ws)
 
     def _commit(self, ws: WriteSet) -> WriteResult:
-        wanted = self._wanted(ws)
-        looks = {i: self._first_look(ws, i, keys) for i, keys in wanted.items()}
-        token = uuid.uuid4().hex if self._tokens else None
+        looks = self._first_looks(ws)
+        token = new_token(self._catalog)
         rounds = failures = 0
         while True:
             ticket = _Ticket(ws, looks, token, inside=rounds >= ROUNDS_OUTSIDE)
@@ -123,39 +107,30 @@ class Committer:
                 if failures > COMMIT_AGAIN:
                     raise DatabaseError(f"{ticket.lost} Nothing was changed.", **ticket.lost.details)
             rounds += 1
-            looks = {i: self._look_again(ws, i, keys) for i, keys in wanted.items()}
+            looks = self._look_again(ws, looks)
 
     # ------------------------------------------------------------ looking
 
-    def _wanted(self, ws: WriteSet) -> dict[int, KeyColumn | None]:
-        """The tables where something must be absent, with the primary keys that must be."""
+    def _first_looks(self, ws: WriteSet) -> Looks:
+        """Of the tables where something must be absent."""
+        tables, base, files = ws.tables.items(), ws.base, self._files
+        return {i: found for i, w in tables if (found := first_look(w, base, self._readings, files))}
+
+    def _look_again(self, ws: WriteSet, looks: Looks) -> Looks:
         found = {}
-        for table_id, writes in ws.tables.items():
-            keys = wanted_keys(writes)
-            if (keys is not None or writes.absent or writes.loaded) and not writes.truncate:
-                found[table_id] = keys
+        for table_id, before in looks.items():
+            with self._readings.open(table_id) as reading:
+                found[table_id] = look_again(before, reading, ws.tables[table_id], self._files)
         return found
 
-    def _first_look(self, ws: WriteSet, table_id: int, keys: KeyColumn | None) -> Looks:
-        """With the state at hand where it will do: what it misses is checked at the commit."""
-        writes = ws.tables[table_id]
-        if (keys is not None and len(keys) > FEW) or (writes.absent and writes.state.at > ws.base):
-            return self._look_again(ws, table_id, keys)
-        found = look(writes.state, writes, keys, self._files, None) if keys is not None else None
-        return Looks(found, AbsentLook(ws.base) if writes.absent else None, writes.loaded)
-
-    def _look_again(self, ws: WriteSet, table_id: int, keys: KeyColumn | None) -> Looks:
-        return self._read_state(table_id, lambda r, state: self._look(ws, state, keys, r))
-
-    def _look(self, ws: WriteSet, state: TableState, keys: KeyColumn | None, r: Any) -> Looks:
-        writes = ws.tables[state.table.table_id]
-        if writes.loaded is not None:
-            writes.loaded.look_again(r, state, self._files, writes)
-        return Looks(
-            look(state, writes, keys, self._files, r) if keys is not None else None,
-            look_for_absent(state, writes, ws.base, self._files, r) if writes.absent else None,
-            writes.loaded,
-        )
+    def _look_inside(self, section: Section, ws: WriteSet, looks: Looks) -> Looks:
+        """The only storage I/O allowed in the section, after jobs have forced several rounds."""
+        found = {}
+        for table_id, before in looks.items():
+            state = refresh(section.tx, table_id, None)
+            reading = Reading(section.tx, state, state.at, self._hot)
+            found[table_id] = look_again(before, reading, ws.tables[table_id], self._files)
+        return found
 
     # ------------------------------------------------------------ the group
 
@@ -223,8 +198,7 @@ class Committer:
         committing = False
         try:
             faults.step("commit.begin")
-            with self._catalog.transaction() as tx:
-                section = Section(self._catalog, tx)
+            with Section(self._catalog, self._hot) as section:
                 for ticket in group:
                     if len(group) == 1:
                         ticket.result = self._one(section, ticket)
@@ -233,7 +207,7 @@ class Committer:
                 done = [t for t in group if t.result is not None]
                 if done:
                     committing = True
-                    tx.commit()
+                    section.commit()
                     self.commits += len(done)
                     self.groups += 1
         except LookNeeded:
@@ -257,55 +231,43 @@ class Committer:
 
     def _one(self, section: Section, ticket: _Ticket) -> WriteResult:
         try:
-            result = section.commit(ticket.ws, ticket.looks, ticket.token)
+            result = section.write(ticket.ws, ticket.looks, ticket.token)
         except LookNeeded:
             if not ticket.inside:
                 raise
-            looks = {
-                i: self._look_inside(section, ticket.ws, i, found.keys.keys if found.keys else None)
-                for i, found in ticket.looks.items()
-            }
-            result = section.commit(ticket.ws, looks, ticket.token)
-        ticket.committed_at = section.committed_at
+            looks = self._look_inside(section, ticket.ws, ticket.looks)
+            result = section.write(ticket.ws, looks, ticket.token)
+        ticket.committed_at = section.sequencer.committed_at
         return result
-
-    def _look_inside(self, section: Section, ws: WriteSet, table_id: int, keys: KeyColumn | None) -> Looks:
-        """The only storage I/O allowed in the section, after jobs have forced several rounds."""
-        state, _ = refresh(section.tx, table_id, None)
-        return self._look(ws, state, keys, section.tx)
 
     def _one_of_many(self, section: Section, ticket: _Ticket) -> None:
         """A member that fails leaves nothing behind: rows are validated by reading alone, before the first of them
         is written; definitions are checked as they are written and need a savepoint."""
-        before = section.newest
+        before = section.sequencer.newest
         alone = section.tx.savepoint() if ticket.ws.definitions else nullcontext()
         try:
             with alone:
                 ticket.result = self._one(section, ticket)
         except LookNeeded:
             ticket.look = True
-            section.newest = before
+            section.sequencer.newest = before
         except CatalogError:
             raise
         except IndexLakeError as error:
             if section.writing and not ticket.ws.definitions:
                 raise
             ticket.error = error
-            section.newest = before
+            section.sequencer.newest = before
 
     def _settle(self, ticket: _Ticket, error: CommitUnknown) -> None:
         """Nobody knows whether the commit happened: look it up, inside the critical section."""
         assert ticket.result is not None
         try:
-            with self._catalog.transaction() as tx:
-                if ticket.token is not None:
-                    found = commits.snapshot_of_token(tx, ticket.token)
-                else:
-                    found = commits.snapshot_made(tx, ticket.result.snapshot_id, ticket.committed_at)
-                    commits.write_over_lost_commit(tx)
-                heads = [layout.read_head(tx, table_id) for table_id in ticket.ws.tables]
+            with Section(self._catalog, self._hot) as section:
+                happened = section.sequencer.has_happened(ticket.token, ticket.result.snapshot_id, ticket.committed_at)
+                heads = [table_heads.read_head(section.tx, table_id) for table_id in ticket.ws.tables]
                 expired = any(head is None or ticket.ws.base < head.horizon for head in heads)
-                tx.commit()
+                section.commit()
         except IndexLakeError as later:
             ticket.error, ticket.result = (
                 CatalogError(
@@ -315,7 +277,7 @@ class Committer:
                 None,
             )
             return
-        if found is None:
+        if not happened:
             # The old transaction has ended, for this one holds its lock: it did not happen.  Commit it again, unless
             # its record may have been expired.
             ticket.result, ticket.lost = None, error

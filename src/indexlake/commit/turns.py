@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING
 
 from pyroaring import BitMap64
 
-from indexlake.catalog import commits
+from indexlake.commit.sequencer import Sequencer
 from indexlake.errors import ConflictError, IndexLakeError, SchemaError, SnapshotExpiredError
 
 if TYPE_CHECKING:
     from indexlake.catalog.driver import Catalog
     from indexlake.commit.write_set import WriteSet
 
-Rows = BitMap64 | None
+RowIdsOrAll = BitMap64 | None
 """Row ids; None: all rows, also those that are not there yet (truncate)."""
 
 RETRY_TIMEOUT = 30.0
@@ -55,7 +55,7 @@ class Turns:
     def __init__(self, catalog: Catalog, timeout: float) -> None:
         self.catalog = catalog
         self.timeout = timeout
-        self.wanted: dict[Turn, dict[int, Rows]] = {}  # which rows those want who have a turn or wait for one
+        self.wanted: dict[Turn, dict[int, RowIdsOrAll]] = {}  # which rows those want who have a turn or wait for one
         self._of_thread = threading.local()
 
     @property
@@ -153,11 +153,12 @@ class Turn:
                 self._slots.append(slot)
         self._tables = tables
 
-    def _reserve(self, wanted: dict[int, Rows]) -> None:
+    def _reserve(self, wanted: dict[int, RowIdsOrAll]) -> None:
         with self._turns.catalog.transaction() as tx:
+            sequencer = Sequencer(self._turns.catalog, tx)
             for table_id, rows in wanted.items():
                 if rows:
-                    commits.reserve(tx, table_id, rows)
+                    sequencer.reserve(table_id, rows)
                     self._in_catalog.add(table_id)
             tx.commit()
 
@@ -172,8 +173,9 @@ class Turn:
         if self._in_catalog:
             # What stays there after a failure the next turn clears away.
             with suppress(IndexLakeError), self._turns.catalog.transaction() as tx:
+                sequencer = Sequencer(self._turns.catalog, tx)
                 for table_id in self._in_catalog:
-                    commits.clear_reservation(tx, table_id)
+                    sequencer.end_reservation(table_id)
                 tx.commit()
         self._in_catalog, self._tables = set(), set()
         while self._slots:
@@ -229,16 +231,16 @@ def _lost_tables(error: ConflictError | SnapshotExpiredError, ws: WriteSet) -> l
     return [t for t, w in ws.tables.items() if error.table in (None, w.state.table.full_name)]
 
 
-def _rows(ws: WriteSet, table_id: int) -> Rows:
+def _rows(ws: WriteSet, table_id: int) -> RowIdsOrAll:
     writes = ws.tables[table_id]
     return None if writes.truncate else writes.closed | writes.locked
 
 
-def _union(one: Rows, other: Rows) -> Rows:
+def _union(one: RowIdsOrAll, other: RowIdsOrAll) -> RowIdsOrAll:
     return None if one is None or other is None else one | other
 
 
-def _meet(wanted: Rows, changed: Rows) -> bool:
+def _meet(wanted: RowIdsOrAll, changed: RowIdsOrAll) -> bool:
     if wanted is None or changed is None:
         return True
     return not wanted.isdisjoint(changed)

@@ -8,7 +8,7 @@ New versions are either encoded row tuples (they land in the hot store) or finis
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +21,15 @@ from indexlake.blocks.new_block import NewBlock
 from indexlake.catalog.definitions import DefinitionChange
 from indexlake.display import html_facts
 from indexlake.errors import ConflictError
-from indexlake.evolution.lineage import line
-from indexlake.keys.encoding import Key, KeyColumn, encode_key
+from indexlake.indexes.keys import Key, KeyColumn, encode_key
 from indexlake.schema import Field, TableSchema
-from indexlake.state import TableState
+from indexlake.schema.lineage import line
+from indexlake.snapshots.state import TableState
 from indexlake.types import SqlValue
 
 if TYPE_CHECKING:
-    from indexlake.commit.loaded import LoadedKeys
+    from indexlake.blocks.addresses import Addresses
+    from indexlake.commit.absence import Look
     from indexlake.commit.turns import Turn
 
 Values = tuple[SqlValue, ...]
@@ -50,15 +51,15 @@ class TableWrites:
         self.truncate = False
         self.blind = False  # a truncate that removes whatever is there when it commits
         self.closed = BitMap64()  # row ids of versions that this transaction replaces or deletes
-        self.hot_closes: dict[int, int] = {}  # row id -> begin of the inline version read
+        self.hot_closes: dict[int, int] = {}  # row id -> begin of the hot version read
         self.block_closes: dict[int, Any] = {}  # data file id -> positions
-        self.block_row_ids: dict[int, bytes] = {}  # data file id -> its row ids, to find rows again that moved
+        self.addresses: dict[int, Addresses] = {}  # of those blocks, to find rows again that moved
         self.rows: dict[int, Values] = {}  # row id -> new version
         self.unkeyed: set[int] = set()  # rows whose key is the one they had: no need to look for it
         self.blocks: list[NewBlock] = []
         self.locked = BitMap64()
         self.absent: list[AbsentValues] = []  # no row with them may have been added meanwhile
-        self.loaded: LoadedKeys | None = None  # the keys of blocks that are too many for memory
+        self.loaded: Look | None = None  # for the keys of blocks that are too many for memory
         self.claimed: list[KeyColumn] = []  # the same for primary keys: losing the race for one is a conflict
         self.inserted = self.updated = self.deleted = 0
         self._row_of_key: dict[Key, int] | None = None
@@ -137,17 +138,17 @@ class TableWrites:
                 )
         self._adopted = schema
 
-    def stored(self) -> tuple[tuple[str, ...], Iterable[tuple[int, Values]]]:
-        """The columns of the inline table and the buffered rows, as the commit writes them."""
+    def stored(self) -> tuple[tuple[str, ...], Collection[tuple[int, Values]]]:
+        """The file columns and the buffered rows, as the commit writes them."""
         schema, new = self.state.current, self._adopted
         if new is None or new.columns == schema.columns:
             return schema.columns, self.rows.items()
         place = {f.field_id: n for n, f in enumerate(schema.fields)}
         given = [(place.get(f.field_id), f.default) for f in new.fields]
-        rows = (
+        rows = [
             (row_id, tuple(default if n is None else values[n] for n, default in given))
             for row_id, values in self.rows.items()
-        )
+        ]
         return new.columns, rows
 
     # -- what reads and the commit ask
@@ -163,10 +164,6 @@ class TableWrites:
 
     def own_live_blocks(self) -> list[NewBlock]:
         return [b for b in self.blocks if len(b.dead) < b.record_count]
-
-    def key_rows(self) -> list[int]:
-        """Row ids of buffered rows whose key must be absent elsewhere."""
-        return [row_id for row_id in self.rows if row_id not in self.unkeyed]
 
 
 class WriteSet:

@@ -23,7 +23,7 @@ from indexlake.evolution.alterations import (
     SetConfig,
     WidenColumn,
 )
-from indexlake.evolution.field_path import Path
+from indexlake.schema.field_path import Path
 from indexlake.types.names import as_type
 
 if TYPE_CHECKING:
@@ -121,17 +121,13 @@ class Alter:
         if not self._alterations:
             self.result = WriteResult(0)
             return self.result
+        operation = _OPERATIONS[type(self._alterations[0])] if len(self._alterations) == 1 else "alter table"
         change = AlterTable(table._table_id, table._name, tuple(self._alterations))
         try:
-            self.result = lake._define(change, self._operation())
+            self.result = lake._define(change, operation)
         finally:
-            lake._states.forget(table._table_id)
+            lake._readings.states.forget(table._table_id)
         return self.result
-
-    def _operation(self) -> str:
-        if len(self._alterations) > 1:
-            return "alter table"
-        return _OPERATIONS[type(self._alterations[0])]
 
     def __enter__(self) -> Alter:
         return self

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from indexlake.config import TableConfig
 from indexlake.errors import NotFoundError, SchemaError
-from indexlake.evolution.field_path import Path, Place, find, parse, shown, type_at
-from indexlake.evolution.field_steps import AddField, DropField, RenameField, Step, Widen
-from indexlake.evolution.widening import check_widening, limits
 from indexlake.schema import Field, TableSchema, check_columns, encode_default, unknown_column
+from indexlake.schema.field_path import Path, Place, find, parse, shown, type_at
+from indexlake.schema.field_steps import AddField, DropField, RenameField, Step, Widen
+from indexlake.schema.widening import check_widening, limits
 from indexlake.types import check_supported, codec_for
 from indexlake.types.hugeint import HELD_AS, MARK, is_hugeint
 

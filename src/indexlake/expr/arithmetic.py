@@ -36,7 +36,7 @@ def negate(value: Value, node: tree.Negate, rows: int) -> Value:
 
 def apply(left: Value, right: Value, node: tree.Arithmetic, rows: int) -> Value:
     """`left op right`; both have the types that the node computes in."""
-    kind = node.of.kind
+    kind = node.type.kind
     sides = {node.left.type.kind, node.right.type.kind}
     if sides & (TIMESTAMPS | INTERVALS | {"date", "time"}):
         return _time_arithmetic(node, left, right, rows)
@@ -59,7 +59,7 @@ _CHECKED = {"+": "add_checked", "-": "subtract_checked", "*": "multiply_checked"
 
 def _modulo(node: tree.Arithmetic, left: Value, right: Value, rows: int) -> Value:
     """The remainder with the sign of the dividend; null for a zero divisor of integers."""
-    type = to_arrow(node.of)
+    type = to_arrow(node.type)
     if isinstance(right, pa.Scalar) and right.is_valid and right.as_py() not in (0, -1) and isinstance(left, pa.Array):
         with np.errstate(all="ignore"):
             rest = np.fmod(pc.fill_null(left, 0).to_numpy(), right.as_py(), dtype=type.to_pandas_dtype())
@@ -68,7 +68,7 @@ def _modulo(node: tree.Arithmetic, left: Value, right: Value, rows: int) -> Valu
     mask = np.asarray(pc.or_(pc.is_null(dividend), pc.is_null(divisor)).to_numpy(zero_copy_only=False))
     numbers = pc.fill_null(dividend, 0).to_numpy()
     divisors = pc.fill_null(divisor, 1).to_numpy()
-    if node.of.kind not in FLOATS:
+    if node.type.kind not in FLOATS:
         mask = mask | (divisors == 0)
         divisors = np.where(divisors == 0, divisors.dtype.type(1), divisors)
         if np.issubdtype(divisors.dtype, np.signedinteger):
@@ -78,7 +78,7 @@ def _modulo(node: tree.Arithmetic, left: Value, right: Value, rows: int) -> Valu
 
 
 def _decimal_arithmetic(node: tree.Arithmetic, left: Value, right: Value, rows: int) -> Value:
-    target = to_arrow(node.of)
+    target = to_arrow(node.type)
     if node.op in ("//", "%"):
         return _integral_decimal(node, left, right, target, rows)
     if node.op == "*" and left.type.precision + right.type.precision >= 76:
@@ -92,7 +92,7 @@ def _decimal_arithmetic(node: tree.Arithmetic, left: Value, right: Value, rows: 
 
 
 def _integral_decimal(node: tree.Arithmetic, left: Value, right: Value, target: Any, rows: int) -> Value:
-    if node.op == "%" and node.of.kind == "decimal" and node.of.width <= 18:
+    if node.op == "%" and node.type.kind == "decimal" and node.type.width <= 18:
         first, second = full(left, target, rows), full(right, target, rows)
         mask = np.asarray(pc.or_(pc.is_null(first), pc.is_null(second)).to_numpy(zero_copy_only=False))
         dividend, divisor = casts.unscaled(first), casts.unscaled(second)
@@ -103,19 +103,19 @@ def _integral_decimal(node: tree.Arithmetic, left: Value, right: Value, target: 
 
 def _by_duckdb(node: tree.Arithmetic, left: Value, right: Value) -> Value:
     types = [node.left.type, node.right.type]
-    return fallback.apply(f"{{0}} {node.op} {{1}}", [left, right], types, node.of, f"`{node.op}` of {node.of}")
+    return fallback.apply(f"{{0}} {node.op} {{1}}", [left, right], types, node.type, f"`{node.op}` of {node.type}")
 
 
 def _time_arithmetic(node: tree.Arithmetic, left: Value, right: Value, rows: int) -> Value:
     kinds = (node.left.type.kind, node.right.type.kind)
     if any(isinstance(side, pa.Scalar) and not side.is_valid for side in (left, right)):
-        return pa.scalar(None, to_arrow(node.of))
+        return pa.scalar(None, to_arrow(node.type))
     if holds_infinite(left, node.left.type) or holds_infinite(right, node.right.type):
         return _by_duckdb(node, left, right)
     if set(kinds) <= {"date", "int32"}:
         days = pc.call_function(_CHECKED[node.op], [_days(left), _days(right)])
-        return days if node.of.kind == "int64" else days.cast(pa.int32()).cast(pa.date32())
-    if node.of.kind == "interval" or "interval" in kinds:
+        return days if node.type.kind == "int64" else days.cast(pa.int32()).cast(pa.date32())
+    if node.type.kind == "interval" or "interval" in kinds:
         try:
             return _interval_arithmetic(node, left, right, rows)
         except NotCovered:

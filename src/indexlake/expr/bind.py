@@ -60,7 +60,10 @@ _TRIMS = {None: "trim", "": "trim", "BOTH": "trim", "LEADING": "ltrim", "TRAILIN
 
 
 class Binder:
-    """Binds one parsed text to one schema for one set of parameter types."""
+    """Binds one parsed text to one schema for one set of parameter types.
+
+    `bind_paren` and the like are called after the `key` of the syntax that they bind.
+    """
 
     def __init__(
         self,
@@ -101,15 +104,15 @@ class Binder:
             return self.build.arithmetic(_ARITHMETIC[key], self.bind(syntax.this), self.bind(syntax.expression))
         if key in _CALLS:
             return self._named_call(syntax, *_CALLS[key])
-        method = _SYNTAX.get(key)
-        return self._unsupported(syntax) if method is None else method(self, syntax)
+        method: Callable[[Any], tree.Node] = getattr(self, f"bind_{key}", self._unsupported)
+        return method(syntax)
 
     # -- names and constants -------------------------------------------------------------------------------
 
-    def _paren(self, syntax: Any) -> tree.Node:
+    def bind_paren(self, syntax: Any) -> tree.Node:
         return self.bind(syntax.this)
 
-    def _column(self, syntax: Any) -> tree.Node:
+    def bind_column(self, syntax: Any) -> tree.Node:
         return self._path([part.name for part in syntax.parts], quoted=len(syntax.parts) == 1 and syntax.this.quoted)
 
     def _path(self, parts: list[str], *, quoted: bool = False) -> tree.Node:
@@ -124,7 +127,7 @@ class Binder:
             node = self.build.field(node, name)
         return node
 
-    def _dot(self, syntax: Any) -> tree.Node:
+    def bind_dot(self, syntax: Any) -> tree.Node:
         parts = [syntax.expression.name]
         inner = syntax.this
         while inner.key == "dot":
@@ -137,7 +140,7 @@ class Binder:
             node = self.build.field(node, name)
         return node
 
-    def _literal(self, syntax: Any) -> tree.Node:
+    def bind_literal(self, syntax: Any) -> tree.Node:
         if syntax.is_string:
             return Leaf(syntax.this, None, STRING_LITERAL)
         text = syntax.this
@@ -149,16 +152,16 @@ class Binder:
         type, constant = constants.decimal_literal(text)
         return Leaf(constant, None, type)
 
-    def _rawstring(self, syntax: Any) -> tree.Node:
+    def bind_rawstring(self, syntax: Any) -> tree.Node:
         return Leaf(syntax.this, None, STRING_LITERAL)
 
-    def _null(self, syntax: Any) -> tree.Node:
+    def bind_null(self, syntax: Any) -> tree.Node:
         return Leaf(None, None, NULL)
 
-    def _boolean(self, syntax: Any) -> tree.Node:
+    def bind_boolean(self, syntax: Any) -> tree.Node:
         return Leaf(bool(syntax.this), None, BOOL)
 
-    def _placeholder(self, syntax: Any) -> tree.Node:
+    def bind_placeholder(self, syntax: Any) -> tree.Node:
         key = self._placeholder_key(syntax)
         type = self.parameters[key]
         if not isinstance(type, list):
@@ -171,7 +174,7 @@ class Binder:
         key = placeholder_key(syntax)
         return self.question_marks[id(syntax)] if key is None else key
 
-    def _interval(self, syntax: Any) -> tree.Node:
+    def bind_interval(self, syntax: Any) -> tree.Node:
         """`interval '1 month 2 days'`, `interval '1' month`, `interval 3 day`, `interval (x) hour`."""
         amount, unit = syntax.this, syntax.args.get("unit")
         if unit is None:
@@ -194,16 +197,16 @@ class Binder:
 
     # -- logic and comparisons -----------------------------------------------------------------------------
 
-    def _and(self, syntax: Any) -> tree.Node:
-        return tree.And(tuple(self.build.truth(self.bind(part)) for part in _flat(syntax)))
+    def bind_and(self, syntax: Any) -> tree.Node:
+        items = tuple(self.build.truth(self.bind(part)) for part in _flat(syntax))
+        return tree.And(items) if syntax.key == "and" else tree.Or(items)
 
-    def _or(self, syntax: Any) -> tree.Node:
-        return tree.Or(tuple(self.build.truth(self.bind(part)) for part in _flat(syntax)))
+    bind_or = bind_and
 
-    def _not(self, syntax: Any) -> tree.Node:
+    def bind_not(self, syntax: Any) -> tree.Node:
         return tree.Not(self.build.truth(self.bind(syntax.this)))
 
-    def _neg(self, syntax: Any) -> tree.Node:
+    def bind_neg(self, syntax: Any) -> tree.Node:
         node = self.bind(syntax.this)
         if isinstance(node, Leaf) and node.parameter is None and not node.casts:
             if node.source.literal is not None:
@@ -212,7 +215,7 @@ class Binder:
                 return Leaf(-node.value, None, node.source)
         return self.build.negation(node)
 
-    def _is(self, syntax: Any) -> tree.Node:
+    def bind_is(self, syntax: Any) -> tree.Node:
         child, test = self.bind(syntax.this), syntax.expression
         if test.key == "null":
             return tree.IsNull(self.build.coerce(child, normal(child.type)))
@@ -220,19 +223,19 @@ class Binder:
             return tree.IsTruth(self.build.truth(child), bool(test.this))
         return self._unsupported(syntax)
 
-    def _nullsafeeq(self, syntax: Any) -> tree.Node:
-        return self.build.distinct(self.bind(syntax.this), self.bind(syntax.expression), negated=True)
+    def bind_nullsafeeq(self, syntax: Any) -> tree.Node:
+        sides = self.bind(syntax.this), self.bind(syntax.expression)
+        return self.build.distinct(*sides, negated=syntax.key == "nullsafeeq")
 
-    def _nullsafeneq(self, syntax: Any) -> tree.Node:
-        return self.build.distinct(self.bind(syntax.this), self.bind(syntax.expression), negated=False)
+    bind_nullsafeneq = bind_nullsafeeq
 
-    def _between(self, syntax: Any) -> tree.Node:
+    def bind_between(self, syntax: Any) -> tree.Node:
         if syntax.args.get("symmetric"):
             self.fail("an expression does not support `between symmetric`")
         parts = (syntax.this, syntax.args["low"], syntax.args["high"])
         return self.build.between(*(self.bind(part) for part in parts))
 
-    def _in(self, syntax: Any) -> tree.Node:
+    def bind_in(self, syntax: Any) -> tree.Node:
         child = self.bind(syntax.this)
         if syntax.args.get("query") is not None or syntax.args.get("unnest") is not None:
             self.fail("a subquery is not allowed here; read its rows first and bind them as a list parameter")
@@ -258,19 +261,13 @@ class Binder:
     def _is_list(self, syntax: Any) -> bool:
         return syntax.key == "placeholder" and isinstance(self.parameters.get(self._placeholder_key(syntax)), list)
 
-    def _like(self, syntax: Any) -> tree.Node:
-        return self._match(syntax, None, False)
-
-    def _ilike(self, syntax: Any) -> tree.Node:
-        return self._match(syntax, None, True)
-
-    def _escape(self, syntax: Any) -> tree.Node:
+    def bind_escape(self, syntax: Any) -> tree.Node:
         like = syntax.this
         if like.key not in ("like", "ilike"):
             return self._unsupported(syntax)
-        return self._match(like, syntax.expression, like.key == "ilike")
+        return self.bind_like(like, syntax.expression)
 
-    def _match(self, syntax: Any, escape: Any, insensitive: bool) -> tree.Node:
+    def bind_like(self, syntax: Any, escape: Any = None) -> tree.Node:
         parts = [self.bind(syntax.this), self.bind(syntax.expression)]
         if escape is not None:
             parts.append(self.bind(escape))
@@ -280,15 +277,17 @@ class Binder:
         texts = [self.build.coerce(part, VARCHAR) for part in parts]
         if escape is not None and isinstance(parts[2], Leaf) and len(parts[2].value or "") > 1:
             self.fail(f"the escape of `like` is one character or empty, not '{parts[2].value}'")
-        node: tree.Node = tree.Like(texts[0], texts[1], texts[2] if escape is not None else None, insensitive)
-        return tree.Not(node) if syntax.args.get("negate") else node
+        like = tree.Like(texts[0], texts[1], texts[2] if escape is not None else None, syntax.key == "ilike")
+        return tree.Not(like) if syntax.args.get("negate") else like
+
+    bind_ilike = bind_like
 
     # -- values --------------------------------------------------------------------------------------------
 
-    def _dpipe(self, syntax: Any) -> tree.Node:
+    def bind_dpipe(self, syntax: Any) -> tree.Node:
         return self.build.concat(self.bind(syntax.this), self.bind(syntax.expression))
 
-    def _case(self, syntax: Any) -> tree.Node:
+    def bind_case(self, syntax: Any) -> tree.Node:
         operand = syntax.this
         branches = []
         for branch in syntax.args["ifs"]:
@@ -300,13 +299,13 @@ class Binder:
         default = syntax.args.get("default")
         return self.build.case(branches, Leaf(None, None, NULL) if default is None else self.bind(default))
 
-    def _cast(self, syntax: Any) -> tree.Node:
-        return self.build.cast(self.bind(syntax.this), type_of(syntax.args["to"], self.fail), lenient=False)
+    def bind_cast(self, syntax: Any) -> tree.Node:
+        node = self.bind(syntax.this)
+        return self.build.cast(node, type_of(syntax.args["to"], self.fail), lenient=syntax.key == "trycast")
 
-    def _trycast(self, syntax: Any) -> tree.Node:
-        return self.build.cast(self.bind(syntax.this), type_of(syntax.args["to"], self.fail), lenient=True)
+    bind_trycast = bind_cast
 
-    def _bracket(self, syntax: Any) -> tree.Node:
+    def bind_bracket(self, syntax: Any) -> tree.Node:
         node = self.bind(syntax.this)
         if len(syntax.expressions) != 1:
             return self._unsupported(syntax)
@@ -320,10 +319,10 @@ class Binder:
         ]
         return self.build.call("list_slice", [node, *bounds, *([] if step is None else [self.bind(step)])])
 
-    def _array(self, syntax: Any) -> tree.Node:
+    def bind_array(self, syntax: Any) -> tree.Node:
         return self.build.call("list_value", [self.bind(item) for item in syntax.expressions])
 
-    def _struct(self, syntax: Any) -> tree.Node:
+    def bind_struct(self, syntax: Any) -> tree.Node:
         names, values = self._entries(syntax)
         return self.build.struct([name.name for name in names], [self.bind(value) for value in values])
 
@@ -334,10 +333,10 @@ class Binder:
 
     # -- calls ---------------------------------------------------------------------------------------------
 
-    def _anonymous(self, syntax: Any) -> tree.Node:
+    def bind_anonymous(self, syntax: Any) -> tree.Node:
         name = str(syntax.name).lower()
         if name == "struct_pack":
-            return self._struct(syntax)
+            return self.bind_struct(syntax)
         for argument in syntax.expressions:
             if argument.key in ("star", "distinct", "order", "lambda", "propertyeq"):
                 self._unsupported(syntax)
@@ -350,13 +349,13 @@ class Binder:
         given = [syntax.args.get(place) for place in places]
         return self.build.call(name, [self.bind(part) for part in given if part is not None])
 
-    def _trim(self, syntax: Any) -> tree.Node:
+    def bind_trim(self, syntax: Any) -> tree.Node:
         name = _TRIMS[syntax.args.get("position")]
         characters = syntax.args.get("expression")
         parts = [syntax.this, *([] if characters is None else [characters])]
         return self.build.call(name, [self.bind(part) for part in parts])
 
-    def _extract(self, syntax: Any) -> tree.Node:
+    def bind_extract(self, syntax: Any) -> tree.Node:
         part = Leaf(str(syntax.this.name), None, STRING_LITERAL)
         return self.build.call("date_part", [part, self.bind(syntax.expression)])
 
@@ -364,41 +363,6 @@ class Binder:
         what = {"subquery": "subqueries", "select": "subqueries"}
         shown = what.get(syntax.key) or f"`{syntax.sql(dialect='duckdb')}`"
         self.fail(f"an expression does not support {shown}")
-
-
-_SYNTAX: dict[str, Callable[[Binder, Any], tree.Node]] = {
-    "paren": Binder._paren,
-    "column": Binder._column,
-    "dot": Binder._dot,
-    "literal": Binder._literal,
-    "rawstring": Binder._rawstring,
-    "null": Binder._null,
-    "boolean": Binder._boolean,
-    "placeholder": Binder._placeholder,
-    "interval": Binder._interval,
-    "and": Binder._and,
-    "or": Binder._or,
-    "not": Binder._not,
-    "neg": Binder._neg,
-    "is": Binder._is,
-    "nullsafeeq": Binder._nullsafeeq,
-    "nullsafeneq": Binder._nullsafeneq,
-    "between": Binder._between,
-    "in": Binder._in,
-    "like": Binder._like,
-    "ilike": Binder._ilike,
-    "escape": Binder._escape,
-    "dpipe": Binder._dpipe,
-    "case": Binder._case,
-    "cast": Binder._cast,
-    "trycast": Binder._trycast,
-    "bracket": Binder._bracket,
-    "array": Binder._array,
-    "struct": Binder._struct,
-    "anonymous": Binder._anonymous,
-    "trim": Binder._trim,
-    "extract": Binder._extract,
-}
 
 
 def _flat(syntax: Any) -> list[Any]:

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexlake.errors import ExpressionError
-from indexlake.expr import conditions, constants, tree
+from indexlake.expr import constants, tree
 from indexlake.expr.build import MOMENT, Slot
 from indexlake.expr.coercion import castable
-from indexlake.expr.conditions import Condition
+from indexlake.expr.conditions import Condition, condition
 from indexlake.expr.evaluate import Evaluation
 from indexlake.expr.fold import Computed
 from indexlake.expr.narrow import Members, Narrowed, members, narrow, sides
@@ -30,24 +30,6 @@ from indexlake.types.outside import python_value
 
 class Template:
     """A bound tree and how its constants come about; shared by every `Bound` of the text, schema and types."""
-
-    __slots__ = (
-        "columns",
-        "constants",
-        "literals",
-        "origin",
-        "parsed",
-        "predicate",
-        "qualifiers",
-        "renamed",
-        "root",
-        "row",
-        "schema",
-        "slots",
-        "target",
-        "timed",
-        "type",
-    )
 
     def __init__(
         self,
@@ -248,7 +230,7 @@ class Bound:
     def condition(self) -> Condition:
         """The test, and whether every row that satisfies it also satisfies the predicate."""
         if self._condition is None:
-            self._condition = conditions.true(self._predicate(), self)
+            self._condition = condition(self._predicate(), True, self)
         return self._condition
 
     def vortex(self) -> tuple[Any, bool] | None:

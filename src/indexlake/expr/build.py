@@ -80,20 +80,14 @@ class Builder:
 
     # -- constants and casts -------------------------------------------------------------------------------
 
-    def coerce(
-        self, node: tree.Node, target: SqlType, lenient: bool = False, beside: tree.Node | None = None
-    ) -> tree.Node:
+    def coerce(self, node: tree.Node, target: SqlType, beside: tree.Node | None = None) -> tree.Node:
         """The node as a value of another type: a constant converts at once, anything else gets a cast."""
-        if not castable(node.type, target):
-            self.fail(f"there is no cast from {described(node)} to {target}")
-        if isinstance(node, Leaf):
-            other = "" if beside is None else described(beside)
-            casts = (*node.casts, (target, lenient))
-            self.slots.append(Slot(node.value, node.parameter, node.source, casts, other))
-            return tree.Constant(len(self.slots) - 1, target)
-        if node.type == target:
-            return node
-        return tree.Cast(node, target, lenient)
+        made = self.cast(node, target, False)
+        if not isinstance(made, Leaf):
+            return made
+        other = "" if beside is None else described(beside)
+        self.slots.append(Slot(made.value, made.parameter, made.source, made.casts, other))
+        return tree.Constant(len(self.slots) - 1, target)
 
     def cast(self, node: tree.Node, target: SqlType, lenient: bool) -> tree.Node:
         """A cast that the text asks for."""

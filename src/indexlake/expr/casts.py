@@ -61,15 +61,11 @@ def cast(array: Any, source: SqlType, target: SqlType, lenient: bool) -> Any:
     if isinstance(array, pa.Scalar):
         one = pa.array([None], array.type) if not array.is_valid else pa.repeat(array, 1)
         return cast(one, source, target, lenient)[0]
-    if source.kind == "null":
-        return pa.nulls(len(array), to_arrow(target))
-    if array.null_count == len(array):
+    if source.kind == "null" or array.null_count == len(array):
         return pa.nulls(len(array), to_arrow(target))
     if source != target and {source.kind, target.kind} <= MOMENTS and holds_infinite(array, source):
         return _by_duckdb(array, source, target, lenient)
-    if lenient:
-        if _never_fails(source, target):
-            return _cast(array, source, target)
+    if lenient and fallible(source, target):
         return _by_duckdb(array, source, target, lenient=True)
     return _cast(array, source, target)
 
@@ -107,18 +103,14 @@ def _cast(array: Any, source: SqlType, target: SqlType) -> Any:
     return _by_duckdb(array, source, target)
 
 
-def _never_fails(source: SqlType, target: SqlType) -> bool:
-    if source.kind in INTEGERS and target.kind in INTEGERS:
-        low, high = INT_RANGE[source.kind]
-        return INT_RANGE[target.kind][0] <= low and high <= INT_RANGE[target.kind][1]
-    if source.kind in INTEGERS | {"bool", "float", "decimal"}:
-        return target.kind in ("double", "varchar", "bool")
-    return source.kind == "varchar" == target.kind or (source.kind == "date" and target.kind == "timestamp_s")
-
-
 def fallible(source: SqlType, target: SqlType) -> bool:
     """Whether a cast may raise for some value."""
-    return not _never_fails(source, target)
+    if source.kind in INTEGERS and target.kind in INTEGERS:
+        low, high = INT_RANGE[source.kind]
+        return not (INT_RANGE[target.kind][0] <= low and high <= INT_RANGE[target.kind][1])
+    if source.kind in INTEGERS | {"bool", "float", "decimal"}:
+        return target.kind not in ("double", "varchar", "bool")
+    return (source.kind, target.kind) not in (("varchar", "varchar"), ("date", "timestamp_s"))
 
 
 def _by_duckdb(array: Any, source: SqlType, target: SqlType, lenient: bool = False) -> Any:
@@ -137,9 +129,7 @@ def _arrow(array: Any, wanted: pa.DataType, target: SqlType, safe: bool = True) 
 
 
 def _from_bool(array: Any, source: SqlType, target: SqlType) -> Any:
-    if target.kind == "varchar" or target.kind in FLOATS:
-        return pc.cast(array, to_arrow(target))
-    if target.kind in INTEGERS - {"hugeint"}:
+    if target.kind in FLOATS | INTEGERS - {"hugeint"} | {"varchar"}:
         return pc.cast(array, to_arrow(target))
     if target.kind in ("decimal", "hugeint"):
         return _from_int(pc.cast(array, pa.int8()), SqlType("int8"), target)
@@ -152,14 +142,12 @@ def _from_int(array: Any, source: SqlType, target: SqlType) -> Any:
         zero = pa.scalar(0, pa.int64()).cast(array.type)
         return pc.not_equal(array, zero)
     if source.kind == "hugeint":
-        if target.kind in FLOATS:
-            return _by_duckdb(array, source, target)
         if target.kind in INTEGERS:
             return array if target.kind == "hugeint" else _arrow(array, wanted, target)
         if target.kind == "decimal":
             return _rescale(array, target)
         return _by_duckdb(array, source, target)
-    if target.kind == "hugeint":
+    if target.kind in ("hugeint", "varchar"):
         return pc.cast(array, wanted)
     if target.kind in INTEGERS:
         return _arrow(array, wanted, target)
@@ -167,8 +155,6 @@ def _from_int(array: Any, source: SqlType, target: SqlType) -> Any:
         return pc.cast(array, wanted, safe=False)
     if target.kind == "decimal":
         return _rescale(pc.cast(array, pa.decimal128(20, 0)), target)
-    if target.kind == "varchar":
-        return pc.cast(array, wanted)
     return _by_duckdb(array, source, target)
 
 

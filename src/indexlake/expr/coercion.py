@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from indexlake.expr.sqltype import (
     DURATIONS,
-    HUGEINT,
-    INT32,
-    INT64,
     INT_RANGE,
     INTEGERS,
     INTERVALS,
@@ -26,19 +25,7 @@ from indexlake.expr.sqltype import (
     struct_of,
 )
 
-_DECIMAL_WIDTHS = {
-    "null": 0,
-    "bool": 1,
-    "int8": 3,
-    "uint8": 3,
-    "int16": 5,
-    "uint16": 5,
-    "int32": 10,
-    "uint32": 10,
-    "int64": 19,
-    "uint64": 20,
-    "hugeint": 38,
-}
+_DECIMAL_WIDTHS = {"null": 0, "bool": 1, **{kind: len(str(high)) for kind, (_, high) in INT_RANGE.items()}}
 
 
 def decimal_shape(type: SqlType) -> tuple[int, int] | None:
@@ -68,17 +55,15 @@ _TARGET_COST = {
     "nested": 160,
 }
 
-_WIDER_FLOATS = ("float", "double", "decimal")
+
+def _wider(kind: str) -> list[str]:
+    """The integers that hold every value of one, and more."""
+    least, most = INT_RANGE[kind]
+    return [other for other, (low, high) in INT_RANGE.items() if other != kind and low <= least and most <= high]
+
+
 _IMPLICIT: dict[str, frozenset[str]] = {
-    "int8": frozenset({"int16", "int32", "int64", "hugeint", *_WIDER_FLOATS}),
-    "int16": frozenset({"int32", "int64", "hugeint", *_WIDER_FLOATS}),
-    "int32": frozenset({"int64", "hugeint", *_WIDER_FLOATS}),
-    "int64": frozenset({"hugeint", *_WIDER_FLOATS}),
-    "uint8": frozenset({"uint16", "uint32", "uint64", "int16", "int32", "int64", "hugeint", *_WIDER_FLOATS}),
-    "uint16": frozenset({"uint32", "uint64", "int32", "int64", "hugeint", *_WIDER_FLOATS}),
-    "uint32": frozenset({"uint64", "int64", "hugeint", *_WIDER_FLOATS}),
-    "uint64": frozenset({"hugeint", *_WIDER_FLOATS}),
-    "hugeint": frozenset(_WIDER_FLOATS),
+    **{kind: frozenset({*_wider(kind), "float", "double", "decimal"}) for kind in INTEGERS},
     "float": frozenset({"double"}),
     "decimal": frozenset({"float", "double"}),
     "date": TIMESTAMPS,
@@ -126,14 +111,9 @@ def combine(left: SqlType, right: SqlType) -> SqlType | None:
     if {left.kind, right.kind} == {"list", "array"}:
         part = combine(left.parts[0], right.parts[0])
         return None if part is None else list_of(part)
-    if left.kind == "null":
-        return normal(right)
-    if right.kind == "null":
-        return normal(left)
-    if left.kind == "string_literal":
-        return normal(right)
-    if right.kind == "string_literal":
-        return normal(left)
+    for adapts in ("null", "string_literal"):
+        if adapts in (left.kind, right.kind):
+            return normal(right if left.kind == adapts else left)
     there, back = implicit_cost(left, right), implicit_cost(right, left)
     if there is not None and (back is None or there < back):
         return _grown(left, right) if right.kind == "decimal" else right
@@ -142,11 +122,10 @@ def combine(left: SqlType, right: SqlType) -> SqlType | None:
     if left.literal is not None or right.literal is not None:
         return combine(normal(left), normal(right))
     if left.kind in INTEGERS and right.kind in INTEGERS:
-        return _combine_signed_unsigned({left.kind, right.kind})
-    if left.kind == "bool" and right.kind in INTEGERS:
-        return right
-    if right.kind == "bool" and left.kind in INTEGERS:
-        return left
+        both = {*_wider(left.kind)} & {*_wider(right.kind)}
+        return SqlType(next(kind for kind in INT_RANGE if kind in both))
+    if "bool" in (left.kind, right.kind) and INTEGERS & {left.kind, right.kind}:
+        return right if left.kind == "bool" else left
     return None
 
 
@@ -192,37 +171,22 @@ def _grown(source: SqlType, target: SqlType) -> SqlType:
     return target
 
 
-def _combine_signed_unsigned(kinds: set[str]) -> SqlType:
-    if kinds & {"int64", "uint64"}:
-        return HUGEINT
-    if kinds & {"int32", "uint32"}:
-        return INT64
-    if kinds & {"int16", "uint16"}:
-        return INT32
-    return SqlType("int16")
-
-
 _SCORE_ORDER = (
     *("null", "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "hugeint"),
     *("decimal", "float", "double", "time", "time_ns", "date", "timestamp_s", "timestamp_ms", "timestamp"),
-    *(
-        "timestamptz",
-        "timestamp_ns",
-        "timestamptz_ns",
-        "interval",
-        "duration",
-        "duration_ns",
-        "varchar",
-        "blob",
-        "struct",
-        "list",
-        "map",
-        "array",
-        "nested",
-    ),
+    *("timestamptz", "timestamp_ns", "timestamptz_ns", "interval", "duration", "duration_ns"),
+    *("varchar", "blob", "struct", "list", "map", "array", "nested"),
 )
 _SCORES = {kind: score for score, kind in enumerate(_SCORE_ORDER)}
 _SCORES["timestamptz"] = _SCORES["timestamp"]
+
+
+def combine_all(types: Sequence[SqlType]) -> SqlType | None:
+    """The smallest type that all of them convert to implicitly; None if there is none."""
+    found: SqlType | None = types[0]
+    for other in types[1:]:
+        found = combine(found, other) if found is not None else None
+    return found
 
 
 def comparison_type(left: SqlType, right: SqlType, equality: bool) -> SqlType | None:

@@ -6,6 +6,8 @@ Operands are Arrow arrays or scalars of one SQL type.  Nulls give null.
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +25,15 @@ _KERNELS = {
     ">": "greater",
     ">=": "greater_equal",
 }
+COMPARED: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+"""The same on Python values."""
 MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 NEGATED = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 

@@ -19,13 +19,15 @@ from indexlake.errors import ExpressionError, IndexLakeError, MissingExtraError
 from indexlake.expr import casts, constants, tree
 from indexlake.expr.bind import Binder
 from indexlake.expr.bound import Bound, Template, named
-from indexlake.expr.build import MOMENT, Slot
-from indexlake.expr.coercion import combine
+from indexlake.expr.build import MOMENT, Builder, Leaf, Slot
+from indexlake.expr.coercion import combine_all
 from indexlake.expr.constant_casts import convert
 from indexlake.expr.fold import Computed, fold, varies
+from indexlake.expr.functions import FUNCTIONS
 from indexlake.expr.moment import present, statement
 from indexlake.expr.parse import Parsed, parse
-from indexlake.expr.sqltype import INTEGERS, NULL, VARCHAR, SqlType, normal
+from indexlake.expr.sqltype import INTEGERS, NULL, VARCHAR, SqlType, normal, of_column, quoted
+from indexlake.expr.test import ColumnTest
 from indexlake.types.hugeint import hugeints
 
 MAX_TEMPLATES = 1024
@@ -71,6 +73,25 @@ def compile(
             _bounded(_whole)
             _whole[(text, id(schema))] = schema, bound
     return bound
+
+
+def satisfying(schema: pa.Schema, tests: Sequence[ColumnTest]) -> Bound:
+    """All of some tests of columns as a predicate, without the way through text.  Each test has its values."""
+    given = [list(test.values) if test.op == "in" else test.values[0] for test in tests]
+    names = tuple(f"v{n}" for n in range(len(tests)))
+    text = " and ".join(f"{quoted(test.column)} {test.op} ${name}" for test, name in zip(tests, names, strict=True))
+    build = Builder(text, FUNCTIONS)
+    nodes = []
+    for test, name, value in zip(tests, names, given, strict=True):
+        column, type = tree.Column(test.column, of_column(schema.field(test.column))), _parameter_type(value)
+        if isinstance(type, list):
+            nodes.append(build.among_parameter(column, name, type))
+        else:
+            nodes.append(build.compare(test.op, column, Leaf(None, name, type)))
+    root = nodes[0] if len(nodes) == 1 else tree.And(tuple(nodes))
+    slots = tuple(build.slots)
+    template = Template(Parsed(text, None, names, {}), schema, root, slots, (None,) * len(slots))
+    return Bound(template, _values(template, given, None), tuple(given))
 
 
 def _given(parsed: Parsed, params: Parameters) -> list[Any]:
@@ -172,20 +193,11 @@ def _bounded(cache: dict[Any, Any]) -> None:
 
 
 def _parameter_type(value: Any) -> SqlType | list[SqlType]:
-    return _merged(constants.list_types(value)) if isinstance(value, list) else constants.typed(value)[0]
-
-
-def _merged(types: list[SqlType]) -> list[SqlType]:
-    """One type where the elements of a list agree on one."""
-    if not types:
-        return []
-    first = types[0]
-    for other in types[1:]:
-        both = combine(first, other)
-        if both is None:
-            return types
-        first = both
-    return [first]
+    if not isinstance(value, list):
+        return constants.typed(value)[0]
+    types = constants.list_types(value)
+    one = combine_all(types) if types else None  # where the elements of a list agree on one
+    return types if one is None else [one]
 
 
 def _values(template: Template, given: list[Any], moment: int | None) -> tuple[Any, ...]:
@@ -257,11 +269,8 @@ def _list_constant(slot: Slot, items: list[Any], text: str) -> tuple[Any, ...]:
     kinds = set(map(type, present))
     if (kinds == {int} and slot.target.kind in INTEGERS) or (kinds == {str} and slot.target == VARCHAR):
         return tuple(present)  # the binder chose a type that holds them all
-    converted = []
-    for item in present:
-        source, value = constants.typed(item)
-        converted.append(_cast(slot, value, source, slot.target, False, text))
-    return tuple(converted)
+    typed = map(constants.typed, present)
+    return tuple(_cast(slot, value, source, slot.target, False, text) for source, value in typed)
 
 
 def rebuilt(

@@ -1,7 +1,7 @@
 """From a bound predicate to its necessary conditions (test.py).
 
-`true(node)` is what a row must satisfy for the node to be true, `false(node)` for it to be false; `not` swaps them,
-so that unknown is never mistaken for either.  Each result says whether it is exact: satisfied only by such rows.
+What a row must satisfy for a node to be true is one condition, for it to be false another; `not` swaps them, so that
+unknown is never mistaken for either.  Each result says whether it is exact: satisfied only by such rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from indexlake.expr.constants import EXACT
 from indexlake.expr.functions import FUNCTIONS
 from indexlake.expr.infinite import is_infinite
 from indexlake.expr.narrow import Narrowed, bounds_tests, members, narrow, sides
-from indexlake.expr.sqltype import FLOATS, INT_RANGE, PER_SECOND, SqlType, from_arrow
+from indexlake.expr.sqltype import FLOATS, INT_RANGE, PER_SECOND, PER_UNIT, SqlType, from_arrow
 from indexlake.expr.test import ALWAYS, NEVER, ColumnTest, Op, Test, all_of, any_of
 
 
@@ -48,15 +48,8 @@ class Source(Protocol):
     def column_type(self, name: str) -> pa.DataType: ...
 
 
-def true(node: tree.Node, source: Source) -> Condition:
-    return _condition(node, True, source)
-
-
-def false(node: tree.Node, source: Source) -> Condition:
-    return _condition(node, False, source)
-
-
-def _condition(node: tree.Node, wanted: bool, source: Source) -> Condition:
+def condition(node: tree.Node, wanted: bool, source: Source) -> Condition:
+    """What a row must satisfy for the node to be `wanted`."""
     if source.is_constant(node):
         try:
             return CERTAIN if source.truth_of(node) is wanted else IMPOSSIBLE
@@ -67,23 +60,21 @@ def _condition(node: tree.Node, wanted: bool, source: Source) -> Condition:
 
 
 def _column(node: tree.Column, wanted: bool, source: Source) -> Condition:
-    return Condition(ColumnTest(node.name, "=", (wanted,)), True) if node.of.kind == "bool" else _not_null(node)
+    return Condition(ColumnTest(node.name, "=", (wanted,)), True) if node.type.kind == "bool" else _not_null(node)
 
 
 def _not(node: tree.Not, wanted: bool, source: Source) -> Condition:
-    return _condition(node.child, not wanted, source)
+    return condition(node.child, not wanted, source)
 
 
-def _and(node: tree.And, wanted: bool, source: Source) -> Condition:
-    parts = [_condition(item, wanted, source) for item in node.items]
-    combined = all_of([part.test for part in parts]) if wanted else any_of([part.test for part in parts])
-    return Condition(combined, all(part.exact for part in parts))
+def _junction(node: tree.And | tree.Or, wanted: bool, source: Source) -> Condition:
+    return _joined([condition(item, wanted, source) for item in node.items], isinstance(node, tree.And) is wanted)
 
 
-def _or(node: tree.Or, wanted: bool, source: Source) -> Condition:
-    parts = [_condition(item, wanted, source) for item in node.items]
-    combined = any_of([part.test for part in parts]) if wanted else all_of([part.test for part in parts])
-    return Condition(combined, all(part.exact for part in parts))
+def _joined(parts: list[Condition], every: bool) -> Condition:
+    """Every one of the conditions, or any of them."""
+    tests = [part.test for part in parts]
+    return Condition(all_of(tests) if every else any_of(tests), all(part.exact for part in parts))
 
 
 def _is_null(node: tree.IsNull, wanted: bool, source: Source) -> Condition:
@@ -93,7 +84,7 @@ def _is_null(node: tree.IsNull, wanted: bool, source: Source) -> Condition:
 
 
 def _is_truth(node: tree.IsTruth, wanted: bool, source: Source) -> Condition:
-    return _condition(node.child, node.truth, source) if wanted else UNKNOWN
+    return condition(node.child, node.truth, source) if wanted else UNKNOWN
 
 
 def _compare(node: tree.Compare, wanted: bool, source: Source) -> Condition:
@@ -116,19 +107,12 @@ def _against(
         return column_tests(side, op, value, source)
     if narrowed is not None and isinstance(narrowed.node, tree.Column):
         column = narrowed.node
-        parts = [
-            column_tests(column, each if wanted else NEGATED[each], constant, source)
-            for each, constant in narrowed.tests
-        ]
-        tests = [part.test for part in parts]
-        exact = all(part.exact for part in parts)
-        if not tests:
-            if narrowed.every is wanted:
-                return Condition(ColumnTest(column.name, "is not null"), True)
-            return IMPOSSIBLE
-        return Condition(all_of(tests) if narrowed.every is wanted else any_of(tests), exact)
+        if not narrowed.tests:
+            return Condition(ColumnTest(column.name, "is not null"), True) if narrowed.every is wanted else IMPOSSIBLE
+        tests = [(op if wanted else NEGATED[op], constant) for op, constant in narrowed.tests]
+        return _joined([column_tests(column, *each, source) for each in tests], narrowed.every is wanted)
     if isinstance(side, tree.Cast) and isinstance(side.child, tree.Column) and not side.lenient:
-        loose = _around(side.child.type, side.of, op, value)
+        loose = _around(side.child.type, side.type, op, value)
         if loose is not None:
             parts = [column_tests(side.child, each, constant, source) for each, constant in loose]
             return Condition(all_of([part.test for part in parts]), False)
@@ -141,11 +125,9 @@ def column_tests(column: tree.Column, op: str, value: Any, source: Source) -> Co
     if pa.types.is_dictionary(type):
         type = type.value_type
     if op == "<>":
-        parts = [column_tests(column, each, value, source) for each in ("<", ">")]
-        if not all(part.exact for part in parts):
-            return Condition(ColumnTest(name, "is not null"), False)
-        return Condition(any_of([part.test for part in parts]), True)
-    stored = _stored(type, column.of, op, value)
+        either = _joined([column_tests(column, each, value, source) for each in ("<", ">")], False)
+        return either if either.exact else Condition(ColumnTest(name, "is not null"), False)
+    stored = _stored(type, column.type, op, value)
     if stored is None:
         return Condition(ColumnTest(name, "is not null"), False)
     tests, every = stored
@@ -181,8 +163,7 @@ def _stored(type: pa.DataType, sql: SqlType, op: str, value: Any) -> tuple[tuple
             return same
         return ((), False) if op == "=" else None
     if kind in PER_SECOND and kind != "date":
-        unit = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[type.unit]
-        factor, rest = divmod(PER_SECOND[kind], unit)
+        factor, rest = divmod(PER_SECOND[kind], PER_UNIT[type.unit])
         if rest or (factor > 1 and is_infinite(value, sql)):
             return None
         low, high = INT_RANGE["int32" if pa.types.is_time32(type) else "int64"]
@@ -323,8 +304,8 @@ def _not_null(node: tree.Node) -> Condition:
 _RULES: dict[type[tree.Node], Callable[[Any, bool, Source], Condition]] = {
     tree.Column: _column,
     tree.Not: _not,
-    tree.And: _and,
-    tree.Or: _or,
+    tree.And: _junction,
+    tree.Or: _junction,
     tree.IsNull: _is_null,
     tree.IsTruth: _is_truth,
     tree.Compare: _compare,

@@ -29,6 +29,13 @@ def to_float32(value: float) -> float:
         return math.copysign(math.inf, value)
 
 
+def double_to_float(value: float) -> float:
+    narrow = to_float32(value)
+    if math.isinf(narrow) and not math.isinf(value):
+        raise ExpressionError(f"{value!r} is out of range for FLOAT")
+    return narrow
+
+
 def decimal_to_double(unscaled: int, scale: int) -> float:
     """DuckDB's conversion: one division where the digits fit in 53 bits, else whole part plus fraction."""
     if scale == 0 or abs(unscaled) <= 2**53:
@@ -52,10 +59,7 @@ def convert(value: Any, source: SqlType, target: SqlType) -> Any:
     if source.kind == "decimal":
         return _from_decimal(value, source.scale, target)
     if source.kind == "double" and kind == "float":
-        narrow = to_float32(value)
-        if math.isinf(narrow) and not math.isinf(value):
-            raise ExpressionError(f"{value!r} is out of range for FLOAT")
-        return narrow
+        return double_to_float(value)
     if source.kind == "float" and kind == "double":
         return value
     if source.kind in DURATIONS and kind == "interval":

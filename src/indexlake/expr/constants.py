@@ -173,10 +173,9 @@ def typed(value: Any) -> tuple[SqlType, Any]:
         return TIME, ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
     if isinstance(value, uuid.UUID):
         return UUID, value.bytes
-    if isinstance(value, (int, float, str, bool)):  # subclasses, e.g. enums
-        for base in (bool, int, float, str):
-            if isinstance(value, base):
-                return typed(base(value))
+    for base in (bool, int, float, str):
+        if isinstance(value, base):  # of a subclass, e.g. an enum
+            return typed(base(value))
     if isinstance(value, pa.MonthDayNano):
         return INTERVAL, (value.months, value.days, value.nanoseconds // 1000)
     if isinstance(value, (list, tuple, dict)):

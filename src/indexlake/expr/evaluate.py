@@ -7,6 +7,7 @@ Arrow array of the batch's length or, where it is the same for all rows, a scala
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any, Protocol
 
 import numpy as np
@@ -54,10 +55,7 @@ class Evaluation:
     def array(self, node: tree.Node) -> pa.Array:
         """The value of a node as an array of the batch's length."""
         value = self.value(node)
-        return self.full(value, to_arrow(node.type)) if isinstance(value, pa.Scalar) else value
-
-    def full(self, value: Value, type: pa.DataType) -> pa.Array:
-        return full(value, type, self.rows)
+        return full(value, to_arrow(node.type), self.rows) if isinstance(value, pa.Scalar) else value
 
     def value(self, node: tree.Node) -> Value:
         key = id(node)
@@ -84,16 +82,12 @@ def _what(node: tree.Node) -> str:
 def _column(run: Evaluation, node: tree.Column) -> Value:
     loaded = run.done.get(node.name)
     if loaded is None:
-        loaded = run.done[node.name] = casts.load(run.column(node.name), node.of)
+        loaded = run.done[node.name] = casts.load(run.column(node.name), node.type)
     return loaded
 
 
-def _constant(run: Evaluation, node: tree.Constant) -> Value:
-    return run.constants.scalar(node.slot)
-
-
 def _cast(run: Evaluation, node: tree.Cast) -> Value:
-    return casts.cast(run.value(node.child), node.child.type, node.of, node.lenient)
+    return casts.cast(run.value(node.child), node.child.type, node.type, node.lenient)
 
 
 def _compare(run: Evaluation, node: tree.Compare) -> Value:
@@ -104,36 +98,7 @@ def _compare(run: Evaluation, node: tree.Compare) -> Value:
     results = [compare(op, column, narrowed.scalar(value), narrowed.node.type) for op, value in narrowed.tests]
     if not results:
         return always(column, narrowed.every)
-    result = results[0]
-    for other in results[1:]:
-        result = pc.and_(result, other) if narrowed.every else pc.or_(result, other)
-    return result
-
-
-def _distinct(run: Evaluation, node: tree.Distinct) -> Value:
-    return distinct(run.value(node.left), run.value(node.right), node.left.type, node.negated)
-
-
-def _and(run: Evaluation, node: tree.And) -> Value:
-    result = run.value(node.items[0])
-    for item in node.items[1:]:
-        result = pc.and_kleene(result, run.value(item))
-    return result
-
-
-def _or(run: Evaluation, node: tree.Or) -> Value:
-    result = run.value(node.items[0])
-    for item in node.items[1:]:
-        result = pc.or_kleene(result, run.value(item))
-    return result
-
-
-def _not(run: Evaluation, node: tree.Not) -> Value:
-    return pc.invert(run.value(node.child))
-
-
-def _is_null(run: Evaluation, node: tree.IsNull) -> Value:
-    return pc.is_null(run.value(node.child))
+    return reduce(pc.and_ if narrowed.every else pc.or_, results)
 
 
 def _is_truth(run: Evaluation, node: tree.IsTruth) -> Value:
@@ -192,7 +157,7 @@ def _case(run: Evaluation, node: tree.Case) -> Value:
     """Each branch sees only the rows that take it, so a value that is not taken cannot fail."""
     rows = run.rows
     if rows == 0:
-        return pa.nulls(0, to_arrow(node.of))
+        return pa.nulls(0, to_arrow(node.type))
     if not fallible(node):
         return _plain_case(run, node)
     remaining = np.ones(rows, dtype=bool)
@@ -208,7 +173,7 @@ def _case(run: Evaluation, node: tree.Case) -> Value:
     if len(used) == 1:
         return run.value(values[used[0]])
     parts, places = [], []
-    type = to_arrow(node.of)
+    type = to_arrow(node.type)
     for index in used:
         where = np.flatnonzero(choice == index)
         part = _branch(run, values[index], where)
@@ -220,7 +185,7 @@ def _case(run: Evaluation, node: tree.Case) -> Value:
 
 
 def _plain_case(run: Evaluation, node: tree.Case) -> Value:
-    type = to_arrow(node.of)
+    type = to_arrow(node.type)
     result = _typed(run.value(node.default), type)
     for condition, value in reversed(node.branches):
         truth = pc.fill_null(run.value(condition), False)
@@ -256,11 +221,11 @@ def _branch(run: Evaluation, node: tree.Node, where: np.ndarray[Any, Any]) -> pa
 def fallible(node: tree.Node) -> bool:
     """Whether evaluating the node may raise for some row."""
     for part in tree.walk(node):
-        if isinstance(part, tree.Arithmetic) and not (part.of.kind in FLOATS or part.op == "/"):
+        if isinstance(part, tree.Arithmetic) and not (part.type.kind in FLOATS or part.op == "/"):
             return True
         if isinstance(part, (tree.Negate, tree.Call)):
             return True
-        if isinstance(part, tree.Cast) and casts.fallible(part.child.type, part.of):
+        if isinstance(part, tree.Cast) and casts.fallible(part.child.type, part.type):
             return True
     return False
 
@@ -269,7 +234,7 @@ def _call(run: Evaluation, node: tree.Call) -> Value:
     function = functions.FUNCTIONS[node.name]
     values = [run.value(argument) for argument in node.arguments]
     if function.strict and any(isinstance(value, pa.Scalar) and not value.is_valid for value in values):
-        return pa.scalar(None, to_arrow(node.of))
+        return pa.scalar(None, to_arrow(node.type))
     types = [argument.type for argument in node.arguments]
     infinite = any(holds_infinite(value, type) for value, type in zip(values, types, strict=True))
     if function.kernel is not None and not infinite:
@@ -277,7 +242,7 @@ def _call(run: Evaluation, node: tree.Call) -> Value:
         forms = [values]
         if all(isinstance(value, pa.Scalar) for value in values):
             forms = [
-                [*values[:place], run.full(value, to_arrow(types[place])), *values[place + 1 :]]
+                [*values[:place], full(value, to_arrow(types[place]), run.rows), *values[place + 1 :]]
                 for place, value in enumerate(values)
             ]
         for given in forms:
@@ -285,10 +250,10 @@ def _call(run: Evaluation, node: tree.Call) -> Value:
                 result = function.kernel(given, node)
             except NotCovered:
                 continue
-            exact = node.of.kind == "varchar" or result.type == to_arrow(node.of)
-            return result if exact else result.cast(to_arrow(node.of))
+            exact = node.type.kind == "varchar" or result.type == to_arrow(node.type)
+            return result if exact else result.cast(to_arrow(node.type))
         values = forms[0]
-    return fallback.apply(function.template(len(values)), values, types, node.of, f"{node.name}()")
+    return fallback.apply(function.template(len(values)), values, types, node.type, f"{node.name}()")
 
 
 def _field(run: Evaluation, node: tree.Field) -> Value:
@@ -298,19 +263,21 @@ def _field(run: Evaluation, node: tree.Field) -> Value:
 
 def _struct(run: Evaluation, node: tree.Struct) -> Value:
     values = [run.array(value).cast(to_arrow(value.type)) for value in node.values]
-    return pa.StructArray.from_arrays(values, names=list(node.of.names))
+    return pa.StructArray.from_arrays(values, names=list(node.type.names))
 
 
 _EVALUATORS: dict[type[tree.Node], Callable[[Evaluation, Any], Value]] = {
     tree.Column: _column,
-    tree.Constant: _constant,
+    tree.Constant: lambda run, node: run.constants.scalar(node.slot),
     tree.Cast: _cast,
     tree.Compare: _compare,
-    tree.Distinct: _distinct,
-    tree.And: _and,
-    tree.Or: _or,
-    tree.Not: _not,
-    tree.IsNull: _is_null,
+    tree.Distinct: lambda run, node: distinct(
+        run.value(node.left), run.value(node.right), node.left.type, node.negated
+    ),
+    tree.And: lambda run, node: reduce(pc.and_kleene, map(run.value, node.items)),
+    tree.Or: lambda run, node: reduce(pc.or_kleene, map(run.value, node.items)),
+    tree.Not: lambda run, node: pc.invert(run.value(node.child)),
+    tree.IsNull: lambda run, node: pc.is_null(run.value(node.child)),
     tree.IsTruth: _is_truth,
     tree.In: _in,
     tree.InList: _in_list,

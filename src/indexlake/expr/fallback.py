@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from indexlake.errors import ConstraintError, ExpressionError, MissingExtraError
 from indexlake.expr import intervals
 from indexlake.expr.broadcast import full, rows_of
-from indexlake.expr.sqltype import DURATIONS, INTEGERS, NESTED_KINDS, SqlType, to_arrow
+from indexlake.expr.sqltype import DURATIONS, INTEGERS, SqlType, quoted, to_arrow
 from indexlake.types.convert import convert, shown_type
 from indexlake.types.uuids import as_uuids
 
@@ -45,18 +45,7 @@ os.register_at_fork(after_in_child=_forget)
 
 def sql_name(type: SqlType) -> str:
     """The type as DuckDB spells it."""
-    if type.kind not in NESTED_KINDS:
-        return _SQL_NAMES.get(type.kind) or str(type)
-    parts = [sql_name(part) for part in type.parts]
-    if type.kind == "struct":
-        return f"STRUCT({', '.join(f'{quoted(name)} {part}' for name, part in zip(type.names, parts, strict=True))})"
-    if type.kind == "map":
-        return f"MAP({parts[0]}, {parts[1]})"
-    return f"{parts[0]}[{type.width}]" if type.kind == "array" else f"{parts[0]}[]"
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    return type.spelled(lambda plain: _SQL_NAMES.get(plain.kind) or str(plain), quoted)
 
 
 def _connection(purpose: str) -> Any:

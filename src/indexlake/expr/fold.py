@@ -7,8 +7,7 @@ stays as it is: it raises when, and only where, a row needs it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass
 
 from indexlake.expr import tree
 from indexlake.expr.build import Slot
@@ -43,24 +42,16 @@ def fold(root: tree.Node, slots: list[Slot | Computed], raises: Callable[[tree.N
         if id(node) in constant and not raises(node):
             slots.append(Computed(node))
             return tree.Constant(len(slots) - 1, node.type)
-        given = {field.name: getattr(node, field.name) for field in fields(node)}
-        made = {name: inside(value) for name, value in given.items()}
-        return node if all(made[name] is value for name, value in given.items()) else replace(node, **made)
+        return tree.changed(node, once)
 
     done: dict[int, tree.Node] = {}
 
-    def inside(value: Any) -> Any:
-        if isinstance(value, tree.Node):
-            if id(value) not in done:  # shared parts stay shared
-                done[id(value)] = visit(value)
-            return done[id(value)]
-        if not isinstance(value, tuple):
-            return value
-        items = tuple(inside(item) for item in value)
-        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+    def once(node: tree.Node) -> tree.Node:
+        if id(node) not in done:  # shared parts stay shared
+            done[id(node)] = visit(node)
+        return done[id(node)]
 
-    folded: tree.Node = inside(root)
-    return folded
+    return once(root)
 
 
 def varies(node: tree.Node, slots: Sequence[Slot | Computed]) -> bool:

@@ -69,7 +69,7 @@ def members(child: tree.Node, values: list[Any]) -> Members:
     if not isinstance(child, tree.Cast) or child.lenient:
         return Members(child, present, null)
     inner = child.child
-    if inner.type.kind in INTEGERS and child.of.kind in INTEGERS and _factor(inner.type, child.of) == 1:
+    if inner.type.kind in INTEGERS and child.type.kind in INTEGERS and _factor(inner.type, child.type) == 1:
         low, high = INT_RANGE[inner.type.kind]
         return Members(inner, [value for value in present if low <= value <= high], null)
     narrowed = [narrow(child, "=", value) for value in present]
@@ -89,9 +89,9 @@ def sides(node: tree.Compare) -> tuple[tree.Node, str, tree.Constant] | None:
 
 def narrow(widened: tree.Node, op: str, value: Any) -> Narrowed | None:
     """The comparison without the casts around its left side; None if it cannot be said so."""
-    if not isinstance(widened, tree.Cast) or widened.lenient or value is None or is_infinite(value, widened.of):
+    if not isinstance(widened, tree.Cast) or widened.lenient or value is None or is_infinite(value, widened.type):
         return None
-    bounds = _preimage(widened.child.type, widened.of, value)
+    bounds = _preimage(widened.child.type, widened.type, value)
     if bounds is None:
         return None
     tests, every = bounds_tests(op, *bounds)
@@ -105,14 +105,9 @@ def narrow(widened: tree.Node, op: str, value: Any) -> Narrowed | None:
 
 def bounds_tests(op: str, low: Any, high: Any) -> tuple[Tests, bool]:
     """`low` is the least value whose image is >= c, `high` the greatest whose image is <= c; None: no such value."""
-    if op == "<":
-        return ((("<", low),), True) if low is not None else ((), True)
-    if op == "<=":
-        return ((("<=", high),), True) if high is not None else ((), False)
-    if op == ">":
-        return (((">", high),), True) if high is not None else ((), True)
-    if op == ">=":
-        return (((">=", low),), True) if low is not None else ((), False)
+    if op not in ("=", "<>"):
+        bound = low if op in ("<", ">=") else high
+        return ((), op in ("<", ">")) if bound is None else (((op, bound),), True)
     hit = low is not None and high is not None and _ordered(low, high)
     if op == "=":
         if not hit:
@@ -218,12 +213,5 @@ def _first(holds: Any, low: int, high: int) -> int | None:
 
 
 def _last(holds: Any, low: int, high: int) -> int | None:
-    if not holds(low):
-        return None
-    while low < high:
-        middle = (low + high + 1) // 2
-        if holds(middle):
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    after = _first(lambda x: not holds(x), low, high)
+    return high if after is None else after - 1 if after > low else None

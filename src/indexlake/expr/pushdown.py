@@ -8,20 +8,21 @@ what is left needs no recheck.  What a format cannot say is left out.  Vortex or
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from functools import reduce
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexlake.expr.compare import COMPARED
 from indexlake.expr.conditions import Condition
 from indexlake.expr.test import ALWAYS, All, Any_, ColumnTest, Test
 from indexlake.types.uuids import is_uuid
 
 MAX_ALTERNATIVES = 32
 _INT64_MAX = 2**63 - 1
-
-E = TypeVar("E")
 
 
 class Pushed(NamedTuple):
@@ -63,18 +64,16 @@ def _push(test: Test, schema: pa.Schema, dialect: Dialect) -> Pushed | None:
 
 def _alternatives(test: ColumnTest, type: pa.DataType, dialect: Dialect) -> Pushed | None:
     """`in` as equalities; too many of them as the range they lie in."""
-    if len(test.values) > MAX_ALTERNATIVES:
-        if any(value != value for value in test.values):
-            return None
+    many = len(test.values) > MAX_ALTERNATIVES
+    if many and any(value != value for value in test.values):
+        return None
+    if many:
         low, high = min(test.values), max(test.values)
-        bounds = All((ColumnTest(test.column, ">=", (low,)), ColumnTest(test.column, "<=", (high,))))
-        pushed = _push(bounds, pa.schema([(test.column, type)]), dialect)
-        return None if pushed is None else Pushed(pushed.expression, False)
-    return _push(
-        Any_(tuple(ColumnTest(test.column, "=", (value,)) for value in test.values)),
-        pa.schema([(test.column, type)]),
-        dialect,
-    )
+        said: Test = All((ColumnTest(test.column, ">=", (low,)), ColumnTest(test.column, "<=", (high,))))
+    else:
+        said = Any_(tuple(ColumnTest(test.column, "=", (value,)) for value in test.values))
+    pushed = _push(said, pa.schema([(test.column, type)]), dialect)
+    return None if pushed is None else Pushed(pushed.expression, pushed.exact and not many)
 
 
 class VortexDialect:
@@ -163,18 +162,10 @@ class ArrowDialect:
     """Arrow dataset filters, as Parquet readers take them."""
 
     def all(self, parts: list[Any]) -> Any:
-        result = parts[0]
-        for part in parts[1:]:
-            result = result & part
-        return result
+        return reduce(operator.and_, parts)
 
     def any(self, parts: list[Any]) -> Any:
-        if not parts:
-            return pc.scalar(False)
-        result = parts[0]
-        for part in parts[1:]:
-            result = result | part
-        return result
+        return reduce(operator.or_, parts) if parts else pc.scalar(False)
 
     def column(self, test: ColumnTest, type: pa.DataType) -> Pushed | None:
         field = pc.field(test.column)
@@ -189,7 +180,7 @@ class ArrowDialect:
         (value,) = test.values
         if pa.types.is_floating(type):
             return self._float(field, test.op, value, type)
-        return Pushed(_compared(test.op, field, pa.scalar(value, type)), True)
+        return Pushed(COMPARED[test.op](field, pa.scalar(value, type)), True)
 
     def _float(self, field: Any, op: str, value: float, type: pa.DataType) -> Pushed | None:
         """Never exact, and nothing that NaN satisfies: statistics leave NaN out.
@@ -200,7 +191,7 @@ class ArrowDialect:
             return None
         if math.isnan(value):
             return Pushed(field.is_valid(), False)
-        return Pushed(_compared(op, field, pa.scalar(value, type)), False)
+        return Pushed(COMPARED[op](field, pa.scalar(value, type)), False)
 
 
 def _filterable(type: pa.DataType) -> bool:
@@ -213,14 +204,3 @@ def _filterable(type: pa.DataType) -> bool:
         or t.is_timestamp(type)
         or t.is_decimal128(type)
     )
-
-
-def _compared(op: str, field: Any, scalar: pa.Scalar) -> Any:
-    operations: dict[str, Callable[[], Any]] = {
-        "=": lambda: field == scalar,
-        "<": lambda: field < scalar,
-        "<=": lambda: field <= scalar,
-        ">": lambda: field > scalar,
-        ">=": lambda: field >= scalar,
-    }
-    return operations[op]()

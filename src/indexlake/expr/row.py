@@ -15,14 +15,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from indexlake.expr import functions, like, tree
-from indexlake.expr.constants import EXACT, NotCovered
+from indexlake.expr.compare import COMPARED
+from indexlake.expr.constants import EPOCH_DAY, EXACT, NotCovered
 from indexlake.expr.row_values import converter, operation, out_of_range
 from indexlake.expr.sqltype import FLOATS, INT_RANGE, INTEGERS, NUMERIC, PER_SECOND, TIMESTAMPS, SqlType
 
 Row = Mapping[str, Any]
 Function = Callable[[Row, Any], Any]  # (row, constants) -> value
 
-_EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _EPOCH = dt.datetime(1970, 1, 1)
 _COVERED = INTEGERS | FLOATS | {"bool", "varchar", "blob", "date", "decimal", "uuid"}
 _COVERED |= {"timestamp_s", "timestamp_ms", "timestamp", "timestamptz"}
@@ -38,7 +38,7 @@ class RowPlan:
         self.sets: list[tuple[str, Any]] = []
         function = self._compile(root)
         # Arrow has no integer of 128 bits: a value of it is a decimal.
-        self.function = _as_decimal(function) if root.type.kind == "hugeint" else function
+        self.function = _strict(function, decimal.Decimal) if root.type.kind == "hugeint" else function
 
     def constants(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
         natural: list[Any] = [
@@ -68,12 +68,24 @@ class RowPlan:
         return len(self.types) + len(self.sets) - 1
 
 
-def _as_decimal(function: Function) -> Function:
-    def decimal_value(row: Row, k: Any) -> Any:
-        value = function(row, k)
-        return None if value is None else decimal.Decimal(value)
+def _strict(child: Function, apply: Callable[[Any], Any]) -> Function:
+    """Null for null."""
 
-    return decimal_value
+    def applied(row: Row, k: Any) -> Any:
+        value = child(row, k)
+        return None if value is None else apply(value)
+
+    return applied
+
+
+def _strict_pair(left: Function, right: Function, apply: Callable[[Any, Any], Any]) -> Function:
+    """Null where one of them is null."""
+
+    def applied(row: Row, k: Any) -> Any:
+        a, b = left(row, k), right(row, k)
+        return None if a is None or b is None else apply(a, b)
+
+    return applied
 
 
 def natural_value(value: Any, type: SqlType) -> Any:
@@ -89,7 +101,7 @@ def natural_value(value: Any, type: SqlType) -> Any:
         return EXACT.scaleb(decimal.Decimal(value), -type.scale)
     try:
         if kind == "date":
-            return dt.date.fromordinal(value + _EPOCH_DAY)
+            return dt.date.fromordinal(value + EPOCH_DAY)
         if kind in TIMESTAMPS and kind in _COVERED:
             moment = _EPOCH + dt.timedelta(microseconds=value * (1_000_000 // PER_SECOND[kind]))
             return moment.replace(tzinfo=dt.UTC) if kind == "timestamptz" else moment
@@ -100,13 +112,8 @@ def natural_value(value: Any, type: SqlType) -> Any:
 
 def _column(plan: RowPlan, node: tree.Column) -> Function:
     name = node.name
-    if node.of.kind == "hugeint":  # a decimal in the row, whose arithmetic would round
-
-        def whole(row: Row, k: Any) -> int | None:
-            value = row[name]
-            return None if value is None else int(value)
-
-        return whole
+    if node.type.kind == "hugeint":  # a decimal in the row, whose arithmetic would round
+        return _strict(lambda row, k: row[name], int)
     return lambda row, k: row[name]
 
 
@@ -126,14 +133,6 @@ def _float_less(a: float, b: float) -> bool:
     return a < b or (b != b and a == a)
 
 
-_PLAIN: dict[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 _FLOAT: dict[str, Callable[[Any, Any], bool]] = {
     "=": _float_equal,
     "<>": lambda a, b: not _float_equal(a, b),
@@ -147,7 +146,7 @@ _FLOAT: dict[str, Callable[[Any, Any], bool]] = {
 def _comparer(op: str, type: SqlType) -> Callable[[Any, Any], bool]:
     if type.kind in _CONTAINERS:
         raise NotCovered
-    return _FLOAT[op] if type.kind in FLOATS else _PLAIN[op]
+    return _FLOAT[op] if type.kind in FLOATS else COMPARED[op]
 
 
 def _compare(plan: RowPlan, node: tree.Compare) -> Function:
@@ -161,12 +160,7 @@ def _compare(plan: RowPlan, node: tree.Compare) -> Function:
             return None if a is None or b is None else holds(a, b)
 
         return against_constant
-
-    def compare(row: Row, k: Any) -> bool | None:
-        a, b = left(row, k), right(row, k)
-        return None if a is None or b is None else holds(a, b)
-
-    return compare
+    return _strict_pair(left, right, holds)
 
 
 def _distinct(plan: RowPlan, node: tree.Distinct) -> Function:
@@ -210,46 +204,25 @@ def _membership(plan: RowPlan, child: tree.Node, index: int) -> Function:
 # -- logic -------------------------------------------------------------------------------------------------
 
 
-def _and(plan: RowPlan, node: tree.And) -> Function:
+def _junction(plan: RowPlan, node: tree.And | tree.Or) -> Function:
     parts = tuple(plan._compile(item) for item in node.items)
+    decisive = isinstance(node, tree.Or)
 
-    def conjunction(row: Row, k: Any) -> bool | None:
-        result: bool | None = True
+    def junction(row: Row, k: Any) -> bool | None:
+        result: bool | None = not decisive
         for part in parts:
-            value = part(row, k)
-            if value is False:
-                return False
+            value: bool | None = part(row, k)
+            if value is decisive:
+                return decisive
             if value is None:
                 result = None
         return result
 
-    return conjunction
-
-
-def _or(plan: RowPlan, node: tree.Or) -> Function:
-    parts = tuple(plan._compile(item) for item in node.items)
-
-    def disjunction(row: Row, k: Any) -> bool | None:
-        result: bool | None = False
-        for part in parts:
-            value = part(row, k)
-            if value is True:
-                return True
-            if value is None:
-                result = None
-        return result
-
-    return disjunction
+    return junction
 
 
 def _not(plan: RowPlan, node: tree.Not) -> Function:
-    child = plan._compile(node.child)
-
-    def negation(row: Row, k: Any) -> bool | None:
-        value = child(row, k)
-        return None if value is None else not value
-
-    return negation
+    return _strict(plan._compile(node.child), operator.not_)
 
 
 def _is_null(plan: RowPlan, node: tree.IsNull) -> Function:
@@ -301,13 +274,7 @@ def _like(plan: RowPlan, node: tree.Like) -> Function:
 
 
 def _concat(plan: RowPlan, node: tree.Concat) -> Function:
-    left, right = plan._compile(node.left), plan._compile(node.right)
-
-    def concat(row: Row, k: Any) -> str | None:
-        a, b = left(row, k), right(row, k)
-        return None if a is None or b is None else a + b
-
-    return concat
+    return _strict_pair(plan._compile(node.left), plan._compile(node.right), operator.add)
 
 
 def _call(plan: RowPlan, node: tree.Call) -> Function:
@@ -332,13 +299,7 @@ def _call(plan: RowPlan, node: tree.Call) -> Function:
 
 
 def _field(plan: RowPlan, node: tree.Field) -> Function:
-    child, name = plan._compile(node.child), node.name
-
-    def field(row: Row, k: Any) -> Any:
-        struct = child(row, k)
-        return None if struct is None else struct[name]
-
-    return field
+    return _strict(plan._compile(node.child), operator.itemgetter(node.name))
 
 
 # -- numbers -----------------------------------------------------------------------------------------------
@@ -346,46 +307,29 @@ def _field(plan: RowPlan, node: tree.Field) -> Function:
 
 def _arithmetic(plan: RowPlan, node: tree.Arithmetic) -> Function:
     left, right = plan._compile(node.left), plan._compile(node.right)
-    op, type = node.op, node.of
     if not {node.left.type.kind, node.right.type.kind} <= NUMERIC:
         raise NotCovered
-    apply = operation(op, type)
-
-    def arithmetic(row: Row, k: Any) -> Any:
-        a, b = left(row, k), right(row, k)
-        return None if a is None or b is None else apply(a, b)
-
-    return arithmetic
+    return _strict_pair(left, right, operation(node.op, node.type))
 
 
 def _negate(plan: RowPlan, node: tree.Negate) -> Function:
-    child, type = plan._compile(node.child), node.type
+    type = node.type
     low, high = INT_RANGE.get(type.kind, (None, None))
 
-    def negate(row: Row, k: Any) -> Any:
-        value = child(row, k)
-        if value is None:
-            return None
+    def negate(value: Any) -> Any:
         if type.kind == "decimal":
             return value.copy_negate() if value else value
         if low is not None and high is not None and not low <= -value <= high:
             raise out_of_range("-", type)
         return -value
 
-    return negate
+    return _strict(plan._compile(node.child), negate)
 
 
 def _cast(plan: RowPlan, node: tree.Cast) -> Function:
     if node.lenient:
         raise NotCovered
-    child = plan._compile(node.child)
-    convert = converter(node.child.type, node.of)
-
-    def cast(row: Row, k: Any) -> Any:
-        value = child(row, k)
-        return None if value is None else convert(value)
-
-    return cast
+    return _strict(plan._compile(node.child), converter(node.child.type, node.type))
 
 
 _COMPILERS: dict[type[tree.Node], Callable[[RowPlan, Any], Function]] = {
@@ -394,8 +338,8 @@ _COMPILERS: dict[type[tree.Node], Callable[[RowPlan, Any], Function]] = {
     tree.Cast: _cast,
     tree.Compare: _compare,
     tree.Distinct: _distinct,
-    tree.And: _and,
-    tree.Or: _or,
+    tree.And: _junction,
+    tree.Or: _junction,
     tree.Not: _not,
     tree.IsNull: _is_null,
     tree.IsTruth: _is_truth,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from indexlake.errors import ExpressionError
-from indexlake.expr.constant_casts import decimal_to_double, to_float32
+from indexlake.expr.constant_casts import decimal_to_double, double_to_float
 from indexlake.expr.constants import EXACT, NotCovered
 from indexlake.expr.narrow import as_float32
 from indexlake.expr.sqltype import INT_RANGE, INTEGERS, NAIVE_TIMESTAMPS, PER_SECOND, SqlType
@@ -91,9 +91,13 @@ def _checked_op(apply: Callable[[Any, Any], Any], op: str, type: SqlType) -> Cal
     return checked
 
 
+def _limit_and_unit(type: SqlType) -> tuple[decimal.Decimal, decimal.Decimal]:
+    return decimal.Decimal(10) ** (type.width - type.scale), decimal.Decimal(1).scaleb(-type.scale)
+
+
 def _decimal_op(op: str, type: SqlType) -> Callable[[Any, Any], Any]:
     apply = {"+": EXACT.add, "-": EXACT.subtract, "*": EXACT.multiply}[op]
-    limit, unit = decimal.Decimal(10) ** (type.width - type.scale), decimal.Decimal(1).scaleb(-type.scale)
+    limit, unit = _limit_and_unit(type)
 
     def compute(a: decimal.Decimal, b: decimal.Decimal) -> decimal.Decimal:
         result = apply(a, b)
@@ -119,7 +123,7 @@ def converter(source: SqlType, target: SqlType) -> Callable[[Any], Any]:
     if source.kind == "float" and kind == "double":
         return lambda value: value
     if source.kind == "double" and kind == "float":
-        return _to_float
+        return double_to_float
     if source.kind == "bool" and kind in INTEGERS:
         return int
     if source.kind == "decimal" and kind == "decimal" and target.scale >= source.scale:
@@ -149,18 +153,8 @@ def _range_checked(target: SqlType) -> Callable[[Any], Any]:
     return check
 
 
-def _to_float(value: float) -> float:
-    narrow = to_float32(value)
-    if math.isinf(narrow) and not math.isinf(value):
-        raise ExpressionError(f"{value!r} is out of range for FLOAT")
-    return narrow
-
-
 def _to_decimal(target: SqlType) -> Callable[[Any], Any]:
-    limit, unit = (
-        decimal.Decimal(10) ** (target.width - target.scale),
-        decimal.Decimal(1).scaleb(-target.scale),
-    )
+    limit, unit = _limit_and_unit(target)
 
     def convert(value: Any) -> decimal.Decimal:
         result = decimal.Decimal(value)

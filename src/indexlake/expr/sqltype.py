@@ -7,6 +7,7 @@ intervals have months, days and microseconds, as in SQL.  Both are DuckDB's INTE
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -36,22 +37,31 @@ class SqlType:
     names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        if self.kind == "decimal":
-            return f"DECIMAL({self.width},{self.scale})"
+        return self.spelled(_name, lambda field: field if field.isidentifier() else quoted(field))
+
+    def spelled(self, name: Callable[[SqlType], str], field: Callable[[str], str]) -> str:
+        """The type in SQL, with `name` for the types that have no parts and `field` for the fields of structs."""
+        parts = [part.spelled(name, field) for part in self.parts]
         if self.kind == "list":
-            return f"{self.parts[0]}[]"
+            return f"{parts[0]}[]"
         if self.kind == "array":
-            return f"{self.parts[0]}[{self.width}]"
+            return f"{parts[0]}[{self.width}]"
         if self.kind == "map":
-            return f"MAP({self.parts[0]}, {self.parts[1]})"
+            return f"MAP({parts[0]}, {parts[1]})"
         if self.kind == "struct":
-            fields = (f"{_field(name)} {part}" for name, part in zip(self.names, self.parts, strict=True))
+            fields = (f"{field(each)} {part}" for each, part in zip(self.names, parts, strict=True))
             return f"STRUCT({', '.join(fields)})"
-        return _NAMES.get(self.kind, self.kind.upper())
+        return name(self)
 
 
-def _field(name: str) -> str:
-    return name if name.isidentifier() else '"' + name.replace('"', '""') + '"'
+def _name(type: SqlType) -> str:
+    if type.kind == "decimal":
+        return f"DECIMAL({type.width},{type.scale})"
+    return _NAMES.get(type.kind, type.kind.upper())
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def list_of(part: SqlType) -> SqlType:
@@ -125,21 +135,7 @@ DURATIONS = frozenset({"duration", "duration_ns"})
 INTERVALS = DURATIONS | {"interval"}
 NESTED_KINDS = frozenset({"list", "array", "struct", "map"})
 
-# Units per second of the types that are counts of time.
-PER_SECOND = {
-    "timestamp_s": 1,
-    "timestamp_ms": 1_000,
-    "timestamp": 1_000_000,
-    "timestamp_ns": 1_000_000_000,
-    "timestamptz": 1_000_000,
-    "timestamptz_ns": 1_000_000_000,
-    "duration": 1_000_000,
-    "duration_ns": 1_000_000_000,
-    "time": 1_000_000,
-    "time_ns": 1_000_000_000,
-}
-
-_ARROW: dict[str, pa.DataType] = {
+_PLAIN: dict[str, pa.DataType] = {  # no other Arrow type has their ids
     "null": pa.null(),
     "bool": pa.bool_(),
     "int8": pa.int8(),
@@ -150,14 +146,13 @@ _ARROW: dict[str, pa.DataType] = {
     "uint16": pa.uint16(),
     "uint32": pa.uint32(),
     "uint64": pa.uint64(),
-    "hugeint": pa.decimal128(38, 0),
     "float": pa.float32(),
     "double": pa.float64(),
     "varchar": pa.string(),
-    "string_literal": pa.string(),
     "blob": pa.binary(),
-    "uuid": STORAGE,
     "date": pa.date32(),
+}
+_COUNTS: dict[str, pa.DataType] = {
     "time": pa.time64("us"),
     "time_ns": pa.time64("ns"),
     "timestamp_s": pa.timestamp("s"),
@@ -166,10 +161,20 @@ _ARROW: dict[str, pa.DataType] = {
     "timestamp_ns": pa.timestamp("ns"),
     "timestamptz": pa.timestamp("us", "UTC"),
     "timestamptz_ns": pa.timestamp("ns", "UTC"),
-    "interval": pa.month_day_nano_interval(),
     "duration": pa.duration("us"),
     "duration_ns": pa.duration("ns"),
 }
+_ARROW: dict[str, pa.DataType] = {
+    **_PLAIN,
+    **_COUNTS,
+    "hugeint": pa.decimal128(38, 0),
+    "string_literal": pa.string(),
+    "uuid": STORAGE,
+    "interval": pa.month_day_nano_interval(),
+}
+PER_UNIT = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+PER_SECOND: dict[str, int] = {kind: PER_UNIT[type.unit] for kind, type in _COUNTS.items()}
+"""Units per second of the types that are counts of time."""
 
 
 @lru_cache(maxsize=1024)
@@ -191,28 +196,14 @@ def to_arrow(type: SqlType) -> pa.DataType:
     return _ARROW[type.kind]
 
 
-_FIXED_IDS = {
-    pa.lib.Type_NA: "null",
-    pa.lib.Type_BOOL: "bool",
-    pa.lib.Type_INT8: "int8",
-    pa.lib.Type_INT16: "int16",
-    pa.lib.Type_INT32: "int32",
-    pa.lib.Type_INT64: "int64",
-    pa.lib.Type_UINT8: "uint8",
-    pa.lib.Type_UINT16: "uint16",
-    pa.lib.Type_UINT32: "uint32",
-    pa.lib.Type_UINT64: "uint64",
+_FIXED_IDS: dict[int, str] = {
+    **{type.id: kind for kind, type in _PLAIN.items()},
     pa.lib.Type_HALF_FLOAT: "float",
-    pa.lib.Type_FLOAT: "float",
-    pa.lib.Type_DOUBLE: "double",
-    pa.lib.Type_STRING: "varchar",
     pa.lib.Type_LARGE_STRING: "varchar",
     pa.lib.Type_STRING_VIEW: "varchar",
-    pa.lib.Type_BINARY: "blob",
     pa.lib.Type_LARGE_BINARY: "blob",
     pa.lib.Type_BINARY_VIEW: "blob",
     pa.lib.Type_FIXED_SIZE_BINARY: "blob",
-    pa.lib.Type_DATE32: "date",
     pa.lib.Type_DATE64: "date",
     pa.lib.Type_TIME32: "time",
 }

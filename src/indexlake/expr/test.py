@@ -44,21 +44,19 @@ NEVER = Any_(())
 
 def all_of(tests: list[Test]) -> Test:
     """The conjunction, flat and without what is always true."""
-    flat: dict[Test, None] = {}
-    for test in tests:
-        for part in test.children if isinstance(test, All) else (test,):
-            if part == NEVER:
-                return NEVER
-            flat[part] = None
-    return next(iter(flat)) if len(flat) == 1 else All(tuple(flat))
+    return _flat(All, tests, NEVER)
 
 
 def any_of(tests: list[Test]) -> Test:
     """The disjunction, flat and without what is never true."""
+    return _flat(Any_, tests, ALWAYS)
+
+
+def _flat(kind: type[All | Any_], tests: list[Test], decisive: Test) -> Test:
     flat: dict[Test, None] = {}
     for test in tests:
-        for part in test.children if isinstance(test, Any_) else (test,):
-            if part == ALWAYS:
-                return ALWAYS
+        for part in test.children if isinstance(test, kind) else (test,):
+            if part == decisive:
+                return decisive
             flat[part] = None
-    return next(iter(flat)) if len(flat) == 1 else Any_(tuple(flat))
+    return next(iter(flat)) if len(flat) == 1 else kind(tuple(flat))

@@ -6,36 +6,28 @@ need no type rules.  Constants are numbered: their values belong to one `Bound`,
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from indexlake.expr.sqltype import BOOL, VARCHAR, SqlType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Node(ABC):
-    """Base of all nodes; compared by identity."""
+class Node:
+    """Base of all nodes; compared by identity.  `type` is that of the value, a field where the node carries it."""
 
-    @property
-    @abstractmethod
-    def type(self) -> SqlType:
-        """Of the value that the node gives."""
+    if TYPE_CHECKING:
+
+        @property
+        def type(self) -> SqlType: ...
+
+    def fields(self) -> dict[str, Any]:
+        names: tuple[str, ...] = self.__match_args__
+        return {name: getattr(self, name) for name in names}
 
     def children(self) -> Iterator[Node]:
-        for name in _field_names(self.__class__):
-            yield from _nodes(getattr(self, name))
-
-
-_names: dict[type[Node], tuple[str, ...]] = {}
-
-
-def _field_names(kind: type[Node]) -> tuple[str, ...]:
-    found = _names.get(kind)
-    if found is None:
-        found = _names[kind] = tuple(field.name for field in fields(kind))
-    return found
+        return _nodes(tuple(self.fields().values()))
 
 
 def _nodes(value: Any) -> Iterator[Node]:
@@ -49,11 +41,7 @@ def _nodes(value: Any) -> Iterator[Node]:
 @dataclass(frozen=True, slots=True, eq=False)
 class Column(Node):
     name: str
-    of: SqlType
-
-    @property
-    def type(self) -> SqlType:
-        return self.of
+    type: SqlType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,11 +49,7 @@ class Constant(Node):
     """A value known when the parameters are: `slot` numbers it."""
 
     slot: int
-    of: SqlType
-
-    @property
-    def type(self) -> SqlType:
-        return self.of
+    type: SqlType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,22 +57,14 @@ class ConstantList(Node):
     """A list parameter; the type is that of its elements."""
 
     slot: int
-    of: SqlType
-
-    @property
-    def type(self) -> SqlType:
-        return self.of
+    type: SqlType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cast(Node):
     child: Node
-    of: SqlType
+    type: SqlType
     lenient: bool = False  # try_cast: null instead of an error
-
-    @property
-    def type(self) -> SqlType:
-        return self.of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,11 +147,7 @@ class Arithmetic(Node):
     op: str  # + - * / // %
     left: Node
     right: Node
-    of: SqlType
-
-    @property
-    def type(self) -> SqlType:
-        return self.of
+    type: SqlType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,11 +173,7 @@ class Concat(Node):
 class Case(Node):
     branches: tuple[tuple[Node, Node], ...]
     default: Node
-    of: SqlType
-
-    @property
-    def type(self) -> SqlType:
-        return self.of
+    type: SqlType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -214,11 +182,7 @@ class Field(Node):
 
     child: Node
     name: str
-    of: SqlType
-
-    @property
-    def type(self) -> SqlType:
-        return self.of
+    type: SqlType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -226,11 +190,7 @@ class Struct(Node):
     """A struct of its fields' values."""
 
     values: tuple[Node, ...]
-    of: SqlType
-
-    @property
-    def type(self) -> SqlType:
-        return self.of
+    type: SqlType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -239,11 +199,7 @@ class Call(Node):
 
     name: str
     arguments: tuple[Node, ...]
-    of: SqlType
-
-    @property
-    def type(self) -> SqlType:
-        return self.of
+    type: SqlType
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -267,16 +223,24 @@ def constant_nodes(root: Node) -> frozenset[int]:
     return frozenset(found)
 
 
+def changed(node: Node, change: Callable[[Node], Node]) -> Node:
+    """The node with other children; itself if they stay the same."""
+    given = node.fields()
+    made = {name: _changed(value, change) for name, value in given.items()}
+    return node if all(made[name] is value for name, value in given.items()) else replace(node, **made)
+
+
+def _changed(value: Any, change: Callable[[Node], Node]) -> Any:
+    if isinstance(value, Node):
+        return change(value)
+    if not isinstance(value, tuple):
+        return value
+    items = tuple(_changed(item, change) for item in value)
+    return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+
+
 def renamed(node: Node, names: dict[str, str]) -> Node:
     """The same tree with other column names."""
     if isinstance(node, Column):
-        return Column(names.get(node.name, node.name), node.of)
-    return replace(node, **{field.name: _renamed(getattr(node, field.name), names) for field in fields(node)})
-
-
-def _renamed(value: Any, names: dict[str, str]) -> Any:
-    if isinstance(value, Node):
-        return renamed(value, names)
-    if isinstance(value, tuple):
-        return tuple(_renamed(item, names) for item in value)
-    return value
+        return Column(names.get(node.name, node.name), node.type)
+    return changed(node, lambda child: renamed(child, names))

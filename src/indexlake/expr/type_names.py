@@ -7,7 +7,12 @@ from typing import Any, NoReturn
 
 from indexlake.expr.sqltype import SqlType, array_of, list_of, map_of, struct_of
 
+_SAME = (
+    *("float", "double", "varchar", "blob", "uuid", "date", "time", "time_ns", "interval"),
+    *("timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns", "timestamptz"),
+)
 _TYPES = {
+    **{name: name for name in _SAME},
     "boolean": "bool",
     "tinyint": "int8",
     "smallint": "int16",
@@ -18,28 +23,14 @@ _TYPES = {
     "uint": "uint32",
     "ubigint": "uint64",
     "int128": "hugeint",
-    "float": "float",
-    "double": "double",
-    "varchar": "varchar",
     "text": "varchar",
     "char": "varchar",
-    "varbinary": "blob",
-    "blob": "blob",
-    "binary": "blob",
-    "date": "date",
-    "time": "time",
-    "timestamp": "timestamp",
-    "timestampntz": "timestamp",
-    "datetime": "timestamp",
-    "timestamp_s": "timestamp_s",
-    "timestamp_ms": "timestamp_ms",
-    "timestamp_ns": "timestamp_ns",
-    "timestamptz": "timestamptz",
     "bpchar": "varchar",
     "nvarchar": "varchar",
-    "time_ns": "time_ns",
-    "interval": "interval",
-    "uuid": "uuid",
+    "varbinary": "blob",
+    "binary": "blob",
+    "timestampntz": "timestamp",
+    "datetime": "timestamp",
 }
 
 

@@ -1,4 +1,4 @@
-"""The sources that a running feed has before it: what is known, and the blocks that are open at the moment.
+"""The events that a running feed has before it: what is known, and the blocks that are open at the moment.
 
 A block whose events are only in its file is opened when the feed comes to the first commit it may concern, and let go
 after the last.  Should the open ones hold too many events, they keep those of the next commits only and are opened
@@ -10,11 +10,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 import numpy as np
 
+from indexlake.feed.events import EventSet, HistoryBlock, Listed, VersionedBlock
 from indexlake.feed.plan import FeedPlan
-from indexlake.feed.sources import HistoryBlock, Listed, Source, VersionedBlock
+
+_first = attrgetter("first")
 
 MOST_LISTED = 4_000_000
 """Events that open blocks may hold together, at 24 bytes each."""
@@ -34,14 +37,14 @@ class Active:
         self._open: list[_Opened] = []
         self._cut = plan.until  # open blocks hold what happened up to here
 
-    def sources(self) -> Iterator[Source]:
+    def event_sets(self) -> Iterator[EventSet]:
         yield from self._known
         for opened in self._open:
-            yield from opened.sources
+            yield from opened.event_sets
 
     def advance(self, at: int) -> int:
         """Everything up to ``at`` is done.  Returns the commit up to which windows may reach now."""
-        self._known = [source for source in self._known if source.last > at]
+        self._known = [s for s in self._known if s.last > at]
         self._open = [opened for opened in self._open if opened.tally.last > at]
         if at >= self._cut:
             self._cut = self._until
@@ -56,7 +59,7 @@ class Active:
 
     def _shorten(self, at: int) -> None:
         """Hold fewer events: only those of the commits up to an earlier one."""
-        snapshots = np.sort(np.concatenate([s.snapshots for opened in self._open for s in opened.sources]))
+        snapshots = np.sort(np.concatenate([s.snapshots for opened in self._open for s in opened.event_sets]))
         cut = max(at + 1, int(snapshots[MOST_LISTED // 2]) - 1)
         if cut >= self._cut:
             return  # they are of one commit
@@ -94,21 +97,21 @@ class Active:
 
 
 class _Opened:
-    def __init__(self, block: VersionedBlock | HistoryBlock, sources: Sequence[Listed]) -> None:
+    def __init__(self, block: VersionedBlock | HistoryBlock, event_sets: Sequence[Listed]) -> None:
         self.block = block
-        self.sources = sources
-        self.tally = Tally(sources)
-        self.size = sum(len(source.snapshots) for source in sources)
+        self.event_sets = event_sets
+        self.tally = Tally(event_sets)
+        self.size = sum(len(s.snapshots) for s in event_sets)
 
     def shortened(self, upto: int) -> _Opened:
-        return _Opened(self.block, [kept for s in self.sources if (kept := s.shortened(upto)) is not None])
+        return _Opened(self.block, [kept for s in self.event_sets if (kept := s.shortened(upto)) is not None])
 
 
 class Tally:
-    """How many events sources have in each commit, summed up."""
+    """How many events some sets have in each commit, summed up."""
 
-    def __init__(self, sources: Sequence[Source]) -> None:
-        found = [source.counts() for source in sources] or [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    def __init__(self, event_sets: Sequence[EventSet]) -> None:
+        found = [s.counts() for s in event_sets] or [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
         self._snapshots, place = np.unique(np.concatenate([s for s, _ in found]), return_inverse=True)
         counts = np.zeros(len(self._snapshots), np.int64)
         np.add.at(counts, place, np.concatenate([c for _, c in found]))
@@ -121,7 +124,3 @@ class Tally:
 
     def upto(self, snapshot: int) -> int:
         return int(self._upto[np.searchsorted(self._snapshots, snapshot, "right")])
-
-
-def _first(block: VersionedBlock | HistoryBlock) -> int:
-    return block.first

@@ -6,7 +6,6 @@ its ``until``.  It shows every row with the columns that the table has at ``unti
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -21,15 +20,14 @@ from indexlake.feed.windows import CHANGE_TYPE, SNAPSHOT_ID, Feed, feed_schema
 from indexlake.scan.result import Result
 from indexlake.scan.scan import bind_condition
 from indexlake.schema import ROW_ID, Field
-from indexlake.time_travel import check_snapshot
+from indexlake.snapshots.time_travel import check_snapshot
 from indexlake.types.selection import keep
 
 if TYPE_CHECKING:
     from indexlake.catalog.definitions import TableRecord
-    from indexlake.catalog.driver import ReadTransaction
     from indexlake.expr import Bound
     from indexlake.lake import Lake
-    from indexlake.state import TableState
+    from indexlake.snapshots.reading import Reading
     from indexlake.storage import Storage
     from indexlake.table import Table
 
@@ -55,7 +53,8 @@ class Changes(Result):
         limit = None if until is None else _number(lake, "until", until)
         # A view of the past and a transaction read one snapshot, whatever is asked; else that is where to end.
         fixed = table._tx is not None or table._snapshot is not None
-        with table._reading(None if fixed else limit) as (_, state, last):
+        with table._reading(None if fixed else limit) as reading:
+            state, last = reading.state, reading.snapshot
             if limit is not None and limit > last:
                 raise NotFoundError(f"until={limit} is later than what {table.name!r} shows here: snapshot {last}.")
             self._until = last if limit is None else limit
@@ -72,7 +71,8 @@ class Changes(Result):
         self._fields, with_id = _chosen(schema.fields, schema.project, self._columns)
         self._with_row_id = with_row_id or with_id
         rows = pa.schema([f.arrow() for f in self._fields])
-        self._schema = _without_row_id(feed_schema(rows)) if not self._with_row_id else feed_schema(rows)
+        shown = feed_schema(rows)
+        self._schema = shown if self._with_row_id else shown.remove(len(shown) - 1)
         self._predicate: Bound | None = None
         self._read = self._fields
         if where is not None:
@@ -124,19 +124,17 @@ class Changes(Result):
     # ------------------------------------------------------------ running
 
     @contextmanager
-    def _reading(self) -> Iterator[tuple[ReadTransaction, TableState]]:
+    def _reading(self) -> Iterator[Reading]:
         self._table._lake._check()
-        with self._table._reading(self._until) as (r, state, _):
-            _checked(self._since, state.table)
-            yield r, state
+        with self._table._reading(self._until) as reading:
+            _checked(self._since, reading.state.table)
+            yield reading
 
     def _run(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         lake = self._table._lake
-        with self._reading() as (r, state):
-            plan = plan_feed(r, state, self._since, self._until, lake._files, self._read)
-        reader = _Reader(self._since)
-        lake._readers.add(reader)
-        lake._maintenance.reader_began()
+        with self._reading() as reading:
+            plan = plan_feed(reading, self._since, self._until, lake._files, self._read)
+        pin = lake._pins.pin(self._since)
 
         def stream() -> Iterator[pa.RecordBatch]:
             try:
@@ -148,7 +146,7 @@ class Changes(Result):
                         yield batch.select(self._schema.names)
                         lake._check_process()
             finally:
-                lake._readers.discard(reader)
+                pin.release()
 
         return self._schema, stream()
 
@@ -159,16 +157,8 @@ class Changes(Result):
         """How many changes there are.  An update counts twice: the old row and the new one."""
         if self._predicate is not None:
             return sum(batch.num_rows for batch in self.to_batches())
-        with self._reading() as (r, state):
-            return count_changes(r, state, self._since, self._until, self._table._lake._files)
-
-
-class _Reader:
-    """A feed that is being read holds on to the history since its begin."""
-
-    def __init__(self, snapshot: int) -> None:
-        self.snapshot_id = snapshot
-        self.started = time.monotonic()
+        with self._reading() as reading:
+            return count_changes(reading, self._since, self._until, self._table._lake._files)
 
 
 def _number(lake: Lake, name: str, value: Moment) -> int:
@@ -214,7 +204,3 @@ def _chosen(fields: tuple[Field, ...], project: Any, columns: Sequence[str] | No
                 column=f.name,
             )
     return fields, with_id
-
-
-def _without_row_id(schema: pa.Schema) -> pa.Schema:
-    return schema.remove(schema.get_field_index(ROW_ID))

@@ -13,35 +13,33 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from pyroaring import BitMap
 
-from indexlake.batch_size import row_chunks
+from indexlake.blocks.addresses import ranked
 from indexlake.blocks.block import BlockRecord
-from indexlake.catalog import commits, inline
-from indexlake.catalog.driver import ReadTransaction
-from indexlake.feed.sources import (
+from indexlake.catalog import commits
+from indexlake.feed.events import (
     BlockRows,
-    Deleted,
     Events,
+    EventSet,
     HistoryBlock,
+    InBlock,
     Listed,
-    Source,
     SpooledRows,
     VersionedBlock,
-    Whole,
 )
-from indexlake.scan.hot_rows import BATCH_ROWS, HotRows
 from indexlake.scan.plan import BlockTask
 from indexlake.scan.spool import Spool
-from indexlake.schema import ROW_ID, Field
-from indexlake.state import TableState
+from indexlake.schema import ROW_ID, VERSION, Field
 from indexlake.storage.spill import Spill
 
 if TYPE_CHECKING:
     from indexlake.blocks.open_files import OpenFiles
+    from indexlake.snapshots.reading import Reading
 
 NEVER = 0
 """The snapshot of delete entries for rows that no snapshot shows in that block."""
@@ -53,29 +51,27 @@ class FeedPlan:
 
     since: int
     until: int
-    known: Sequence[Source]
+    known: Sequence[EventSet]
     unread: Sequence[VersionedBlock | HistoryBlock]  # opened when the feed comes to their first commit
 
 
-def plan_feed(
-    r: ReadTransaction, state: TableState, since: int, until: int, files: OpenFiles, fields: Sequence[Field]
-) -> FeedPlan:
-    """Plan inside a read transaction; ``fields`` are the columns to read, of the table at ``until``."""
-    hot = list(_hot(r, state, since, until, fields, files.storage.spill))
-    known, unread = _in_blocks(_Blocks(r, state, since, until, files, tuple(fields)))
+def plan_feed(reading: Reading, since: int, until: int, files: OpenFiles, fields: Sequence[Field]) -> FeedPlan:
+    """Plan inside the read transaction; ``fields`` are the columns to read, of the table at ``until``."""
+    hot = list(_hot(reading, since, until, fields, files.storage.spill))
+    known, unread = _in_blocks(_Blocks(reading, since, until, files, tuple(fields)))
     return FeedPlan(since, until, [*hot, *known], unread)
 
 
-def count_changes(r: ReadTransaction, state: TableState, since: int, until: int, files: OpenFiles) -> int:
+def count_changes(reading: Reading, since: int, until: int, files: OpenFiles) -> int:
     """How many versions begin and how many end.  No row is read; only blocks that a dump has made are opened."""
-    known, unread = _in_blocks(_Blocks(r, state, since, until, files, ()))
+    known, unread = _in_blocks(_Blocks(reading, since, until, files, ()))
     for block in unread:
         known += block.open(since, until)
-    return inline.count_changes(r, state.table, since, until) + sum(int(s.counts()[1].sum()) for s in known)
+    return reading.hot.count_changes(since, until) + sum(int(s.counts()[1].sum()) for s in known)
 
 
-def _in_blocks(blocks: _Blocks) -> tuple[list[Source], list[VersionedBlock | HistoryBlock]]:
-    known: list[Source] = []
+def _in_blocks(blocks: _Blocks) -> tuple[list[EventSet], list[VersionedBlock | HistoryBlock]]:
+    known: list[EventSet] = []
     unread: list[VersionedBlock | HistoryBlock] = []
     for block in blocks.concerned():
         if block.role == "history":
@@ -93,20 +89,20 @@ def _in_blocks(blocks: _Blocks) -> tuple[list[Source], list[VersionedBlock | His
 class _Blocks:
     def __init__(
         self,
-        r: ReadTransaction,
-        state: TableState,
+        reading: Reading,
         since: int,
         until: int,
         files: OpenFiles,
         fields: tuple[Field, ...],
     ) -> None:
-        self._state, self._since, self._until = state, since, until
+        state = self._state = reading.state
+        self._since, self._until = since, until
         self._files, self._fields = files, fields
         self._rows: dict[int, BlockRows] = {}
         number = state.blocks.numbers
         edges = np.concatenate((number("begin_snapshot"), number("end_snapshot")))
         inside = np.unique(edges[(edges > since) & (edges <= until)])
-        self._jobs = commits.job_snapshots(r, inside.tolist())
+        self._jobs = commits.job_snapshots(reading.transaction, inside.tolist())
 
     def _counts(self, snapshot: int | None) -> bool:
         """Whether a block that begins or ends there makes changes in the range."""
@@ -138,7 +134,7 @@ class _Blocks:
     def history(self, block: BlockRecord) -> HistoryBlock:
         return HistoryBlock(self.rows(block), max(block.min_snapshot, self._since + 1))
 
-    def begun(self, block: BlockRecord) -> Source | VersionedBlock | None:
+    def begun(self, block: BlockRecord) -> EventSet | VersionedBlock | None:
         begin = block.begin_snapshot
         youngest = max(begin, block.max_snapshot)
         if youngest <= self._since:
@@ -149,21 +145,29 @@ class _Blocks:
         if oldest < youngest:
             first = max(oldest, self._since + 1)
             counts = begin not in self._jobs
-            return VersionedBlock(self.rows(block), self._state.row_ids(block), never, first, begin, counts)
+            return VersionedBlock(self.rows(block), ranked(block.row_ids), never, first, begin, counts)
         if not self._counts(youngest):
             return None
-        return Whole(self.rows(block), self._state.row_ids(block), youngest, begins=True, without=never)
+        return self._whole(block, youngest, never, begins=True)
 
-    def ended(self, block: BlockRecord) -> list[Source]:
+    def ended(self, block: BlockRecord) -> list[EventSet]:
         end = block.end_snapshot
         if not self._counts(end):
             return []
         assert end is not None
         log = self._state.deletes.get(block.data_file_id)
         gone = log.at(end - 1) if log is not None else None
-        return [Whole(self.rows(block), self._state.row_ids(block), end, begins=False, without=gone)]
+        return [self._whole(block, end, gone, begins=False)]
 
-    def deleted(self) -> Iterator[Source]:
+    def _whole(self, block: BlockRecord, snapshot: int, gone: Any | None, *, begins: bool) -> InBlock:
+        """All rows of a block, less those that are gone, in one commit."""
+        row_ids = ranked(block.row_ids)
+        positions = BitMap(range(len(row_ids)))
+        if gone is not None:
+            positions -= gone
+        return InBlock(self.rows(block), row_ids, [(snapshot, positions)], begins=begins)
+
+    def deleted(self) -> Iterator[EventSet]:
         for file_id, log in self._state.deletes.items():
             entries = log.between(self._since, self._until)
             block = self._state.blocks.record(file_id) if entries else None
@@ -172,27 +176,18 @@ class _Blocks:
             # A rewrite carries over what was deleted while it ran: its output never showed those rows.
             shown = [(s, positions) for s, positions in entries if s > block.begin_snapshot]
             if shown:
-                yield Deleted(self.rows(block), self._state.row_ids(block), shown)
+                yield InBlock(self.rows(block), ranked(block.row_ids), shown)
 
 
-def _hot(
-    r: ReadTransaction, state: TableState, since: int, until: int, fields: Sequence[Field], spill: Spill
-) -> Iterator[Source]:
-    columns = HotRows(fields).columns  # also those that older versions of the columns are read from
-    for begins, rows in (
-        (True, inline.begun_between(r, state.table, since, until, columns)),
-        (False, inline.ended_between(r, state.table, since, until, columns)),
-    ):
+def _hot(reading: Reading, since: int, until: int, fields: Sequence[Field], spill: Spill) -> Iterator[EventSet]:
+    for begins, read in ((True, reading.hot.begun), (False, reading.hot.ended)):
         spool, starts = Spool(spill=spill), [0]
         snapshots, row_ids = array("q"), array("q")
-        for chunk in row_chunks(rows, BATCH_ROWS):
-            snapshots.extend(row[0 if begins else 2] for row in chunk)
-            row_ids.extend(row[1] for row in chunk)
-            hot = HotRows(fields, spill)
-            hot.read(iter(chunk))
-            for batch in hot.batches():
-                spool.add(_shown(batch, fields))
-                starts.append(starts[-1] + batch.num_rows)
+        for batch in read(since, until, fields):
+            snapshots.frombytes(batch.column(VERSION).to_numpy().tobytes())
+            row_ids.frombytes(batch.column(ROW_ID).to_numpy().tobytes())
+            spool.add(_shown(batch, fields))
+            starts.append(starts[-1] + batch.num_rows)
         if snapshots:
             positions = np.arange(len(snapshots), dtype=np.int64)
             events = Events(np.frombuffer(snapshots, np.int64), np.frombuffer(row_ids, np.int64), positions)

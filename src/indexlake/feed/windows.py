@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from indexlake.blocks.formats.batches import distinct
 from indexlake.feed.active import Active
+from indexlake.feed.events import Events, EventSet, Ints
 from indexlake.feed.plan import FeedPlan
-from indexlake.feed.sources import Events, Ints, Source
 from indexlake.schema import ROW_ID
 from indexlake.types.selection import gather
 
@@ -50,7 +50,7 @@ class Feed:
 
     def __init__(self, plan: FeedPlan, schema: pa.Schema) -> None:
         self._plan = plan
-        self._schema = schema  # of the rows that sources read
+        self._schema = schema  # of the rows that readers give
         self._active = Active(plan)
         self._room = FIRST_ROWS
 
@@ -84,12 +84,12 @@ class Feed:
 
     def _slices(self, snapshot: int) -> Iterator[Window]:
         """One large commit by ranges of row ids: first what ends, then what begins."""
-        sources = [source for source in self._active.sources() if source.first <= snapshot <= source.last]
+        event_sets = [s for s in self._active.event_sets() if s.first <= snapshot <= s.last]
 
         def below(row_id: int) -> int:
-            return sum(source.below(snapshot, row_id) for source in sources)
+            return sum(s.below(snapshot, row_id) for s in event_sets)
 
-        for begins in sorted({source.begins for source in sources if source.below(snapshot, _EVERY_ID)}):
+        for begins in sorted({s.begins for s in event_sets if s.below(snapshot, _EVERY_ID)}):
             low, done = 0, 0
             while low < _EVERY_ID:
                 # The largest end of the range with which it still fits; a row has two events at most.
@@ -101,12 +101,12 @@ class Feed:
     # ------------------------------------------------------------ reading
 
     def _changes(self, window: Window) -> Iterator[pa.RecordBatch]:
-        parts: list[tuple[Source, Events]] = []
-        for source in self._active.sources():
-            if source.first <= window.upto and source.last > window.after:
-                events = source.events(window.after, window.upto, window.low, window.high)
+        parts: list[tuple[EventSet, Events]] = []
+        for event_set in self._active.event_sets():
+            if event_set.first <= window.upto and event_set.last > window.after:
+                events = event_set.events(window.after, window.upto, window.low, window.high)
                 if len(events.snapshots):
-                    parts.append((source, events))
+                    parts.append((event_set, events))
         if not parts:
             return
         snapshots = np.concatenate([events.snapshots for _, events in parts])
@@ -127,7 +127,7 @@ class Feed:
             start += batch.num_rows
             yield pa.RecordBatch.from_arrays([*batch.columns, *here], schema=feed_schema(self._schema))
 
-    def _rows(self, parts: Sequence[tuple[Source, Events]], order: Ints) -> Iterator[pa.RecordBatch]:
+    def _rows(self, parts: Sequence[tuple[EventSet, Events]], order: Ints) -> Iterator[pa.RecordBatch]:
         """The rows of all parts, numbered through, in the order given."""
         if not len(self._schema):
             yield _without_columns(len(order))
@@ -135,9 +135,9 @@ class Feed:
         batches: list[pa.RecordBatch] = []
         places: list[Ints] = []
         read = 0
-        for source, events in parts:
+        for event_set, events in parts:
             positions, inverse = distinct(events.positions)
-            batches += source.rows.read(positions)
+            batches += event_set.rows.read(positions)
             places.append((np.arange(len(positions)) if inverse is None else inverse) + read)
             read += len(positions)
         assert sum(batch.num_rows for batch in batches) == read, "rows of the feed are nowhere"

@@ -6,36 +6,33 @@ bucket into blocks; then one commit, as for every rewrite.  Inside a block rows 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 import numpy as np
 import pyarrow as pa
 
-from indexlake import faults
 from indexlake.blocks.block import BlockRecord
 from indexlake.blocks.open_files import OpenFiles
 from indexlake.blocks.statistics import stats_from_bytes
 from indexlake.errors import IndexLakeError
 from indexlake.pipeline.compact import deleted_rows, lasting_format, live_blocks
 from indexlake.pipeline.curve import Curve, check_curve, comparable, cuts
-from indexlake.pipeline.job import Job, holding
-from indexlake.pipeline.rewrite import MOST_ROUNDS, Choice, RewriteResult, RewriteTask, Rewritten, commit, plan
+from indexlake.pipeline.job import Job, Watched
+from indexlake.pipeline.rewrite import Done, RewriteGroup, RewriteResult, RewriteTask, Rewritten, commit, rewrite
 from indexlake.pipeline.runner import Runner
 from indexlake.pipeline.scatter import GatherTask, ScatterTask, StagedFile, StagedRun, gather, scatter
 from indexlake.scan.execute import read_task
 from indexlake.scan.plan import BlockTask
 from indexlake.schema import Field
-from indexlake.state import TableState
-from indexlake.storage import Storage
+from indexlake.snapshots.state import TableState
+from indexlake.storage import Storage, faults
 from indexlake.types import selection
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
-    from indexlake.progress import ProgressBar
 
 MOST_TOGETHER = 256
 """Blocks' worth of rows that are re-distributed at a time: it bounds the runs that a staged file is cut into."""
@@ -52,40 +49,31 @@ def cluster(
     runner: Runner,
     columns: Sequence[str],
     order: str = "sort",
-    *,
-    stop: threading.Event | None = None,
-    bar: ProgressBar | None = None,
+    **watched: Unpack[Watched],
 ) -> RewriteResult:
     """Write all rows in blocks anew, so that those which are near each other in the columns share a block."""
-    result = RewriteResult()
     own: set[str] = set()  # what this run has written is not done again
 
-    def choose(state: TableState, snapshot: int) -> list[Choice]:
-        return _choices(state, snapshot, check_curve(state.current, columns, order)[0], own)
+    def choose(state: TableState, snapshot: int) -> list[RewriteGroup]:
+        return _groups_to_cluster(state, snapshot, check_curve(state.current, columns, order)[0], own)
 
-    with Job(lake, "compact", table_id, stop=stop, bar=bar) as job:
-        for _ in range(MOST_ROUNDS):
-            tasks = plan(lake, table_id, choose)
-            faults.step("rewrite.planned")
-            kept = 0
-            for task, done in _clustered(lake, job, runner, tasks, columns, order):
-                kept += 1
-                own.update(block.file.path for block, _ in done.blocks)
-                result = result.with_task(task, done)
-                job.add(tasks=0, rows=done.rows, size=task.size)
-            if kept == len(tasks):
-                break
-    return result
+    def run(job: Job, runner: Runner, tasks: Sequence[RewriteTask]) -> Iterator[Done]:
+        for task, done in _run_and_commit(job, runner, tasks, columns, order):
+            own.update(block.file.path for block, _ in done.blocks)
+            job.add(tasks=0, rows=done.rows, size=task.size)
+            yield task, done
+
+    return rewrite(lake, table_id, "compact", choose, runner, run, **watched)
 
 
-def _choices(state: TableState, snapshot: int, leading: Field, own: set[str]) -> list[Choice]:
+def _groups_to_cluster(state: TableState, snapshot: int, leading: Field, own: set[str]) -> list[RewriteGroup]:
     """Groups of blocks of one format, neighbours in the first column where there are many."""
     by_format: dict[str, list[BlockRecord]] = {}
     for block in live_blocks(state, snapshot):
         if block.path not in own:
             by_format.setdefault(lasting_format(state, block), []).append(block)
     most = MOST_TOGETHER * state.table.config.block_row_count
-    found: list[Choice] = []
+    found: list[RewriteGroup] = []
     for format, blocks in by_format.items():
         ordered = sorted(blocks, key=lambda block: _smallest(block, leading))
         for group in _packed(ordered, lambda b: b.record_count, most):
@@ -113,25 +101,25 @@ def _packed(items: Sequence[T], rows: Callable[[T], int], most: int) -> Iterator
         yield group
 
 
-def _clustered(
-    lake: Lake, job: Job, runner: Runner, tasks: Sequence[RewriteTask], columns: Sequence[str], order: str
-) -> Iterator[tuple[RewriteTask, Rewritten]]:
-    """The groups whose rows were re-distributed."""
+def _run_and_commit(
+    job: Job, runner: Runner, tasks: Sequence[RewriteTask], columns: Sequence[str], order: str
+) -> Iterator[Done]:
+    """Yields the groups whose rows were re-distributed."""
     if not tasks:
         return
-    with holding(lake, tasks[0].planned_at):
+    with job.lake._pins.pin(tasks[0].planned_at):
         for task in tasks:
             staged: list[StagedFile] = []
             try:
-                done = _redistributed(job, runner, task, check_curve(task.target.schema, columns, order), order, staged)
+                done = _redistribute(job, runner, task, check_curve(task.target.schema, columns, order), order, staged)
                 faults.step("rewrite.written")
-                yield from commit(lake, job, job.kind, [(task, done)])
+                yield from commit(job, [(task, done)])
                 faults.step("rewrite.committed")
             finally:
-                _remove(lake.storage, staged)
+                _remove(job.lake.storage, staged)
 
 
-def _redistributed(
+def _redistribute(
     job: Job, runner: Runner, task: RewriteTask, fields: tuple[Field, ...], order: str, staged: list[StagedFile]
 ) -> Rewritten:
     full = task.target.block_row_count

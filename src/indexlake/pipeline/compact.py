@@ -6,19 +6,18 @@ compacted even when it does not fill a block; a lone small block with nothing de
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from indexlake.blocks.stream import BLOCK_BYTES
-from indexlake.pipeline.rewrite import Choice, RewriteResult, rewrite
+from indexlake.pipeline.job import Watched
+from indexlake.pipeline.rewrite import RewriteGroup, RewriteResult, rewrite
 from indexlake.pipeline.runner import Runner
 
 if TYPE_CHECKING:
     from indexlake.blocks.block import BlockRecord
     from indexlake.lake import Lake
-    from indexlake.progress import ProgressBar
-    from indexlake.state import TableState
+    from indexlake.snapshots.state import TableState
 
 SMALL = 0.5
 """A block with fewer live rows, and fewer bytes, than this part of a full one is small."""
@@ -30,19 +29,12 @@ MOST_INPUTS = 1_000
 """Blocks that one task reads: of very small ones several rounds make a full one."""
 
 
-def compact(
-    lake: Lake,
-    table_id: int,
-    runner: Runner,
-    *,
-    stop: threading.Event | None = None,
-    bar: ProgressBar | None = None,
-) -> RewriteResult:
+def compact(lake: Lake, table_id: int, runner: Runner, **watched: Unpack[Watched]) -> RewriteResult:
     """Rewrite what is small or full of deleted rows."""
-    return rewrite(lake, table_id, "compact", choices, runner, stop=stop, bar=bar)
+    return rewrite(lake, table_id, "compact", groups_to_compact, runner, **watched)
 
 
-def choices(state: TableState, snapshot: int) -> list[Choice]:
+def groups_to_compact(state: TableState, snapshot: int) -> list[RewriteGroup]:
     """The groups of blocks that are worth writing anew as one."""
     by_format: dict[str, list[tuple[BlockRecord, int]]] = {}
     full = state.table.config.block_row_count

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexlake import kernels as pc
+from indexlake.arrow import kernels as pc
 from indexlake.errors import SchemaError
 from indexlake.schema import Field, TableSchema
 

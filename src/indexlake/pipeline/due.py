@@ -9,24 +9,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from indexlake.catalog import inline
-from indexlake.pipeline.compact import DELETE_HEAVY, choices, deleted_rows
+from indexlake.pipeline.compact import DELETE_HEAVY, deleted_rows, groups_to_compact
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
-    from indexlake.state import TableState
 
 FEWER_BLOCKS = 8
 """Compaction is due when it leaves so many blocks fewer."""
 
 
-class HotRows:
+class HotStoreFill:
     """How full the hot store of a table is."""
 
     def __init__(self, lake: Lake, table_id: int) -> None:
-        with lake._reading(table_id) as (r, state, _):
-            self.live, self.dead = inline.count_rows(r, state.table)
-            self.limit = state.table.config.inline_row_count_limit
+        with lake._readings.open(table_id) as reading:
+            self.live, self.dead = reading.hot.sizes()
+        self.limit = reading.state.table.config.inline_row_count_limit
 
     @property
     def count(self) -> int:
@@ -46,15 +44,11 @@ class HotRows:
 
 
 def compaction_is_due(lake: Lake, table_id: int) -> bool:
-    with lake._reading(table_id) as (_, state, last):
-        return _is_worth_it(state, last)
-
-
-def _is_worth_it(state: TableState, snapshot: int) -> bool:
+    state = lake._readings.latest(table_id)
     full = state.table.config.block_row_count
     fewer = dead = 0
-    for blocks, _ in choices(state, snapshot):
-        gone = sum(deleted_rows(state, block, snapshot) for block in blocks)
+    for blocks, _ in groups_to_compact(state, state.at):
+        gone = sum(deleted_rows(state, block, state.at) for block in blocks)
         live = sum(block.record_count for block in blocks) - gone
         fewer += len(blocks) - -(-live // full)
         dead += gone

@@ -1,47 +1,37 @@
 """Dump: hot rows become blocks, superseded versions become history blocks.
 
 Oldest versions first, in block-sized chunks.  Files are written outside any catalog transaction; the commit of a
-chunk adds its block and advances the floor by compare-and-swap, in constant time.  A version that was superseded
-while its chunk was written gets a delete entry at snapshot 0: its inline history stays the authority.  So a dump
+chunk adds its blocks and tells the hot store to release it, in constant time.  A version that was superseded while
+its chunk was written gets a delete entry at snapshot 0: its history in the hot store stays the authority.  So a dump
 is invisible at every snapshot, a double dump is harmless, and a killed one leaves only a file for vacuum.
-
-A block holds rows that were written with the same columns, those that snapshots of their time show; of rows older
-than the horizon, with the columns at the horizon.  So a chunk may become several blocks, one for each such set.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
-import numpy as np
 import pyarrow as pa
-from pyroaring import BitMap, BitMap64
+from pyroaring import BitMap
 
-from indexlake import faults
-from indexlake.batch_size import row_chunks
 from indexlake.blocks.new_block import NewBlock
-from indexlake.blocks.writer import sorted_by_row_id, write_block
-from indexlake.catalog import activity, commits, definitions, inline, layout
-from indexlake.commit.section import Section, add_block
+from indexlake.blocks.writer import write_block
+from indexlake.catalog import definitions
+from indexlake.commit.effects import add_block, touched_positions
+from indexlake.commit.requirements import require_plan
+from indexlake.commit.section import Section
 from indexlake.display import counted
-from indexlake.errors import ConstraintError, StorageError
-from indexlake.evolution.lineage import InlineColumns
-from indexlake.pipeline.job import Job, holding
+from indexlake.hot.store import Chunk, ChunkPart
+from indexlake.pipeline.job import Job, Watched
 from indexlake.pipeline.runner import Runner, ThreadRunner
-from indexlake.schema import END, VERSION, TableSchema
-from indexlake.state import TableState
-from indexlake.storage import Storage
+from indexlake.storage import Storage, faults
 
 if TYPE_CHECKING:
+    from indexlake.indexes.index import Index
     from indexlake.lake import Lake
-    from indexlake.progress import ProgressBar
 
-FETCH_ROWS = 20_000
-CHUNK_BYTES = 256 << 20
 ROUND_BYTES = 512 << 20
 """What is read from the hot store before the first of it is written, however many tasks run at a time."""
 
@@ -49,39 +39,19 @@ PURGE_ROWS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class DumpPart:
-    """The rows of a chunk that have the same columns: those of one block."""
-
-    schema: TableSchema
-    schema_snapshot: int
-    rows: pa.Table
-    versions: tuple[int, int]  # smallest and largest begin
-    last_end: int | None  # of history
-
-
-@dataclass(frozen=True, slots=True)
 class DumpTask:
-    """One chunk: the rows, the floor they lie above, and all that is needed to write their blocks."""
+    """One chunk of hot rows, and all that is needed to write its blocks."""
 
     table_id: int
-    folder: str
     writer_id: str
-    primary_index: int | None
+    indexes: tuple[Index, ...]
     format: str
-    history: bool
     planned_at: int
-    floor: tuple[int, int]
-    new_floor: tuple[int, int]
-    parts: tuple[DumpPart, ...]
-    everything: bool  # nothing lay above these rows when they were read
-
-    @property
-    def row_count(self) -> int:
-        return sum(part.rows.num_rows for part in self.parts)
+    chunk: Chunk
 
     @property
     def size(self) -> int:
-        return sum(int(part.rows.nbytes) for part in self.parts)
+        return self.chunk.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +86,12 @@ def dump(
     live: bool = True,
     history: bool = True,
     runner: Runner | None = None,
-    stop: threading.Event | None = None,
-    bar: ProgressBar | None = None,
+    **watched: Unpack[Watched],
 ) -> DumpResult:
     """Move all hot rows of a table to blocks, a few chunks at a time; each chunk is a commit of its own."""
     runner = runner or ThreadRunner(lake.storage)
     result = DumpResult()
-    with Job(lake, "dump", table_id, stop=stop, bar=bar) as job:
+    with Job(lake, "dump", table_id, **watched) as job:
         purge(lake, table_id, job)
         for kind in [k for k, wanted in ((False, live), (True, history)) if wanted]:
             ended = False
@@ -137,7 +106,7 @@ def dump(
                     for block in blocks:
                         result = result.with_block(block, history=kind)
                 # What is committed meanwhile is for the next dump: this one comes to an end.
-                ended = moved == len(tasks) and (not tasks or tasks[-1].everything)
+                ended = moved == len(tasks) and (not tasks or tasks[-1].chunk.everything)
                 purge(lake, table_id, job)
                 faults.step("dump.purged")
     return result
@@ -147,7 +116,7 @@ def _move(lake: Lake, job: Job, runner: Runner, tasks: list[DumpTask]) -> Iterat
     """The blocks of each task that was committed, up to the first whose inputs had changed."""
     if not tasks:
         return
-    with holding(lake, tasks[0].planned_at), closing(runner.map(run_task, tasks, job.check)) as results:
+    with lake._pins.pin(tasks[0].planned_at), closing(runner.map(run_task, tasks, job.check)) as results:
         for task, blocks in zip(tasks, results, strict=True):
             faults.step("dump.written")
             if not commit_chunk(lake, job, task, blocks):
@@ -159,8 +128,8 @@ def _move(lake: Lake, job: Job, runner: Runner, tasks: list[DumpTask]) -> Iterat
 def plan(lake: Lake, table_id: int, job: Job, *, history: bool, most: int) -> list[DumpTask]:
     """Up to ``most`` chunks, each above the one before."""
     tasks: list[DumpTask] = []
-    while len(tasks) < most and not (tasks and tasks[-1].everything) and sum(t.size for t in tasks) < ROUND_BYTES:
-        task = plan_chunk(lake, table_id, job, history=history, above=tasks[-1].new_floor if tasks else None)
+    while len(tasks) < most and not (tasks and tasks[-1].chunk.everything) and sum(t.size for t in tasks) < ROUND_BYTES:
+        task = plan_chunk(lake, table_id, job, history=history, above=tasks[-1].chunk if tasks else None)
         if task is None:
             break
         tasks.append(task)
@@ -168,183 +137,78 @@ def plan(lake: Lake, table_id: int, job: Job, *, history: bool, most: int) -> li
 
 
 def plan_chunk(
-    lake: Lake, table_id: int, job: Job | None = None, *, history: bool, above: tuple[int, int] | None = None
+    lake: Lake, table_id: int, job: Job | None = None, *, history: bool, above: Chunk | None = None
 ) -> DumpTask | None:
-    """Read the oldest versions above the floor; their snapshot is that of the same read transaction."""
-    with lake._reading(table_id) as (r, state, last):
-        table = state.table
-        if table.end_snapshot is not None:
+    """Read the oldest versions; their snapshot is that of the same read transaction."""
+    with lake._readings.open(table_id) as reading:
+        state = reading.state
+        if state.table.end_snapshot is not None:
             return None
-        floor = above or (table.history_floor if history else table.hot_floor)
-        size = table.config.block_row_count
-        select = inline.oldest_dead if history else inline.oldest_live
-        collected = _Collected(state, history=history)
-        count = 0
-        final: tuple[Any, ...] | None = None
-        for chunk in row_chunks(select(r, table_id, floor, collected.columns, size), FETCH_ROWS):
-            if job is not None:
-                job.check()
-            collected.add(chunk)
-            final = chunk[-1]
-            count += len(chunk)
-            if collected.bytes > CHUNK_BYTES:
-                count = size  # there may be more
-                break
-    if final is None:
+        chunk = reading.hot.chunk(
+            state, history=history, above=above, check=job.check if job is not None else lambda: None
+        )
+    if chunk is None:
         return None
     return DumpTask(
         table_id=table_id,
-        folder=table.folder,
         writer_id=lake._writer_id(),
-        primary_index=state.primary_index,
-        format=table.config.dump_format,
-        history=history,
-        planned_at=last,
-        floor=floor,
-        new_floor=(final[2] if history else final[0], final[1]),
-        parts=collected.parts(),
-        everything=count < size,
+        indexes=() if history else state.live_indexes,
+        format=state.table.config.dump_format,
+        planned_at=reading.snapshot,
+        chunk=chunk,
     )
-
-
-class _Collected:
-    """Rows of a chunk, by the columns that they are written with."""
-
-    def __init__(self, state: TableState, *, history: bool) -> None:
-        self._history = history
-        self._horizon = state.table.horizon
-        self._schemas = state.schema
-        self.bytes = 0
-        self._batches: dict[tuple[str, ...], list[pa.RecordBatch]] = {}
-        self._written_with: dict[tuple[str, ...], tuple[TableSchema, int]] = {}
-        kept = state.schema.since(max(self._horizon, state.table.begin_snapshot))
-        self._inline = InlineColumns({f.field_id: f for schema in kept for f in schema.fields}.values())
-        self.columns = self._inline.columns
-        self._alike = all(schema.columns == kept[0].columns for schema in kept)
-
-    def add(self, chunk: list[tuple[Any, ...]]) -> None:
-        if self._alike:
-            self._add(chunk, chunk[0][0])
-            return
-        groups: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
-        for row in chunk:
-            groups.setdefault(self._schema(row[0]).columns, []).append(row)
-        for rows in groups.values():
-            self._add(rows, rows[0][0])
-
-    def _schema(self, begin: int) -> TableSchema:
-        """No snapshot before the horizon will be read again."""
-        return self._schemas.at(max(begin, self._horizon))
-
-    def _add(self, rows: list[tuple[Any, ...]], begin: int) -> None:
-        schema = self._schema(begin)
-        key = schema.columns
-        self._written_with.setdefault(key, (schema, max(begin, self._horizon)))
-        try:
-            batch = _batch(rows, schema, self._inline.only(schema.fields), history=self._history)
-        except ConstraintError:
-            # More distinct values than the index type of a dictionary column can number: half as many may fit.
-            half = len(rows) // 2
-            if not half:
-                raise
-            self._add(rows[:half], begin)
-            self._add(rows[half:], begin)
-            return
-        self._batches.setdefault(key, []).append(batch)
-        self.bytes += batch.nbytes
-
-    def parts(self) -> tuple[DumpPart, ...]:
-        found = []
-        for key, batches in self._batches.items():
-            schema, snapshot = self._written_with[key]
-            rows = pa.Table.from_batches(batches)
-            begins = rows.column(VERSION).to_numpy()
-            last_end = int(rows.column(END).to_numpy().max()) if self._history else None
-            rows = rows if self._history else sorted_by_row_id(rows)
-            found.append(DumpPart(schema, snapshot, rows, (int(begins.min()), int(begins.max())), last_end))
-        return tuple(found)
-
-
-def _batch(
-    chunk: list[tuple[Any, ...]], schema: TableSchema, inline_columns: InlineColumns, *, history: bool
-) -> pa.RecordBatch:
-    begins, row_ids, ends, *columns = zip(*chunk, strict=True)
-    values = inline_columns.values(begins, columns)
-    arrays = [f.codec.decode(column) for f, column in zip(schema.fields, values, strict=True)]
-    arrays += [pa.array(row_ids, pa.int64()), pa.array(begins, pa.int64())]
-    if history:
-        arrays.append(pa.array(ends, pa.int64()))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema.history_file if history else schema.file)
 
 
 def run_task(storage: Storage, task: DumpTask, check: Callable[[], None]) -> tuple[NewBlock, ...]:
     """Write the chunk's files; no catalog here."""
 
-    def batches(part: DumpPart) -> Iterator[pa.RecordBatch]:
+    def batches(part: ChunkPart) -> Iterator[pa.RecordBatch]:
         for batch in part.rows.to_batches(65_536):
             check()
             yield batch
 
     return tuple(
         write_block(
-            storage, task.folder, task.writer_id, part.schema, part.schema_snapshot, task.format, batches(part),
-            history=task.history,
+            storage, task.table_id, task.writer_id, part.schema, part.schema_snapshot, task.format, batches(part),
+            [index.builder(part.schema) for index in task.indexes], history=task.chunk.history,
         )
-        for part in task.parts
+        for part in task.chunk.parts
     )  # fmt: skip
 
 
 def commit_chunk(lake: Lake, job: Job, task: DumpTask, blocks: Sequence[NewBlock]) -> bool:
     """One critical section.  False: the chunk's inputs changed and it must be planned again."""
-    with lake.catalog.transaction() as tx:
-        section = Section(lake.catalog, tx)
-        job.fence(tx)
-        if not activity.writer_is_alive(tx, task.writer_id):
-            raise StorageError("This process was taken for dead while it wrote files. Nothing was committed.")
-        table = definitions.read_table(tx, task.table_id)
-        if table is None or table.end_snapshot is not None or table.horizon > task.planned_at:
+    with Section(lake.catalog, lake._hot) as section:
+        if not require_plan(section, job, task.table_id, task.planned_at, task.writer_id):
             return False
-        s = section.last + 1
-        name = "history_floor" if task.history else "hot_floor"
-        if not layout.set_floor(tx, task.table_id, name, task.floor, task.new_floor, s):
+        tx, s = section.tx, section.sequencer.next
+        if not section.hot.release(tx, task.table_id, task.chunk, s):
             return False
-        for part, block in zip(task.parts, blocks, strict=True):
+        for part, block in zip(task.chunk.parts, blocks, strict=True):
             begin, version = part.versions[0], part.versions
-            if task.history:
-                add_block(tx, task.table_id, None, block, s, begin=begin, version=version, end=part.last_end,
+            if task.chunk.history:
+                add_block(tx, task.table_id, block, s, begin=begin, version=version, end=part.last_end,
                           role="history")  # fmt: skip
             else:
-                block.dead = _superseded(commits.touched_since(tx, task.table_id, task.planned_at), block)
-                add_block(tx, task.table_id, task.primary_index, block, s, begin=begin, version=version)
-        section.next_snapshot("dump", None, None)
+                touched = section.sequencer.touched_since(task.table_id, task.planned_at)
+                block.dead = BitMap.union(BitMap(), *(rows for _, rows in touched_positions(touched, block)))
+                add_block(tx, task.table_id, block, s, begin=begin, version=version)
+        section.sequencer.record("dump", job=True)
         faults.step("dump.commit")
-        tx.commit()
+        section.commit()
     return True
 
 
-def _superseded(touched: list[tuple[int, BitMap64 | None]], block: NewBlock) -> Any:
-    """Positions of rows that a commit touched after the plan; None in the list stands for all rows."""
-    dead = BitMap()
-    for _, row_ids in touched:
-        if row_ids is None:
-            return BitMap(range(block.record_count))
-        ids = np.frombuffer(row_ids.to_array(), np.uint64).astype(np.int64)
-        ids = ids[(ids >= block.bounds[0]) & (ids <= block.bounds[1])]
-        positions = block.row_ids.positions_of(ids)
-        dead |= BitMap(positions[positions >= 0].tolist())
-    return dead
-
-
 def purge(lake: Lake, table_id: int, job: Job | None = None) -> int:
-    """Remove inline versions that lie in blocks, in small transactions."""
+    """Remove hot versions that lie in blocks, in small transactions."""
     total = 0
     while True:
         if job is not None:
             job.check()
-        with lake.catalog.transaction() as tx:
-            table = definitions.read_table(tx, table_id)
-            gone = inline.purge(tx, table, PURGE_ROWS) if table is not None else 0
-            tx.commit()
+        with Section(lake.catalog, lake._hot) as section:
+            table = definitions.read_table(section.tx, table_id)
+            gone = section.hot.purge(section.tx, table, PURGE_ROWS) if table is not None else 0
+            section.commit()
         total += gone
         if not gone:
             return total

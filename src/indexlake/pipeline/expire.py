@@ -1,23 +1,21 @@
 """Expire: drop the history that no retained snapshot needs, and move the horizon.
 
 The horizon is the newest snapshot committed at or before now − retention.  It never passes a pin and never comes
-within a minute of now.  Everything of one table happens in one commit; inline versions are purged afterwards.
+within a minute of now.  Everything of one table happens in one commit; hot versions are purged afterwards.
 """
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from indexlake import faults
-from indexlake.catalog import activity, commits, definitions, inline, layout, released_columns
+from indexlake.catalog import activity, data_files, definitions, delete_entries, released_columns, table_heads
 from indexlake.catalog.definitions import TableRecord
-from indexlake.catalog.driver import Transaction
 from indexlake.commit.section import Section
 from indexlake.display import counted
 from indexlake.pipeline.dump import purge
-from indexlake.pipeline.job import Job
+from indexlake.pipeline.job import Job, Watched
+from indexlake.storage import faults
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
@@ -49,61 +47,55 @@ class ExpireResult:
         )
 
 
-def expire(lake: Lake, table_id: int, *, stop: threading.Event | None = None) -> ExpireResult:
+def expire(lake: Lake, table_id: int, **watched: Unpack[Watched]) -> ExpireResult:
     """Apply the table's retention now."""
-    with Job(lake, "expire", table_id, stop=stop) as job:
+    with Job(lake, "expire", table_id, **watched) as job:
         blocks = folded = 0
         time, present = lake._now(), lake._clock()
-        with lake.catalog.transaction() as tx:
-            section = Section(lake.catalog, tx)
+        with Section(lake.catalog, lake._hot) as section:
+            tx = section.tx
             job.fence(tx)
             table = definitions.read_table(tx, table_id)
             if table is None:
                 return ExpireResult(0, 0, 0, 0)
-            horizon = _horizon(tx, table, section.last, time, present)
+            horizon = _horizon(section, table, time, present)
             if horizon > table.horizon:
-                s = section.last + 1
-                folded = layout.fold_deletes(tx, table_id, horizon, s)
-                blocks = layout.drop_ended_blocks(tx, table_id, horizon, time, table.horizon)
-                commits.drop_touched_up_to(tx, table_id, horizon)
-                layout.set_horizon(tx, table_id, horizon, s)
+                s = section.sequencer.next
+                folded = delete_entries.fold_deletes(tx, table_id, horizon, s)
+                blocks = data_files.drop_ended_blocks(tx, table_id, horizon, time, table.horizon)
+                table_heads.set_horizon(tx, table_id, horizon, s)
                 definitions.forget_former_names(tx, table_id, horizon)
-                released_columns.release(tx, table, horizon, s)
+                released_columns.release(tx, section.hot, table, horizon, s)
                 if table.end_snapshot is not None and table.end_snapshot <= horizon:
-                    blocks += _forget_table(tx, table_id, time)
+                    blocks += _forget_table(section, table_id, time)
                 kept = [*definitions.list_tables(tx), *definitions.list_dropped_tables(tx)]
                 lowest = min((t.horizon for t in kept), default=horizon)
-                commits.drop_snapshots_below(tx, lowest)
-                commits.drop_tokens_before(tx, time - KEEP_TOKENS)
+                section.sequencer.forget(table_id, horizon, lowest, time - KEEP_TOKENS)
                 activity.drop_jobs_before(tx, time - KEEP_JOBS)
-                section.next_snapshot("expire", None, None)
+                section.sequencer.record("expire", job=True)
                 faults.step("expire.commit")
-                tx.commit()
+                section.commit()
             else:
                 horizon = table.horizon
-        purged = purge(lake, table_id, job) if _exists(lake, table_id) else 0
+        purged = purge(lake, table_id, job)
         job.add(rows=purged)
     return ExpireResult(horizon, blocks, folded, purged)
 
 
-def _horizon(tx: Transaction, table: TableRecord, last: int, time: int, present: int) -> int:
-    retention = int(table.config.retention.total_seconds() * 1e6)
-    newest = commits.snapshot_at_time(tx, present - max(retention, NEVER_WITHIN))
+def _horizon(section: Section, table: TableRecord, time: int, present: int) -> int:
+    retention, last = int(table.config.retention.total_seconds() * 1e6), section.sequencer.last
+    newest = section.sequencer.newest_at(present - max(retention, NEVER_WITHIN))
     if newest is None:
         return table.horizon
-    pin = activity.oldest_pin(tx, time)
+    pin = activity.oldest_pin(section.tx, time)
     return max(table.horizon, min(newest, last, last if pin is None else pin))
 
 
-def _forget_table(tx: Transaction, table_id: int, time: int) -> int:
+def _forget_table(section: Section, table_id: int, time: int) -> int:
     """A dropped table that no retained snapshot shows any more; returns how many blocks it had."""
-    layout.end_live_blocks(tx, table_id, 0)
-    blocks = layout.drop_ended_blocks(tx, table_id, 0, time)
-    inline.drop(tx, table_id)
+    tx = section.tx
+    data_files.end_live_blocks(tx, table_id, 0)
+    blocks = data_files.drop_ended_blocks(tx, table_id, 0, time)
+    section.hot.drop(tx, table_id)
     definitions.remove_table(tx, table_id)
     return blocks
-
-
-def _exists(lake: Lake, table_id: int) -> bool:
-    with lake.catalog.read() as r:
-        return definitions.read_table(r, table_id) is not None

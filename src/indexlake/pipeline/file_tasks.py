@@ -17,8 +17,9 @@ import pyarrow as pa
 from indexlake.blocks.new_block import NewBlock
 from indexlake.blocks.stream import Target, write_blocks
 from indexlake.pipeline.loader import IdRange, give_back_ids, reserve_ids
-from indexlake.rows import conform, gathered
+from indexlake.schema.fitting import conform
 from indexlake.sources.files import Files, SourceFile
+from indexlake.sources.rows import gathered
 from indexlake.sources.stream import FileStream, checked_files, pieces
 from indexlake.storage import Storage
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from indexlake.lake import Lake
     from indexlake.pipeline.job import Job
     from indexlake.pipeline.runner import Runner
-    from indexlake.state import TableState
+    from indexlake.snapshots.state import TableState
 
 TASK_BYTES = 128 << 20
 
@@ -55,7 +56,7 @@ def run_task(storage: Storage, task: FileTask, check: Callable[[], None]) -> tup
 
     blocks = tuple(write_blocks(storage, task.target, rows(), IdRange(task.first_id, task.number).take))
     for block in blocks:
-        block.keys = None  # the segment has them
+        block.keys = {}  # the segment has them
     return blocks
 
 

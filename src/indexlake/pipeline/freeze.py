@@ -5,32 +5,25 @@ One block in, one block out, deleted rows left behind.  Frozen tables answer the
 
 from __future__ import annotations
 
-import threading
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from indexlake.catalog import commits
 from indexlake.pipeline.compact import live_blocks
-from indexlake.pipeline.rewrite import Choice, RewriteResult, rewrite
+from indexlake.pipeline.job import Watched
+from indexlake.pipeline.rewrite import RewriteGroup, RewriteResult, rewrite
 from indexlake.pipeline.runner import Runner
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
-    from indexlake.progress import ProgressBar
-    from indexlake.state import TableState
+    from indexlake.snapshots.state import TableState
 
 COLD = "parquet"
 WARM = "vortex"
 
 
 def freeze(
-    lake: Lake,
-    table_id: int,
-    runner: Runner,
-    *,
-    older_than: timedelta = timedelta(0),
-    stop: threading.Event | None = None,
-    bar: ProgressBar | None = None,
+    lake: Lake, table_id: int, runner: Runner, *, older_than: timedelta = timedelta(0), **watched: Unpack[Watched]
 ) -> RewriteResult:
     """Rewrite warm blocks as Parquet whose rows were all written longer ago than ``older_than``."""
     with lake.catalog.read() as r:
@@ -38,23 +31,16 @@ def freeze(
     if newest is None:
         return RewriteResult()
 
-    def choose(state: TableState, snapshot: int) -> list[Choice]:
+    def choose(state: TableState, snapshot: int) -> list[RewriteGroup]:
         return [([b], COLD) for b in live_blocks(state, snapshot) if b.format != COLD and b.max_snapshot <= newest]
 
-    return rewrite(lake, table_id, "freeze", choose, runner, stop=stop, bar=bar)
+    return rewrite(lake, table_id, "freeze", choose, runner, **watched)
 
 
-def thaw(
-    lake: Lake,
-    table_id: int,
-    runner: Runner,
-    *,
-    stop: threading.Event | None = None,
-    bar: ProgressBar | None = None,
-) -> RewriteResult:
+def thaw(lake: Lake, table_id: int, runner: Runner, **watched: Unpack[Watched]) -> RewriteResult:
     """Rewrite Parquet blocks as warm ones."""
 
-    def choose(state: TableState, snapshot: int) -> list[Choice]:
+    def choose(state: TableState, snapshot: int) -> list[RewriteGroup]:
         return [([b], WARM) for b in live_blocks(state, snapshot) if b.format == COLD]
 
-    return rewrite(lake, table_id, "thaw", choose, runner, stop=stop, bar=bar)
+    return rewrite(lake, table_id, "thaw", choose, runner, **watched)

@@ -11,13 +11,10 @@ import logging
 import os
 import socket
 import threading
-import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from indexlake.catalog import activity
 from indexlake.catalog.activity import JobRecord
@@ -25,8 +22,8 @@ from indexlake.catalog.driver import Transaction
 from indexlake.errors import JobError
 
 if TYPE_CHECKING:
+    from indexlake.display.progress import ProgressBar
     from indexlake.lake import Lake
-    from indexlake.progress import ProgressBar
 
 log = logging.getLogger("indexlake")
 
@@ -89,29 +86,25 @@ def job_info(record: JobRecord, names: dict[int, str]) -> JobInfo:
     )  # fmt: skip
 
 
+class Watched(TypedDict, total=False):
+    """What every job takes: ``stop`` ends it at its next step; ``bar`` shows how far it is."""
+
+    stop: threading.Event | None
+    bar: ProgressBar | None
+
+
 class Job:
-    """One run of a job.  A context manager: leaving it records how it ended.
+    """One run of a job.  A context manager: leaving it records how it ended."""
 
-    ``stop`` ends it at its next step; ``bar`` shows how far it is.
-    """
-
-    def __init__(
-        self,
-        lake: Lake,
-        kind: str,
-        table_id: int,
-        scope: str = "",
-        stop: threading.Event | None = None,
-        bar: ProgressBar | None = None,
-    ) -> None:
+    def __init__(self, lake: Lake, kind: str, table_id: int, scope: str = "", **watched: Unpack[Watched]) -> None:
         self.lake = lake
         self.kind = kind
         self.table_id = table_id
         self.scope = scope
         self.job_id = uuid.uuid4().hex
         self.progress = Progress()
-        self._stop = stop
-        self._bar = bar
+        self._stop = watched.get("stop")
+        self._bar = watched.get("bar")
         self._lost = False
 
     def __enter__(self) -> Job:
@@ -125,7 +118,6 @@ class Job:
         return self
 
     def _take_lease(self) -> None:
-        owner = f"{socket.gethostname()}:{os.getpid()}"
         started = self.lake._now()
         with self.lake.catalog.transaction() as tx:
             holder = activity.running_job(tx, self.table_id, self.kind, self.scope)
@@ -137,7 +129,7 @@ class Job:
                     )
                 activity.end_job(tx, holder.job_id, "lost", started, holder.progress, "its owner is gone")
             record = JobRecord(
-                self.job_id, self.kind, self.table_id, self.scope, "running", owner, socket.gethostname(),
+                self.job_id, self.kind, self.table_id, self.scope, "running", this_process(), socket.gethostname(),
                 os.getpid(), started, started, None, self._text(), None,
             )  # fmt: skip
             activity.add_job(tx, record)
@@ -208,24 +200,9 @@ class Job:
         return json.dumps({"tasks_done": p.tasks_done, "tasks": p.tasks, "rows": p.rows, "bytes": p.bytes})
 
 
-class Held:
-    """A snapshot that somebody works from: pinned like any other long reader."""
-
-    def __init__(self, snapshot: int) -> None:
-        self.snapshot_id = snapshot
-        self.started = time.monotonic()
-
-
-@contextmanager
-def holding(lake: Lake, snapshot: int) -> Iterator[Held]:
-    """From plan to commit a job's snapshot stays, whatever the retention: its commit needs what was touched since."""
-    held = Held(snapshot)
-    lake._readers.add(held)
-    lake._maintenance.reader_began()
-    try:
-        yield held
-    finally:
-        lake._readers.discard(held)
+def this_process() -> str:
+    """What leases, pins and writers in the catalog say of whom they belong to."""
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def _alive(job: JobRecord, time: int) -> bool:

@@ -8,23 +8,21 @@ through it, in bounded memory.
 from __future__ import annotations
 
 import sys
-import threading
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from indexlake.blocks.new_block import NewBlock
 from indexlake.commit.write_set import WriteResult
 from indexlake.errors import JobError
 from indexlake.pipeline.file_tasks import write_files
-from indexlake.pipeline.job import Job
+from indexlake.pipeline.job import Job, Watched
 from indexlake.pipeline.loader import Loader
 from indexlake.pipeline.runner import Runner
-from indexlake.progress import ProgressBar
 from indexlake.sources.files import Files, as_files
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
-    from indexlake.state import TableState
+    from indexlake.snapshots.state import TableState
     from indexlake.table import Table
     from indexlake.transaction import Transaction
 
@@ -36,21 +34,13 @@ FEW_BYTES = 8 << 20
 
 
 def load(
-    lake: Lake,
-    source: Any,
-    table: str,
-    mode: str,
-    runner: Runner,
-    *,
-    token: str | None,
-    stop: threading.Event,
-    bar: ProgressBar,
+    lake: Lake, source: Any, table: str, mode: str, runner: Runner, *, token: str | None, **watched: Unpack[Watched]
 ) -> WriteResult:
     """Append the rows, put them in the place of all others, or upsert them by primary key."""
     if mode not in MODES:
         raise JobError(f"mode={mode!r} is not known. Use {', '.join(map(repr, MODES))}.")
     t = lake.table(table)
-    with Job(lake, "load", t._table_id, scope=uuid.uuid4().hex, stop=stop, bar=bar) as job:
+    with Job(lake, "load", t._table_id, scope=uuid.uuid4().hex, **watched) as job:
         if _is_frame(source):
             from indexlake.spark.load import load_frame
 
@@ -93,8 +83,5 @@ def _load_files(
 
 def _is_frame(source: Any) -> bool:
     """Whether it is a Spark DataFrame; nobody has one without having imported Spark."""
-    if "pyspark" not in sys.modules:
-        return False
-    from pyspark.sql import DataFrame
-
-    return isinstance(source, DataFrame)
+    spark = sys.modules.get("pyspark.sql")
+    return spark is not None and isinstance(source, spark.DataFrame)

@@ -11,17 +11,17 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from indexlake.blocks.new_block import NewBlock
-from indexlake.catalog import layout
-from indexlake.commit.key_check import decode_key, duplicate
-from indexlake.commit.loaded import LoadedKeys
+from indexlake.catalog import table_heads
+from indexlake.commit.absence import Look, look, newer_rows
+from indexlake.commit.wanted import Holder, LoadedKeys, duplicate
 from indexlake.errors import JobError, SchemaError
+from indexlake.indexes.keys import decode_key
 from indexlake.pipeline.key_tasks import first_repeated, probe_tasks, run_probe
 from indexlake.pipeline.runner import Runner, ThreadRunner
 
 if TYPE_CHECKING:
-    from indexlake.keys.encoding import Key
     from indexlake.lake import Lake
-    from indexlake.state import TableState
+    from indexlake.snapshots.state import TableState
     from indexlake.transaction import Transaction
 
 IDS_PER_TASK = 1 << 30
@@ -50,9 +50,9 @@ class Loader:
 
     def apply(self, tx: Transaction) -> int:
         lake = self._lake
-        with lake._reading(self._table_id) as (_, state, last):
-            tx._set_base(last)
-        blocks = self._blocks(state)
+        state = lake._readings.latest(self._table_id)
+        tx._set_base(state.at)
+        blocks = self._write_once(state)
         writes = tx.writes(state)
         if self._overwrite:
             writes.truncate_all(blind=tx.is_statement)
@@ -60,25 +60,26 @@ class Loader:
             writes.insert_block(block)
             writes.inserted += block.record_count
         if state.current.primary_key and blocks and not self._overwrite:
-            loaded = LoadedKeys(blocks, self._probe, claimed=False)
-            with lake._reading(self._table_id) as (r, newest, _last):
-                hot = loaded.hot_since(r, newest)
-            loaded.look(newest, hot, lake._files, writes.closed)
-            writes.loaded = loaded
+            unseen = Look.nothing(LoadedKeys(state.current.key_fields, blocks, self._probe))
+            with lake._readings.open(self._table_id) as reading:
+                rows = newer_rows(unseen, reading.hot, writes)
+            writes.loaded = look(unseen, reading.state, rows, writes, lake._files)
         return sum(block.record_count for block in blocks)
 
-    def _blocks(self, state: TableState) -> list[NewBlock]:
+    def _write_once(self, state: TableState) -> list[NewBlock]:
         if self._written is None or self._written[0] != state.table.schema_version:
             blocks = self._write(state)
-            if state.current.primary_key:
-                repeated = first_repeated(self._lake.storage, blocks, self._runner, self._check)
+            if state.primary is not None:
+                repeated = first_repeated(self._lake.storage, state.primary.index, blocks, self._runner, self._check)
                 if repeated is not None:
-                    raise duplicate(state, decode_key(state, repeated), twice=True)
+                    key = state.current.key_fields
+                    raise duplicate(state, key, decode_key(state.current.key_codecs, repeated), twice=True)
             self._written = state.table.schema_version, blocks
         return self._written[1]
 
-    def _probe(self, state: TableState, blocks: Sequence[NewBlock], since: int) -> list[tuple[int, int, Key]]:
-        tasks = probe_tasks(state, blocks, since)
+    def _probe(self, state: TableState, blocks: Sequence[NewBlock], since: int) -> list[Holder]:
+        assert state.primary is not None
+        tasks = probe_tasks(state, state.primary, blocks, since)
         runner = self._runner if since < 0 else ThreadRunner(self._lake.storage)
         return [holder for found in runner.map(run_probe, tasks, self._check) for holder in found]
 
@@ -102,7 +103,7 @@ class IdRange:
 def reserve_ids(lake: Lake, table_id: int, tasks: int) -> int:
     """The first row id of ranges for so many tasks."""
     with lake.catalog.transaction() as tx:
-        first = layout.reserve_row_ids(tx, table_id, tasks * IDS_PER_TASK)
+        first = table_heads.reserve_row_ids(tx, table_id, tasks * IDS_PER_TASK)
         tx.commit()
     if first is None:
         raise SchemaError("The table was dropped while it was loaded. Nothing was changed.")
@@ -112,5 +113,5 @@ def reserve_ids(lake: Lake, table_id: int, tasks: int) -> int:
 def give_back_ids(lake: Lake, table_id: int, first: int, reserved: int, used: int) -> None:
     """Ranges that no task has used, unless others have taken ids since."""
     with lake.catalog.transaction() as tx:
-        layout.give_back_row_ids(tx, table_id, first + reserved * IDS_PER_TASK, first + used * IDS_PER_TASK)
+        table_heads.give_back_row_ids(tx, table_id, first + reserved * IDS_PER_TASK, first + used * IDS_PER_TASK)
         tx.commit()

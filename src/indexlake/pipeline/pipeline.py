@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from indexlake.catalog import definitions
 from indexlake.commit.write_set import WriteResult
+from indexlake.display.progress import ProgressBar
 from indexlake.errors import IndexLakeError, SchemaError
 from indexlake.pipeline.compact import compact
 from indexlake.pipeline.dump import DumpResult, dump
@@ -24,7 +25,6 @@ from indexlake.pipeline.run import Due, RunResult, run
 from indexlake.pipeline.runner import Runner
 from indexlake.pipeline.vacuum import GRACE, WHOLE_LAKE, VacuumResult, vacuum
 from indexlake.pipeline.verify import VerifyResult, verify
-from indexlake.progress import ProgressBar
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake

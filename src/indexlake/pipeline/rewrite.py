@@ -8,41 +8,39 @@ delete entries of the outputs, found from the row ids in the results without rea
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-from pyroaring import BitMap, BitMap64
 
-from indexlake import faults
 from indexlake.blocks.new_block import NewBlock
 from indexlake.blocks.open_files import OpenFiles
-from indexlake.blocks.stream import Rows, Target
-from indexlake.catalog import activity, commits, definitions, layout
-from indexlake.commit.section import Section, add_block
+from indexlake.blocks.stream import RowStream, Target
+from indexlake.commit.effects import swap_blocks
+from indexlake.commit.requirements import blocks_live, require_plan
+from indexlake.commit.section import Section
 from indexlake.display import counted
-from indexlake.errors import StorageError
-from indexlake.pipeline.job import Job, holding
+from indexlake.pipeline.job import Job, Watched
 from indexlake.pipeline.runner import Runner
 from indexlake.scan.execute import read_task
 from indexlake.scan.plan import BlockTask, block_task
 from indexlake.schema import ROW_ID, VERSION, TableSchema
-from indexlake.state import TableState
-from indexlake.storage import Storage
+from indexlake.snapshots.state import TableState
+from indexlake.storage import Storage, faults
 from indexlake.types.selection import gather
 
 if TYPE_CHECKING:
     from indexlake.blocks.block import BlockRecord
     from indexlake.lake import Lake
-    from indexlake.progress import ProgressBar
 
 TASKS_PER_COMMIT = 32
+"""A few tasks share a commit: it stays short, and a job that is killed has kept most of its work."""
+
 MOST_ROUNDS = 8
 """Tasks whose inputs changed are planned again so often; what then remains is for the next run."""
 
@@ -53,7 +51,6 @@ class RewriteTask:
 
     table_id: int
     target: Target
-    primary_index: int | None
     planned_at: int
     inputs: tuple[BlockTask, ...]  # by smallest row id
     bounds: tuple[tuple[int, int], ...]  # smallest and largest row id of each input
@@ -104,84 +101,64 @@ class RewriteResult:
         )
 
 
-Choice = tuple[Sequence["BlockRecord"], str]
+RewriteGroup = tuple[Sequence["BlockRecord"], str]
 """Blocks to be rewritten together, and the format of what they become."""
+
+Choose = Callable[[TableState, int], Sequence[RewriteGroup]]
+Done = tuple[RewriteTask, Rewritten]
+
+
+def _run_and_commit(job: Job, runner: Runner, tasks: Sequence[RewriteTask]) -> Iterator[Done]:
+    """Yields the tasks whose outputs took the place of their inputs."""
+    job.expect(tasks=len(tasks))
+    if not tasks:
+        return
+    with job.lake._pins.pin(tasks[0].planned_at), closing(runner.map(run_task, tasks, job.check)) as results:
+        pairs = zip(tasks, results, strict=True)
+        while group := list(islice(pairs, TASKS_PER_COMMIT)):
+            faults.step("rewrite.written")
+            for task, done in commit(job, group):
+                job.add(rows=done.rows, size=task.size)
+                yield task, done
+            faults.step("rewrite.committed")
 
 
 def rewrite(
     lake: Lake,
     table_id: int,
     kind: str,
-    choose: Callable[[TableState, int], Sequence[Choice]],
+    choose: Choose,
     runner: Runner,
-    *,
-    stop: threading.Event | None = None,
-    bar: ProgressBar | None = None,
+    run: Callable[[Job, Runner, Sequence[RewriteTask]], Iterator[Done]] = _run_and_commit,
+    **watched: Unpack[Watched],
 ) -> RewriteResult:
     """Plan, run and commit until nothing that was chosen remains."""
     result = RewriteResult()
-    with Job(lake, kind, table_id, stop=stop, bar=bar) as job:
+    with Job(lake, kind, table_id, **watched) as job:
         for _ in range(MOST_ROUNDS):
             job.check()
             tasks = plan(lake, table_id, choose)
             faults.step("rewrite.planned")
-            job.expect(tasks=len(tasks))
             kept = 0
-            for task, done in _swapped(lake, job, kind, runner, tasks):
+            for task, done in run(job, runner, tasks):
                 kept += 1
                 result = result.with_task(task, done)
-                job.add(rows=done.rows, size=task.size)
             if kept == len(tasks):
                 break
     return result
 
 
-def _swapped(
-    lake: Lake, job: Job, kind: str, runner: Runner, tasks: Sequence[RewriteTask]
-) -> Iterator[tuple[RewriteTask, Rewritten]]:
-    """The tasks whose outputs took the place of their inputs."""
-    if not tasks:
-        return
-    with holding(lake, tasks[0].planned_at), closing(runner.map(run_task, tasks, job.check)) as results:
-        for group in _groups(tasks, results):
-            faults.step("rewrite.written")
-            yield from commit(lake, job, kind, group)
-            faults.step("rewrite.committed")
-
-
-def _groups(
-    tasks: Sequence[RewriteTask], results: Iterator[Rewritten]
-) -> Iterator[list[tuple[RewriteTask, Rewritten]]]:
-    """A few tasks share a commit: it stays short, and a job that is killed has kept most of its work."""
-    group: list[tuple[RewriteTask, Rewritten]] = []
-    for pair in zip(tasks, results, strict=True):
-        group.append(pair)
-        if len(group) == TASKS_PER_COMMIT:
-            yield group
-            group = []
-    if group:
-        yield group
-
-
-def plan(lake: Lake, table_id: int, choose: Callable[[TableState, int], Sequence[Choice]]) -> list[RewriteTask]:
+def plan(lake: Lake, table_id: int, choose: Choose) -> list[RewriteTask]:
     """The tasks, as of the read transaction that read their inputs."""
-    with lake._reading(table_id) as (_, state, last):
-        pass
+    state = lake._readings.latest(table_id)
     if state.table.end_snapshot is not None:
         return []
     tasks = []
-    for blocks, format in choose(state, last):
+    for blocks, format in choose(state, state.at):
         ordered = sorted(blocks, key=lambda b: (b.min_row_id, b.data_file_id))
-        tasks.append(
-            RewriteTask(
-                table_id=table_id,
-                target=Target.of(state, lake._writer_id(), format),
-                primary_index=state.primary_index,
-                planned_at=last,
-                inputs=tuple(block_task(state, b, last) for b in ordered),
-                bounds=tuple((b.min_row_id, b.max_row_id) for b in ordered),
-            )
-        )
+        inputs = tuple(block_task(state, b, state.at) for b in ordered)
+        bounds = tuple((b.min_row_id, b.max_row_id) for b in ordered)
+        tasks.append(RewriteTask(table_id, Target.of(state, lake._writer_id(), format), state.at, inputs, bounds))
     return tasks
 
 
@@ -209,12 +186,12 @@ def write_rows(
     written: list[tuple[NewBlock, tuple[int, int]]] = []
     while rows.more():
         block = target.write(storage, rows.take(block_rows), lasting=True)
-        block.keys = None  # the rows keep their keys: nobody has to look for them
+        block.keys = {}  # the rows keep their keys: nobody has to look for them
         written.append((block, rows.versions))
     return Rewritten(tuple(written))
 
 
-class _Cut(Rows):
+class _Cut(RowStream):
     """Notes the versions in each run of rows."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], check: Callable[[], None]) -> None:
@@ -289,49 +266,22 @@ def live_rows(blocks: Iterable[BlockTask], files: OpenFiles, schema: TableSchema
 # ---------------------------------------------------------------- the commit
 
 
-def commit(
-    lake: Lake, job: Job, kind: str, group: Sequence[tuple[RewriteTask, Rewritten]]
-) -> list[tuple[RewriteTask, Rewritten]]:
+def commit(job: Job, group: Sequence[Done]) -> list[Done]:
     """Swap inputs for outputs in one critical section; returns the tasks whose inputs were still live."""
     first = group[0][0]
-    done: list[tuple[RewriteTask, Rewritten]] = []
-    with lake.catalog.transaction() as tx:
-        section = Section(lake.catalog, tx)
-        job.fence(tx)
-        if not activity.writer_is_alive(tx, first.target.writer_id):
-            raise StorageError("This process was taken for dead while it wrote files. Nothing was committed.")
-        table = definitions.read_table(tx, first.table_id)
-        if table is None or table.end_snapshot is not None or table.horizon > first.planned_at:
+    done: list[Done] = []
+    with Section(job.lake.catalog, job.lake._hot) as section:
+        if not require_plan(section, job, first.table_id, first.planned_at, first.target.writer_id):
             return []
-        s = section.last + 1
-        touched = commits.touched_since(tx, first.table_id, first.planned_at)
+        tx, s = section.tx, section.sequencer.next
+        touched = section.sequencer.touched_since(first.table_id, first.planned_at)
         for task, rewritten in group:
             inputs = [t.file_id for t in task.inputs]
-            if len(layout.live_block_ids(tx, inputs)) < len(inputs):
-                continue
-            layout.end_blocks(tx, inputs, s)
-            for block, versions in rewritten.blocks:
-                file_id = add_block(tx, task.table_id, task.primary_index, block, s, begin=s, version=versions)
-                for snapshot, positions in _carried_over(touched, block):
-                    layout.add_delete(tx, task.table_id, file_id, snapshot, positions, s)
-            done.append((task, rewritten))
+            if blocks_live(tx, inputs):
+                swap_blocks(tx, task.table_id, inputs, rewritten.blocks, touched, s)
+                done.append((task, rewritten))
         if done:
-            section.next_snapshot(kind, None, None)
+            section.sequencer.record(job.kind, job=True)
             faults.step("rewrite.commit")
-            tx.commit()
+            section.commit()
     return done
-
-
-def _carried_over(touched: list[tuple[int, BitMap64 | None]], block: NewBlock) -> Iterator[tuple[int, Any]]:
-    """What commits after the plan did to rows of the block, as delete entries with their own snapshots."""
-    for snapshot, row_ids in touched:
-        assert row_ids is not None, "a truncate ends the inputs, so their task was dropped"
-        positions = _positions(block, np.frombuffer(row_ids.to_array(), np.uint64).astype(np.int64))
-        if len(positions):
-            yield snapshot, BitMap(positions.tolist())
-
-
-def _positions(block: NewBlock, row_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    within = row_ids[(row_ids >= block.bounds[0]) & (row_ids <= block.bounds[1])]
-    positions = block.row_ids.positions_of(within)
-    return positions[positions >= 0]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from indexlake.errors import IndexLakeError, NotFoundError
 from indexlake.pipeline.compact import compact
-from indexlake.pipeline.due import HotRows, compaction_is_due
+from indexlake.pipeline.due import HotStoreFill, compaction_is_due
 from indexlake.pipeline.dump import dump
 from indexlake.pipeline.expire import expire
 from indexlake.pipeline.freeze import freeze
@@ -24,8 +24,8 @@ from indexlake.pipeline.runner import Runner
 from indexlake.pipeline.vacuum import vacuum
 
 if TYPE_CHECKING:
+    from indexlake.display.progress import ProgressBar
     from indexlake.lake import Lake
-    from indexlake.progress import ProgressBar
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def _jobs(
     number = table.table_id
 
     def dump_if_due() -> Any:
-        hot = HotRows(lake, number)
+        hot = HotStoreFill(lake, number)
         if not hot.due:
             return None
         shown = bar(f"dump {table.name}")
@@ -113,8 +113,7 @@ def _jobs(
         return compact(lake, number, runner, stop=stop, bar=bar(f"compact {table.name}"))
 
     def freeze_if_asked() -> Any:
-        with lake._reading(number) as (_, state, _last):
-            after = state.table.config.freeze_after
+        after = lake._readings.latest(number).table.config.freeze_after
         if after is None:
             return None
         done = freeze(lake, number, runner, older_than=after, stop=stop, bar=bar(f"freeze {table.name}"))

@@ -8,7 +8,6 @@ driver.  Staged files are named like all others: what a killed job leaves, vacuu
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from indexlake.blocks.checksum import Checksums
 from indexlake.blocks.formats.batches import encoded, stored_schema
 from indexlake.blocks.formats.ipc import ipc_type
 from indexlake.blocks.open_files import OpenFiles
@@ -27,6 +25,8 @@ from indexlake.pipeline.rewrite import Rewritten, in_row_id_order, live_rows, wr
 from indexlake.scan.plan import BlockTask
 from indexlake.schema import ROW_ID
 from indexlake.storage import InputFile, OutputFile, Storage
+from indexlake.storage.checksum import Checksums
+from indexlake.storage.names import FileName
 from indexlake.types.selection import with_dictionaries
 
 RUN_BYTES = 64 << 20
@@ -83,7 +83,7 @@ class GatherTask:
 
 def scatter(storage: Storage, task: ScatterTask, check: Callable[[], None]) -> StagedFile:
     """Write the rows of the inputs to one staged file, sorted into buckets."""
-    path = f"{task.target.folder}/stage/{task.target.writer_id}-{uuid.uuid4().hex}.arrow"
+    path = FileName.new(task.target.table_id, "stage", task.target.writer_id, "arrow").path
     runs: list[StagedRun] = []
     files = OpenFiles(storage)
     try:

@@ -8,36 +8,29 @@ another lake, or to another copy of this one, is refused.
 
 from __future__ import annotations
 
-import re
-import threading
 from collections.abc import Callable, Collection, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from indexlake import faults
 from indexlake.catalog import commits, files
 from indexlake.catalog.clock import correct_moments
+from indexlake.catalog.owner import check_owner
 from indexlake.display import counted
 from indexlake.errors import SchemaError
-from indexlake.owner import check_owner
-from indexlake.pipeline.job import Job
+from indexlake.pipeline.job import Job, Watched
 from indexlake.pipeline.runner import Runner
-from indexlake.storage import Storage
+from indexlake.storage import Storage, faults
+from indexlake.storage.names import TABLES, FileName, table_folder
 from indexlake.storage.path import FileInfo
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
-    from indexlake.progress import ProgressBar
 
 GRACE = timedelta(hours=24)
-FOLDER = "tables"
 WHOLE_LAKE = 0
 """Stands for a table id in the leases of jobs that are about all tables."""
-
-_NAME = re.compile(r"tables/(\d+)/[a-z]+/\.?([0-9a-f]{12})-[0-9a-f]{32}\.")
-"""How every file that this program writes is named: table, role, writer, attempt.  A dot: it was not finished."""
 
 FILES_PER_TASK = 200
 
@@ -62,24 +55,18 @@ class VacuumResult:
 
 
 def vacuum(
-    lake: Lake,
-    runner: Runner,
-    *,
-    dry_run: bool = True,
-    grace: timedelta = GRACE,
-    stop: threading.Event | None = None,
-    bar: ProgressBar | None = None,
+    lake: Lake, runner: Runner, *, dry_run: bool = True, grace: timedelta = GRACE, **watched: Unpack[Watched]
 ) -> VacuumResult:
     """Find the files that nothing reaches, and unless it is a dry run delete them."""
     if not isinstance(grace, timedelta) or grace < timedelta(0):
         raise SchemaError(f"grace must be a timedelta, zero or more; got {grace!r}.")
     check_owner(lake)
-    with Job(lake, "vacuum", WHOLE_LAKE, stop=stop, bar=bar) as job:
-        listed = list(lake.storage.list(FOLDER))
+    with Job(lake, "vacuum", WHOLE_LAKE, **watched) as job:
+        listed = list(lake.storage.list(TABLES))
         faults.step("vacuum.listed")
         time = lake._now()
         before = lake._clock() - int(grace.total_seconds() * 1e6)
-        lapsed = _lapsed_writers(lake, job, time, before, dry_run=dry_run)
+        lapsed = _reap_writers(lake, job, time, before, dry_run=dry_run)
         job.check()
         # After the reaping: what a dead writer has committed by now is in the catalog, and it commits nothing more.
         with lake.catalog.read() as r:
@@ -107,8 +94,8 @@ def vacuum(
     )  # fmt: skip
 
 
-def _lapsed_writers(lake: Lake, job: Job, time: int, before: int, *, dry_run: bool) -> set[str]:
-    """Those who have not been heard of in time; unless it is a dry run they can commit nothing from here on."""
+def _reap_writers(lake: Lake, job: Job, time: int, before: int, *, dry_run: bool) -> set[str]:
+    """Whoever has not been heard of in time can commit nothing from here on.  A dry run only says who they are."""
     if dry_run:
         with lake.catalog.read() as r:
             return files.lapsed_writers(r, time)
@@ -128,12 +115,12 @@ def _unreachable_since(
     """When the file became unreachable, in microseconds; None when it is not ours to judge."""
     if found.path in dropped:
         return dropped[found.path]
-    name = _NAME.match(found.path)
-    if name is None or name[2] in writers:
+    name = FileName.parse(found.path)
+    if name is None or name.writer_id in writers:
         return None
     # Never committed, and nobody is left who could: unreachable since its writer was taken for dead, or left.
     written = 0 if found.modified is None else int(found.modified.timestamp() * 1e6)
-    return max(written, reaped.get(name[2], 0))
+    return max(written, reaped.get(name.writer_id, 0))
 
 
 def _delete(lake: Lake, job: Job, runner: Runner, doomed: list[FileInfo], dropped: dict[str, int]) -> None:
@@ -169,7 +156,7 @@ def _remove_empty_folders(lake: Lake, doomed: Iterable[FileInfo]) -> None:
     """The folders of tables that are gone for good."""
     with lake.catalog.read() as r:
         kept = files.table_ids(r)
-    for table_id in {int(name[1]) for f in doomed if (name := _NAME.match(f.path))} - kept:
-        folder = f"{FOLDER}/{table_id}"
+    for table_id in {name.table_id for f in doomed if (name := FileName.parse(f.path))} - kept:
+        folder = table_folder(table_id)
         if next(lake.storage.list(folder), None) is None:
             lake.storage.remove_dir_all(folder)

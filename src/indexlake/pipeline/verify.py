@@ -1,42 +1,44 @@
 """Verify: is every byte where the catalog says it is, and does the catalog agree with itself?
 
 Reads every file that a retained snapshot reaches and compares each chunk with its checksum, decodes every block and
-compares its row ids, versions and statistics with its record, looks each key segment's bounds up, and cross-checks the
-records.  What it compares with is read from the catalog, not from what this process remembers.  It reports and never
-repairs.
+compares its row ids, versions and statistics with its record, looks the first and the last key of each segment up, and
+cross-checks the records.  What it compares with is read from the catalog, not from what this process remembers.  It
+reports and never repairs.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 import pyarrow as pa
 
-from indexlake import state as table_state
-from indexlake.blocks.block import BlockRecord, SegmentRecord
-from indexlake.blocks.checksum import Checksums
+from indexlake.blocks.addresses import ranked
+from indexlake.blocks.block import BlockRecord
 from indexlake.blocks.open_files import OpenFiles
-from indexlake.blocks.row_ids import RowIds
 from indexlake.blocks.statistics import StatisticsBuilder, stats_from_bytes
-from indexlake.catalog import commits, files
+from indexlake.catalog import commits, files, segments
 from indexlake.display import counted
 from indexlake.errors import IndexLakeError, NotFoundError
-from indexlake.keys.encoding import key_from_bytes
-from indexlake.pipeline.job import Job, holding
+from indexlake.indexes.index import Index
+from indexlake.indexes.keys import key_to_bytes
+from indexlake.indexes.kind import ORDINAL_SHIFT, POSITION_MASK, SegmentFile
+from indexlake.pipeline.job import Job, Watched
 from indexlake.pipeline.runner import Runner
 from indexlake.schema import ROW_ID, VERSION, TableSchema
-from indexlake.state import TableState
+from indexlake.snapshots import state as table_state
+from indexlake.snapshots.state import TableState
 from indexlake.storage import Storage
+from indexlake.storage.checksum import Checksums
+from indexlake.storage.names import TABLES
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
-    from indexlake.progress import ProgressBar
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,40 +76,43 @@ class VerifyResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Covering:
+    """A segment and the blocks that it answers for, by ordinal."""
+
+    index: Index
+    segment: SegmentFile
+    blocks: Mapping[int, BlockRecord]
+
+
+@dataclass(frozen=True, slots=True)
 class VerifyTask:
-    """One block with its key segment."""
+    """One block with the segments whose first block it is."""
 
     table: str
     block: BlockRecord
     schema: TableSchema
-    segment: SegmentRecord | None
+    segments: tuple[Covering, ...]
 
     @property
     def paths(self) -> list[str]:
-        return [self.block.path, *([self.segment.path] if self.segment else [])]
+        return [self.block.path, *(c.segment.path for c in self.segments)]
 
     @property
     def size(self) -> int:
-        return self.block.size + (self.segment.size if self.segment else 0)
+        return self.block.size + sum(c.segment.size for c in self.segments)
 
 
 def verify(
-    lake: Lake,
-    tables: Sequence[tuple[str, int]],
-    runner: Runner,
-    lease: int,
-    *,
-    stop: threading.Event | None = None,
-    bar: ProgressBar | None = None,
+    lake: Lake, tables: Sequence[tuple[str, int]], runner: Runner, lease: int, **watched: Unpack[Watched]
 ) -> VerifyResult:
     """Check the given tables, by name and number."""
     problems: list[Problem] = []
     seen: set[str] = set()
     size = count = 0
-    with Job(lake, "verify", lease, stop=stop, bar=bar) as job:
+    with Job(lake, "verify", lease, **watched) as job:
         for name, table_id in tables:
             try:
-                state = _state(lake, table_id)
+                state, dangling = _state(lake, table_id)
             except NotFoundError:
                 continue  # it was dropped and has expired meanwhile
             except IndexLakeError as error:
@@ -115,9 +120,13 @@ def verify(
                 continue
             count += 1
             problems += _records(name, state)
+            problems += [
+                Problem(name, None, f"block {block} is linked to segment {segment}, which has no record")
+                for block, segment in dangling
+            ]
             tasks = list(_tasks(name, state))
             job.expect(tasks=len(tasks))
-            with holding(lake, state.at), closing(runner.map(run_task, tasks, job.check)) as results:
+            with lake._pins.pin(state.at), closing(runner.map(run_task, tasks, job.check)) as results:
                 for task, found in zip(tasks, results, strict=True):
                     problems += found
                     seen.update(task.paths)
@@ -127,23 +136,35 @@ def verify(
         known = set(files.reachable_paths(r))
     # What expired while it was looked at may be gone, and rightly so.
     lasting = tuple(p for p in problems if p.path is None or p.path in known)
-    unreachable = sum(f.path not in known for f in lake.storage.list("tables"))
+    unreachable = sum(f.path not in known for f in lake.storage.list(TABLES))
     return VerifyResult(count, len(seen), size, unreachable, lasting)
 
 
-def _state(lake: Lake, table_id: int) -> TableState:
+def _state(lake: Lake, table_id: int) -> tuple[TableState, list[tuple[int, int]]]:
     with lake.catalog.read() as r:
-        return table_state.load(r, table_id, commits.last_snapshot(r)[0])
+        state = table_state.load(r, table_id, commits.last_snapshot(r)[0])
+        return state, segments.links_to_nothing(r, table_id)
 
 
 def _tasks(name: str, state: TableState) -> Iterator[VerifyTask]:
+    first: dict[int, list[Covering]] = defaultdict(list)  # by the block that a segment is looked at with
+    for coverage in state.indexes.values():
+        covered: dict[int, dict[int, BlockRecord]] = {}
+        for block in state.blocks.records:
+            link = coverage.links.get(block.data_file_id)
+            if link is None:
+                continue
+            if link.index_file_id not in covered:
+                covered[link.index_file_id] = {}
+                first[block.data_file_id].append(Covering(coverage.index, link.segment, covered[link.index_file_id]))
+            covered[link.index_file_id][link.ordinal] = block
     for block in state.blocks.records:
         schema = state.schema.at(block.schema_snapshot)
-        yield VerifyTask(name, block, schema, state.segments.get(block.data_file_id))
+        yield VerifyTask(name, block, schema, tuple(first[block.data_file_id]))
 
 
 def run_task(storage: Storage, task: VerifyTask, check: Callable[[], None]) -> list[Problem]:
-    """Read every byte of the block and of its segment, as the store has it."""
+    """Read every byte of the block and of its segments, as the store has it."""
     storage = storage.uncached()
     problems: list[Problem] = []
 
@@ -159,11 +180,13 @@ def run_task(storage: Storage, task: VerifyTask, check: Callable[[], None]) -> l
             problems.append(Problem(task.table, path, wrong))
         return wrong is None
 
-    block, segment = task.block, task.segment
+    block = task.block
     if guarded(block.path, lambda: _bytes(storage, block.path, block.checksum)):
         guarded(block.path, lambda: _rows(storage, task))
-    if segment is not None and guarded(segment.path, lambda: _bytes(storage, segment.path, segment.checksum)):
-        guarded(segment.path, lambda: _keys(storage, task, segment))
+    for covering in task.segments:
+        segment = covering.segment
+        if guarded(segment.path, partial(_bytes, storage, segment.path, segment.checksum)):
+            guarded(segment.path, partial(_keys, storage, covering))
     return problems
 
 
@@ -195,7 +218,7 @@ def _rows(storage: Storage, task: VerifyTask) -> str | None:
     if (
         block.role == "data"
         and block.row_order == "row_id"
-        and not np.array_equal(RowIds.from_bytes(block.row_ids).to_array(), ids)
+        and not np.array_equal(ranked(block.row_ids).to_array(), ids)
     ):
         return "holds other row ids than its record says"
     said, found = stats_from_bytes(block.column_stats), statistics.finish()
@@ -205,15 +228,18 @@ def _rows(storage: Storage, task: VerifyTask) -> str | None:
     return None
 
 
-def _keys(storage: Storage, task: VerifyTask, segment: SegmentRecord) -> str | None:
-    """Whether the smallest and the largest key are found where the block has rows."""
-    found = OpenFiles(storage).segment(segment)
-    for bound in (segment.min_key, segment.max_key):
-        positions = found.find(key_from_bytes(task.schema.key_codecs, bound))
-        if not positions:
+def _keys(storage: Storage, covering: Covering) -> str | None:
+    """Whether the smallest and the largest key lie within the recorded bounds and are found where blocks have rows."""
+    segment = covering.segment
+    found = covering.index.open(storage, segment)
+    for key in found.sample(2):
+        addresses = found.find(key)
+        if not addresses or not segment.min_key <= key_to_bytes(key) <= segment.max_key:
             return "does not find the smallest or the largest of its own keys"
-        if any(not 0 <= p < task.block.record_count for p in positions):
-            return f"points at rows that {task.block.path} does not have"
+        for address in addresses:
+            block = covering.blocks.get(address >> ORDINAL_SHIFT)
+            if block is not None and address & POSITION_MASK >= block.record_count:
+                return f"points at rows that {block.path} does not have"
     return None
 
 
@@ -229,9 +255,8 @@ def _records(name: str, state: TableState) -> Iterator[Problem]:
             yield Problem(name, None, f"deletes are recorded for block {file_id}, which has no record")
         elif (gone := log.at(state.at)) and gone.max() >= block.record_count:
             yield Problem(name, block.path, f"row {gone.max()} of {block.record_count} is recorded as deleted")
-    for block in state.blocks.records:
-        keyed = state.current.primary_key and block.role == "data"
-        if keyed and block.data_file_id not in state.segments:
-            yield Problem(name, block.path, "has no key segment, so its primary keys cannot be found")
-    for file_id in state.segments.keys() - known.keys():
-        yield Problem(name, state.segments[file_id].path, f"covers block {file_id}, which has no record")
+    for file_id in state.primary.gaps if state.primary is not None else ():
+        yield Problem(name, known[file_id].path, "has no key segment, so its primary keys cannot be found")
+    for coverage in state.indexes.values():
+        for file_id in coverage.links.keys() - known.keys():
+            yield Problem(name, coverage.links[file_id].segment.path, f"covers block {file_id}, which has no record")

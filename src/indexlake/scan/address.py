@@ -29,22 +29,21 @@ def addresses(
 ) -> Iterator[pa.RecordBatch]:
     """Live rows of the snapshot; a row that is gone has no address, so ``deleted`` is false throughout."""
     lake = table._lake
-    with table._reading(None) as (r, state, snapshot):
-        schema = state.current if snapshot == state.at else state.schema.at(snapshot)
+    with table._reading() as reading:
+        schema, state = reading.schema, reading.state
         predicate = None if where is None else bind_predicate(where, schema, params)
         needed = tuple(f for f in schema.fields if predicate is not None and f.name in predicate.columns)
-        plan = plan_scan(
-            r, state, snapshot, lake._files, predicate=predicate, columns=needed, newest=snapshot == state.at,
-            writes=table._own_writes(),
-        )  # fmt: skip
+        plan = plan_scan(reading, lake._files, predicate=predicate, columns=needed)
     for piece in pieces(plan, lake._files, lake._scan_threads, (), row_id=True):
         ids = piece.batch.column(ROW_ID)
         record = state.blocks.record(piece.file_id) if piece.kind == "block" else None
-        if record is None:
-            places = ["inline" if piece.kind in ("hot", "own") else piece.kind] * len(ids)
+        if piece.kind in ("hot", "own"):
+            places = lake._hot.locations(table._table_id, ids.to_pylist())
+        elif record is None:
+            places = [piece.kind] * len(ids)
         else:
             reader = lake._files.reader(record, state.schema.at(record.schema_snapshot).file)
-            positions = state.row_ids(record).positions_of(ids.to_numpy())
+            positions = state.addresses(record, lake._files).positions_of(ids.to_numpy())
             places = [f"{record.format}:{record.path}:{reader.location(p)}" for p in positions.tolist()]
         yield pa.RecordBatch.from_arrays(
             [ids, pa.array(places, pa.string()), pa.array([False] * len(ids))], schema=ADDRESS_SCHEMA

@@ -1,95 +1,98 @@
-"""Rows by many primary keys: one plan, made in one read transaction, at a cost that follows the keys.
+"""Primary keys as callers give them, checked and encoded; and the rows of many of them.
 
-Hot rows are found through the database's index on the key, rows in blocks through the key segments.  Whether a row has
-one of the keys is decided by comparing encoded keys, as everywhere: NaN equals itself, -0.0 equals 0.0.
+Those take one plan, made in one read transaction, at a cost that follows the keys: hot rows are found through the
+database's index on the key, rows in blocks through the key segments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
-from indexlake import kernels as pc
-from indexlake.catalog import inline
-from indexlake.catalog.driver import ReadTransaction
-from indexlake.keys.encoding import KeyColumn, encode_key
+from indexlake.errors import ConstraintError, SchemaError
+from indexlake.expr.test import ALWAYS
+from indexlake.indexes.key_set import KeySet
+from indexlake.indexes.keys import KeyColumn, encode_key
+from indexlake.scan.access import keys_test
 from indexlake.scan.execute import pieces
-from indexlake.scan.hot_rows import HotRows
-from indexlake.scan.plan import MOST_KEYS, ScanPlan, own_tasks, tasks_for_keys
-from indexlake.state import TableState
-from indexlake.storage.spill import Spill
+from indexlake.scan.plan import ScanPlan, plan_keys
+from indexlake.scan.point import mask_of
+from indexlake.schema import TableSchema
 from indexlake.types import SqlValue
-from indexlake.types.floats import is_float
 from indexlake.types.selection import keep
 
 if TYPE_CHECKING:
-    from indexlake.commit.write_set import TableWrites
     from indexlake.lake import Lake
-    from indexlake.table import Table
-
-EncodedKey = Sequence[SqlValue]
+    from indexlake.snapshots.reading import Reading
 
 
-def rows_by_keys(table: Table, given: Sequence[Sequence[object]]) -> pa.Table:
-    """The rows that have one of the keys, in no particular order.  A key with a null is nobody's."""
-    lake, writes = table._lake, table._own_writes()
-    lake._check()
-    with table._reading(None) as (r, found, snapshot):
-        state = found.as_of(snapshot)
-        keys = [table._key(state, tuple(key)) for key in given if not any(value is None for value in key)]
-        hot = _hot_rows(r, state, snapshot, keys, writes, lake.storage.spill)
-    schema = state.current
-    wanted = KeyColumn.from_keys(sorted({encode_key(schema.key_codecs, key) for key in keys}), ints=False)
-    plan = _plan(lake, state, snapshot, wanted, hot, writes)
-    return pa.Table.from_batches(_rows(lake, plan, wanted), schema.arrow)
+def rows_by_keys(reading: Reading, lake: Lake, keys: Sequence[Sequence[SqlValue]]) -> Iterator[pa.RecordBatch]:
+    """The rows that have one of the keys, in no particular order.  Planned at once, read after the transaction."""
+    schema = reading.schema
+    codecs = schema.key_codecs
+    encoded = [encode_key(codecs, key) for key in keys]
+    wanted = KeySet(KeyColumn.from_keys(encoded, ints=len(codecs) == 1 and codecs[0].kind == "int"))
+    test = ALWAYS if reading.newest else keys_test(schema, keys)
+    return _rows(lake, plan_keys(reading, lake._files, wanted.keys, schema.fields, test), wanted)
 
 
-def _hot_rows(
-    r: ReadTransaction,
-    state: TableState,
-    snapshot: int,
-    keys: Sequence[EncodedKey],
-    writes: TableWrites | None,
-    spill: Spill,
-) -> HotRows:
-    schema, table = state.current, state.table
-    hot = HotRows(schema.fields, spill)
-    if writes is not None and writes.truncate:
-        return hot
-    if len(keys) > MOST_KEYS or any(is_float(codec) for codec in schema.key_codecs):
-        newest = snapshot == state.at
-        hot.read(inline.visible_rows(r, table, snapshot, hot.columns, newest=newest))
-    else:
-        rows = inline.rows_with_keys(r, table.table_id, schema.key_columns, keys, hot.columns)
-        # A key that is given twice is looked up twice: each version is taken once.
-        visible = {(row[0], row[1]): row for row in rows if inline.is_visible(row, snapshot, table)}
-        hot.read(iter(visible.values()))
-    return hot
+def _rows(lake: Lake, plan: ScanPlan, keys: KeySet) -> Iterator[pa.RecordBatch]:
+    with lake._pins.pin(plan.snapshot):
+        for piece in pieces(plan, lake._files, lake._scan_threads, plan.schema.fields, row_id=False):
+            mask = mask_of(keys, piece.batch, plan.schema)
+            yield piece.batch if mask.all() else keep(piece.batch, pa.array(mask))
 
 
-def _plan(
-    lake: Lake, state: TableState, snapshot: int, keys: KeyColumn, hot: HotRows, writes: TableWrites | None
-) -> ScanPlan:
-    tasks, hidden = [], None
-    if len(keys) and (writes is None or not writes.truncate):
-        visible = np.flatnonzero(state.blocks.visible_at(snapshot))
-        blocks = [state.blocks.records[n] for n in visible]
-        tasks = tasks_for_keys(state, snapshot, lake._files, blocks, keys)
-    if writes is not None:
-        if writes.closed:
-            hidden = np.frombuffer(writes.closed.to_array(), np.uint64).astype(np.int64)
-        tasks += own_tasks(state, writes)
-        hot = hot.without(hidden)
-        hot.read_own(writes.rows, state.current)
-    return ScanPlan(state.table.full_name, snapshot, state.current, None, hot, tuple(tasks), hidden)
+def encoded_key(schema: TableSchema, key: Any, table: str) -> list[SqlValue]:
+    """Of one row.  ``table`` is its table's name, for errors."""
+    encoded = _encoded(schema, key, table)
+    if None in encoded:
+        name = schema.key_fields[encoded.index(None)].name
+        raise ConstraintError(f"Primary key column {name!r} cannot be null.", column=name)
+    return encoded
 
 
-def _rows(lake: Lake, plan: ScanPlan, keys: KeyColumn) -> Iterator[pa.RecordBatch]:
-    schema = plan.schema
-    for piece in pieces(plan, lake._files, lake._scan_threads, schema.fields, row_id=False):
-        found = KeyColumn.from_arrays(schema.key_codecs, [piece.batch.column(f.name) for f in schema.key_fields])
-        mask = pc.is_in(found.binary, value_set=keys.binary)
-        yield piece.batch if mask.true_count == len(mask) else keep(piece.batch, mask)
+def encoded_keys(schema: TableSchema, keys: Any, table: str) -> list[list[SqlValue]]:
+    """Of many rows.  A key with a null is nobody's and left out."""
+    _check_has_key(schema, table)
+    if not isinstance(keys, list):
+        raise ConstraintError(f"get_many takes a list of keys, not {keys!r}; for one key use get.")
+    encoded = [_encoded(schema, key, table) for key in keys]
+    return [key for key in encoded if None not in key]
+
+
+def _encoded(schema: TableSchema, key: Any, table: str) -> list[SqlValue]:
+    fields = schema.key_fields
+    values = _values(schema, key, table) if len(fields) != 1 or isinstance(key, Mapping) else (key,)
+    encoded = []
+    for f, codec, value in zip(fields, schema.key_codecs, values, strict=True):
+        try:
+            encoded.append(codec.encode_one(value))
+        except ConstraintError as error:
+            raise ConstraintError(f"Primary key column {f.name!r}: {error}", column=f.name) from None
+    return encoded
+
+
+def _values(schema: TableSchema, key: Any, table: str) -> Sequence[Any]:
+    _check_has_key(schema, table)
+    names = [f.name for f in schema.key_fields]
+    if isinstance(key, Mapping):
+        folded = {str(name).lower(): value for name, value in key.items()}
+        if set(folded) != {name.lower() for name in names}:
+            raise ConstraintError(
+                f"The primary key of {table!r} is ({', '.join(names)}); the key given names {', '.join(map(str, key))}."
+            )
+        return [folded[name.lower()] for name in names]
+    if not isinstance(key, tuple | list) or len(key) != len(names):
+        raise ConstraintError(
+            f"The primary key of {table!r} is ({', '.join(names)}): give a tuple of {len(names)} values or a dict, "
+            f"not {key!r}."
+        )
+    return key
+
+
+def _check_has_key(schema: TableSchema, table: str) -> None:
+    if not schema.primary_key:
+        raise SchemaError(f"Table {table!r} has no primary key; use scan(where=…) to find rows.")

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyroaring import BitMap
 
-from indexlake import kernels as pc
+from indexlake.arrow import kernels as pc
 from indexlake.blocks.delete_vector import is_among, positions_from_bytes
-from indexlake.evolution.lineage import file_columns, file_values
 from indexlake.scan.plan import BlockTask, ScanPlan
 from indexlake.schema import END, ROW_ID, VERSION, Field, TableSchema
+from indexlake.schema.lineage import file_columns, file_values
 from indexlake.types import selection
 from indexlake.types.dictionaries import is_text
 
@@ -119,11 +120,7 @@ def _live_mask(task: BlockTask) -> Any:
     if task.deleted is None or task.only is not None:
         return None
     gone = positions_from_bytes(task.deleted)
-    if len(gone) > FEW_DELETED * task.record_count:
-        return None
-    mask = np.ones(task.record_count, np.bool_)
-    mask[np.frombuffer(gone.to_array(), np.uint32)] = False
-    return pa.array(mask)
+    return None if len(gone) > FEW_DELETED * task.record_count else pa.array(_others(gone, task.record_count))
 
 
 def _positions(task: BlockTask) -> npt.NDArray[np.uint64] | None:
@@ -132,9 +129,14 @@ def _positions(task: BlockTask) -> npt.NDArray[np.uint64] | None:
     gone = positions_from_bytes(task.deleted)
     if task.only is not None:
         return task.only[~is_among(task.only, gone)]
-    live = np.ones(task.record_count, np.bool_)
+    return np.flatnonzero(_others(gone, task.record_count)).astype(np.uint64)
+
+
+def _others(gone: BitMap, count: int) -> npt.NDArray[np.bool_]:
+    """Which of so many rows are not gone."""
+    live = np.ones(count, np.bool_)
     live[np.frombuffer(gone.to_array(), np.uint32)] = False
-    return np.flatnonzero(live).astype(np.uint64)
+    return live
 
 
 def _visible(batch: pa.RecordBatch, task: BlockTask, hidden: npt.NDArray[np.int64] | None) -> Any:
@@ -152,13 +154,17 @@ def _visible(batch: pa.RecordBatch, task: BlockTask, hidden: npt.NDArray[np.int6
 
 def _dressed(batch: pa.RecordBatch, fields: Sequence[Field], *, row_id: bool) -> pa.RecordBatch:
     """User-facing names; columns younger than the file take the values of older ones, or their default."""
-    arrays = [file_values(f, batch, batch.num_rows) for f in fields]
+    return _shown(batch, [file_values(f, batch, batch.num_rows) for f in fields], fields, row_id=row_id)
+
+
+def _shown(batch: pa.RecordBatch, arrays: list[Any], fields: Sequence[Field], *, row_id: bool) -> pa.RecordBatch:
+    """The columns and the row id as asked for; where nothing is, any column: its rows may still be counted."""
     shown = [f.arrow().with_type(array.type) for f, array in zip(fields, arrays, strict=True)]
     if row_id:
         arrays.append(batch.column(ROW_ID))
         shown.append(pa.field(ROW_ID, pa.int64(), False))
     if not shown:
-        return pa.RecordBatch.from_arrays([batch.column(0)], ["_"])
+        return pa.RecordBatch.from_arrays([batch.columns[-1]], ["_"])
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(shown))
 
 
@@ -174,14 +180,7 @@ def hot_pieces(plan: ScanPlan, fields: Sequence[Field], *, row_id: bool) -> Iter
         if not shown.num_rows:
             continue
         own = begins.null_count == len(begins)
-        arrays = [shown.column(f.name) for f in fields]
-        schema = [f.arrow() for f in fields]
-        if row_id:
-            arrays.append(shown.column(ROW_ID))
-            schema.append(pa.field(ROW_ID, pa.int64(), False))
-        if not schema:
-            arrays, schema = [shown.column(ROW_ID)], [pa.field("_", pa.int64())]
-        result = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(schema))
+        result = _shown(shown, [shown.column(f.name) for f in fields], fields, row_id=row_id)
         yield Piece("own" if own else "hot", 0, result, begins)
 
 

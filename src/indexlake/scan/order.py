@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from indexlake import kernels as pc
-from indexlake.batch_size import batch_bytes
+from indexlake.arrow import kernels as pc
+from indexlake.arrow.batch_size import batch_bytes
+from indexlake.arrow.buffers import chunks
 from indexlake.errors import SchemaError
 from indexlake.scan.sorted_runs import BATCH_ROWS, RUN_BYTES, SortedRuns
 from indexlake.schema import ROW_ID, TableSchema, unknown_column
 from indexlake.storage.spill import TEMPORARY, Spill
 from indexlake.types import codec_for
-from indexlake.types.buffers import chunks
 from indexlake.types.selection import gather
 
 OrderBy = Sequence[tuple[str, str]]

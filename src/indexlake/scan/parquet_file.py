@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from indexlake.display.progress import ProgressBar
 from indexlake.errors import AlreadyExistsError, NotFoundError, SchemaError
-from indexlake.progress import ProgressBar
 from indexlake.storage import OutputFile, Storage
 from indexlake.storage.address import is_remote, storage_of
 from indexlake.types.convert import convert, mapped_leaves, without_view

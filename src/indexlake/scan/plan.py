@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -17,24 +16,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexlake.blocks.block import BlockRecord
-from indexlake.catalog import inline
-from indexlake.catalog.driver import ReadTransaction
-from indexlake.errors import ConstraintError
-from indexlake.evolution.lineage import older_tests
-from indexlake.expr.test import ALWAYS, All, Any_, ColumnTest, Test
-from indexlake.keys.encoding import Key, KeyColumn, encode_key
-from indexlake.scan.hot_rows import HotRows
+from indexlake.expr.test import ALWAYS, Test
+from indexlake.hot.rows import HotRows
+from indexlake.scan.access import by_statistics, choose_path, file_test, places_of_keys, uncovered
 from indexlake.schema import ROW_ID, Field, TableSchema
-from indexlake.state import TableState
-from indexlake.types import Codec
+from indexlake.snapshots.state import TableState
 
 if TYPE_CHECKING:
     from indexlake.blocks.open_files import OpenFiles
     from indexlake.commit.write_set import TableWrites
     from indexlake.expr import Bound
-
-MOST_KEYS = 10_000
-"""A predicate that names up to so many primary keys is answered through the key segments."""
+    from indexlake.indexes.keys import KeyColumn
+    from indexlake.snapshots.reading import Reading
 
 Kind = Literal["block", "history", "own block"]
 
@@ -79,124 +72,67 @@ class ScanPlan:
 
 
 def plan_scan(
-    r: ReadTransaction,
-    state: TableState,
-    snapshot: int,
+    reading: Reading,
     files: OpenFiles,
     *,
     predicate: Bound | None,
     columns: Sequence[Field],
-    newest: bool,
-    writes: TableWrites | None = None,
     counting: bool = False,
 ) -> ScanPlan:
-    """Plan inside a read transaction; ``columns`` are the fields that hot rows must carry.
+    """Plan inside the read transaction of ``reading``; ``columns`` are the fields that hot rows must carry.
 
     ``counting``: only the number of hot rows is asked for, and no predicate chooses among them.
     """
-    schema = state.as_of(snapshot).current
-    test = file_test(predicate, schema)
-    notes: dict[str, Any] = {"blocks": len(state.blocks)}
-    hidden = None
-    if writes is not None and writes.closed:
-        hidden = np.frombuffer(writes.closed.to_array(), np.uint64).astype(np.int64)
-    if writes is not None and writes.truncate:
-        hot, tasks = HotRows(columns, files.storage.spill), []
-    else:
-        hot = HotRows(columns, files.storage.spill)
-        if counting and predicate is None and writes is None:
-            hot.count = inline.count_visible(r, state.table, snapshot, newest=newest)
+    test = file_test(predicate, reading.schema)
+    notes: dict[str, Any] = {"blocks": len(reading.state.blocks)}
+    tasks: list[BlockTask] = []
+    hot = HotRows(columns, files.storage.spill)
+    if not reading.truncated:
+        if counting and predicate is None and reading.writes is None:
+            hot.count = reading.hot.count()
         else:
-            found = inline.visible_rows(
-                r, state.table, snapshot, hot.columns, test, schema.column_codecs, schema.column_since, newest=newest
-            )
-            hot.read(found)
-        tasks = _block_tasks(state, snapshot, files, schema, test, notes)
+            hot = reading.hot.rows(columns, test)
+        chosen = by_statistics(reading, test)
+        notes["pruned by statistics"] = len(reading.state.blocks) - len(chosen)
+        name, places = choose_path(reading, files, test, chosen)
+        notes["found by"] = name
+        tasks = [block_task(reading.state, block, reading.snapshot, only) for block, only in places]
+    return _with_own_writes(reading, hot, tasks, predicate, notes)
+
+
+def plan_keys(
+    reading: Reading, files: OpenFiles, keys: KeyColumn, columns: Sequence[Field], test: Test = ALWAYS,
+    *, blocks: bool = True,
+) -> ScanPlan:  # fmt: skip
+    """All rows that have one of the primary keys, and some others; ``test`` is what statistics can say of them.
+
+    ``blocks=False`` leaves out the blocks that the primary key covers: the caller asks the index itself.
+    """
+    tasks: list[BlockTask] = []
+    hot = HotRows(columns, files.storage.spill)
+    if not reading.truncated:
+        hot = reading.hot.rows_with(keys, columns)
+        chosen = [] if reading.newest else by_statistics(reading, test)  # the key covers every block of now
+        assert reading.state.primary is not None
+        places = places_of_keys(reading, files, chosen, keys) if blocks else uncovered(chosen, reading.state.primary)
+        tasks = [block_task(reading.state, block, reading.snapshot, only) for block, only in places]
+    return _with_own_writes(reading, hot, tasks, None, {})
+
+
+def _with_own_writes(
+    reading: Reading, hot: HotRows, tasks: list[BlockTask], predicate: Bound | None, notes: Mapping[str, Any]
+) -> ScanPlan:
+    """The plan, with what the reading transaction itself has closed and written."""
+    state, writes, hidden = reading.state, reading.writes, None
     if writes is not None:
+        if writes.closed:
+            hidden = np.frombuffer(writes.closed.to_array(), np.uint64).astype(np.int64)
         tasks += own_tasks(state, writes)
         hot = hot.without(hidden)
         hot.read_own(writes.rows, state.current)
-    return ScanPlan(state.table.full_name, snapshot, schema, predicate, hot, tuple(tasks), hidden, notes)
-
-
-def file_test(predicate: Bound | None, schema: TableSchema) -> Test:
-    """The predicate's necessary condition on file columns."""
-    return ALWAYS if predicate is None else renamed(predicate.test(), schema.column_of)
-
-
-def renamed(test: Test, names: Mapping[str, str]) -> Test:
-    if isinstance(test, ColumnTest):
-        return ColumnTest(names[test.column], test.op, test.values)
-    return type(test)(tuple(renamed(child, names) for child in test.children))
-
-
-def with_older_columns(test: Test, schema: TableSchema) -> tuple[Test, dict[str, Codec]]:
-    """The test for statistics: of a column that was widened, also on the columns that older blocks hold instead.
-
-    A block holds one column of a line, and statistics know nothing of the others, so all may be asked at once.
-    """
-    codecs = dict(schema.column_codecs)
-    fields = {f.column: f for f in schema.fields if f.source is not None}
-
-    def extended(part: Test) -> Test:
-        if not isinstance(part, ColumnTest):
-            return type(part)(tuple(extended(child) for child in part.children))
-        if part.column not in fields:
-            return part
-        older = older_tests(fields[part.column], part.op, part.values)
-        codecs.update({f.column: f.codec for f, _ in older})
-        return All((part, *(ColumnTest(f.column, part.op, values) for f, values in older)))
-
-    return extended(test), codecs
-
-
-def _block_tasks(
-    state: TableState, snapshot: int, files: OpenFiles, schema: TableSchema, test: Test, notes: dict[str, Any]
-) -> list[BlockTask]:
-    block_test, codecs = (test, schema.column_codecs) if not schema.evolved else with_older_columns(test, schema)
-    chosen = [state.blocks.records[n] for n in state.blocks.candidates(block_test, codecs, snapshot)]
-    notes["pruned by statistics"] = len(state.blocks) - len(chosen)
-    ids = _row_ids_in(test)
-    if ids is not None:
-        notes["found by"] = "row id"
-        return _tasks_for_row_ids(state, snapshot, chosen, np.array(sorted(ids), np.int64))
-    keys = keys_in(test, schema)
-    if keys is not None:
-        notes["found by"] = "primary key"
-        return tasks_for_keys(state, snapshot, files, chosen, keys)
-    return [block_task(state, block, snapshot) for block in chosen]
-
-
-def _tasks_for_row_ids(
-    state: TableState, snapshot: int, chosen: Sequence[BlockRecord], ids: npt.NDArray[np.int64]
-) -> list[BlockTask]:
-    tasks = []
-    for block in chosen:
-        within = ids[(ids >= block.min_row_id) & (ids <= block.max_row_id)]
-        if not len(within):
-            continue
-        if block.role == "history":
-            tasks.append(block_task(state, block, snapshot))
-            continue
-        positions = state.row_ids(block).positions_of(within)
-        positions = positions[positions >= 0]
-        if len(positions):
-            tasks.append(block_task(state, block, snapshot, positions.astype(np.uint64)))
-    return tasks
-
-
-def tasks_for_keys(
-    state: TableState, snapshot: int, files: OpenFiles, chosen: Sequence[BlockRecord], keys: KeyColumn
-) -> list[BlockTask]:
-    """Where rows with one of the keys may lie, among the chosen blocks."""
-    tasks = [block_task(state, block, snapshot) for block in chosen if block.role == "history"]
-    if len(keys) == 1:
-        for block, position in state.finder.find(keys[0], state, snapshot, files):
-            tasks.append(block_task(state, block, snapshot, np.array([position], np.uint64)))
-        return tasks
-    for block, _, positions in state.finder.find_many(keys, state, snapshot, files):
-        tasks.append(block_task(state, block, snapshot, np.unique(positions).astype(np.uint64)))
-    return tasks
+    return ScanPlan(
+        state.table.full_name, reading.snapshot, reading.schema, predicate, hot, tuple(tasks), hidden, notes
+    )
 
 
 def block_task(
@@ -231,52 +167,6 @@ def own_tasks(state: TableState, writes: TableWrites) -> list[BlockTask]:
         )
         for block in writes.own_live_blocks()
     ]  # fmt: skip
-
-
-def _row_ids_in(test: Test) -> set[int] | None:
-    """The row ids that a matching row must be among, when the test says so."""
-    for part in conjuncts(test):
-        if isinstance(part, ColumnTest) and part.column == ROW_ID and part.op in ("=", "in"):
-            return {int(v) for v in part.values if v is not None}
-    return None
-
-
-def keys_in(test: Test, schema: TableSchema) -> KeyColumn | None:
-    """The primary keys that a matching row must have, when the test names them all."""
-    if not schema.primary_key:
-        return None
-    choices: list[Sequence[Any]] = []
-    count = 1
-    parts = conjuncts(test)
-    for key_field in schema.key_fields:
-        named = [
-            p.values
-            for p in parts
-            if isinstance(p, ColumnTest) and p.column == key_field.column and p.op in ("=", "in")
-        ]
-        if not named:
-            return None
-        choices.append(min(named, key=len))
-        count *= len(choices[-1])
-        if count > MOST_KEYS:
-            return None
-    codecs = schema.key_codecs
-    keys: set[Key] = set()
-    try:
-        for values in product(*choices):
-            if None not in values:
-                keys.add(encode_key(codecs, [c.encode_constant(v) for c, v in zip(codecs, values, strict=True)]))
-    except ConstraintError:
-        return None
-    return KeyColumn.from_keys(sorted(keys), ints=len(codecs) == 1 and codecs[0].kind == "int")
-
-
-def conjuncts(test: Test) -> list[Test]:
-    if isinstance(test, All):
-        return [part for child in test.children for part in conjuncts(child)]
-    if isinstance(test, Any_) and len(test.children) == 1:
-        return conjuncts(test.children[0])
-    return [test]
 
 
 def arrow_schema(fields: Sequence[Field], *, row_id: bool) -> pa.Schema:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from indexlake.errors import ExpressionError, MissingExtraError
-from indexlake.python_rows import pandas_frame, polars_frame, python_rows
+from indexlake.types.python_rows import pandas_frame, polars_frame, python_rows
 
 if TYPE_CHECKING:
     from indexlake.storage import Storage

@@ -6,14 +6,12 @@ the same rows.  A scan is an Arrow stream, so DuckDB, polars, pandas and pyarrow
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from indexlake.blocks.checksum import Checksums
 from indexlake.display import FIRST_ROWS, html_rows, html_text, shown
 from indexlake.errors import ExpressionError, SchemaError
 from indexlake.scan.execute import hot_pieces, pieces, read_task
@@ -21,6 +19,7 @@ from indexlake.scan.order import check_order, ordered
 from indexlake.scan.plan import BlockTask, ScanPlan, arrow_schema, plan_scan
 from indexlake.scan.result import Result, check_count
 from indexlake.schema import ROW_ID, Field, TableSchema
+from indexlake.storage.checksum import Checksums
 
 if TYPE_CHECKING:
     from indexlake.expr import Bound
@@ -94,7 +93,6 @@ class Scan(Result):
         self._limit, self._offset = limit, offset
         self._with_row_id, self._for_update = with_row_id, for_update
         self._snapshot: int | None = None
-        self.started = time.monotonic()
 
     def __repr__(self) -> str:
         parts = [f"Scan of {self._table.name}"]
@@ -165,12 +163,11 @@ class Scan(Result):
         return bind_predicate(self._where, schema, self._params)
 
     def _plan(self, *, counting: bool = False) -> tuple[ScanPlan, list[Field], pa.Schema, bool, list[tuple[str, str]]]:
-        """One read transaction: snapshot, layout and hot rows together."""
+        """One read transaction: snapshot, blocks and hot rows together."""
         table = self._table
         table._lake._check()
-        with table._reading(self._snapshot) as (r, state, snapshot):
-            newest = snapshot == state.at
-            schema = state.current if newest else state.schema.at(snapshot)
+        with table._reading(self._snapshot) as reading:
+            schema = reading.schema
             fields, shown, row_id = self._output(schema)
             predicate = self._bind(schema)
             order = check_order(self._order_by, schema)
@@ -179,10 +176,9 @@ class Scan(Result):
                 if name != ROW_ID:
                     needed.setdefault(name, schema.field(name))
             plan = plan_scan(
-                r, state, snapshot, table._lake._files, predicate=predicate, columns=tuple(needed.values()),
-                newest=newest, writes=table._own_writes(), counting=counting,
-            )  # fmt: skip
-        self._snapshot = snapshot
+                reading, table._lake._files, predicate=predicate, columns=tuple(needed.values()), counting=counting
+            )
+        self._snapshot = reading.snapshot
         return plan, fields, shown, row_id, order
 
     # ------------------------------------------------------------ running
@@ -198,9 +194,7 @@ class Scan(Result):
         wanted = [*fields, *extra]
         with_id = row_id or sort_row_id or self._for_update or not wanted
         lake = self._table._lake
-        self.started = time.monotonic()
-        lake._readers.add(self)
-        lake._maintenance.reader_began()
+        pin = lake._pins.pin(plan.snapshot)
 
         def stream() -> Iterator[pa.RecordBatch]:
             locked: list[int] = []
@@ -216,7 +210,7 @@ class Scan(Result):
                     yield batch.select(shown.names) if batch.schema.names != shown.names else batch
                     lake._check_process()  # a forked child has none of the threads that read ahead
             finally:
-                lake._readers.discard(self)
+                pin.release()
                 if locked:
                     self._table._lock_rows(locked)
 

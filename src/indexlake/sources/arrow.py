@@ -16,10 +16,6 @@ from indexlake.sources.files import SourceFile
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
-def columns(file: SourceFile, schema: TableSchema) -> tuple[str, ...]:
-    return tuple(inferred(file).names)
-
-
 def inferred(file: SourceFile) -> pa.Schema:
     if _is_file(file):
         with file.open() as opened, pa.ipc.open_file(opened) as reader:

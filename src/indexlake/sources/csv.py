@@ -12,8 +12,8 @@ that may have happened are read again as text, and such a value is an error.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
@@ -151,41 +151,11 @@ class _Watched:
         self.closed = True
 
 
-class _Texts:
-    """The same blocks as text, read beside the others from the first one on that has to be looked at."""
-
-    def __init__(self, file: SourceFile, names: Sequence[str]) -> None:
-        self._file = file
-        self._names = names
-        self._open = ExitStack()
-        self._reader: Any = None
-        self._next = 0
-
-    def __enter__(self) -> _Texts:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._open.close()
-
-    def check(self, block: int, batch: pa.RecordBatch, columns: Sequence[int], wanted: Any, first_row: int) -> None:
-        """Refuse the first value of these columns that is not what its text says."""
-        texts = self._block(block)
-        for n in columns:
-            name = self._names[n]
-            place = first_inexact(texts.column(n), batch.column(n))
-            if place is not None:
-                text = texts.column(n)[place].as_py()
-                raise bad_value(name, wanted[name], f"row {first_row + place}", f"it does not hold {text} exactly")
-
-    def _block(self, number: int) -> pa.RecordBatch:
-        if self._reader is None:
-            stream, _ = self._open.enter_context(self._file.opened())
-            types = dict.fromkeys(self._names, pa.string())
-            self._reader = self._open.enter_context(_reader(self._file, stream, self._names, types))
-        while self._next <= number:
-            batch = self._reader.read_next_batch()
-            self._next += 1
-        return batch
+def _texts(file: SourceFile, names: Sequence[str]) -> Generator[pa.RecordBatch, None, None]:
+    """The same blocks as text, read beside the others when the first one has to be looked at."""
+    types = dict.fromkeys(names, pa.string())
+    with file.opened() as (stream, _), _reader(file, stream, names, types) as reader:
+        yield from reader
 
 
 def batches(file: SourceFile, schema: TableSchema) -> Iterator[tuple[pa.RecordBatch, int]]:
@@ -199,7 +169,8 @@ def batches(file: SourceFile, schema: TableSchema) -> Iterator[tuple[pa.RecordBa
     blocks = 0
     integers = [n for n, name in enumerate(names) if _is_whole(types[name])]
     floats = [n for n, name in enumerate(names) if pa.types.is_floating(types[name])]
-    with file.opened() as (stream, raw), _Texts(file, names) as texts:
+    with file.opened() as (stream, raw), closing(_texts(file, names)) as texts:
+        numbered = enumerate(texts)
         watched = _Watched(stream) if integers else stream
         try:
             reader = _reader(file, watched, names, types)
@@ -219,7 +190,8 @@ def batches(file: SourceFile, schema: TableSchema) -> Iterator[tuple[pa.RecordBa
                 if integers and watched.hexadecimal:
                     doubtful += integers
                 if doubtful:
-                    texts.check(blocks, batch, doubtful, wanted, first_row)
+                    text = next(found for n, found in numbered if n == blocks)
+                    _check_exact(text, batch, doubtful, wanted, first_row)
                 arrays = [_column(batch.column(n), name, wanted[name], first_row) for n, name in enumerate(names)]
                 first_row += batch.num_rows
                 if batch.num_rows:
@@ -228,6 +200,18 @@ def batches(file: SourceFile, schema: TableSchema) -> Iterator[tuple[pa.RecordBa
                 converted_bytes = raw.tell() if file.compression else min(raw.tell(), blocks * BLOCK_BYTES)
                 yield pa.RecordBatch.from_arrays(arrays, list(names)), converted_bytes
     _check_end(file, last, first_row - 1)
+
+
+def _check_exact(
+    texts: pa.RecordBatch, batch: pa.RecordBatch, columns: Sequence[int], wanted: dict[str, Any], first_row: int
+) -> None:
+    """Refuse the first value of these columns that is not what its text says."""
+    for n in columns:
+        name = texts.schema.names[n]
+        place = first_inexact(texts.column(n), batch.column(n))
+        if place is not None:
+            text = texts.column(n)[place].as_py()
+            raise bad_value(name, wanted[name], f"row {first_row + place}", f"it does not hold {text} exactly")
 
 
 def _is_whole(type: Any) -> bool:

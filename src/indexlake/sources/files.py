@@ -66,7 +66,7 @@ class Files:
                 found = found_on_store(path, self.storage_options, self.own_storage)
                 files += [self._described(PurePosixPath(f.path).name, f.address, f.size, f.head(), f) for f in found]
             else:
-                files += [self._local(found) for found in _found([path])]
+                files += [self._local(found) for found in _found(path)]
         return files
 
     def _local(self, path: Path) -> SourceFile:
@@ -209,22 +209,19 @@ def _texts(name: str, values: Any) -> tuple[str, ...]:
     return tuple(values)
 
 
-def _found(paths: Sequence[str]) -> Iterator[Path]:
-    for text in paths:
-        if "\x00" in text or not text:
-            raise NotFoundError(f"{text!r} is not a path.", name=text)
-        path = Path(text).expanduser()
-        if path.is_dir():
-            yield from _in_folder(path)
-        elif path.exists():
-            yield path
-        elif has_magic(text):
-            matching = [Path(name) for name in sorted(glob(str(path), recursive=True)) if not Path(name).is_dir()]
-            if not matching:
-                raise NotFoundError(f"No file matches {text!r} (looked in {str(Path.cwd())!r}).", name=text)
-            yield from matching
-        else:
-            raise NotFoundError(f"There is no file {text!r} (looked in {str(Path.cwd())!r}).", name=text)
+def _found(text: str) -> list[Path]:
+    if "\x00" in text or not text:
+        raise NotFoundError(f"{text!r} is not a path.", name=text)
+    path = Path(text).expanduser()
+    if path.is_dir():
+        return _in_folder(path)
+    if path.exists():
+        return [path]
+    matching = [Path(name) for name in sorted(glob(str(path), recursive=True)) if not Path(name).is_dir()]
+    if not matching or not has_magic(text):
+        what = "No file matches" if has_magic(text) else "There is no file"
+        raise NotFoundError(f"{what} {text!r} (looked in {str(Path.cwd())!r}).", name=text)
+    return matching
 
 
 def _in_folder(folder: Path) -> list[Path]:

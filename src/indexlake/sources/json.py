@@ -16,13 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexlake.arrow.buffers import holds
 from indexlake.errors import SchemaError
 from indexlake.schema import TableSchema
 from indexlake.sources.failures import bad_row, bad_value
 from indexlake.sources.files import SourceFile
 from indexlake.sources.text import converted, convertible, first_refused, json_type, may_be_inexact
 from indexlake.types import codec_for
-from indexlake.types.convert import convert, holds, mapped_leaves, without_view
+from indexlake.types.convert import convert, mapped_leaves, without_view
 
 BLOCK_BYTES = 4 << 20
 
@@ -48,7 +49,7 @@ def inferred(file: SourceFile) -> pa.Schema:
         table = _parsed(lines, {})
         if isinstance(table, pa.ArrowException):
             raise _located(table, lines, {}, first_line)
-        if any(_has_float(f.type) for f in table.schema):
+        if any(holds(f.type, pa.types.is_floating) for f in table.schema):
             _check_whole_numbers(lines, first_line)
         return pa.schema(
             [pa.field(f.name, type) for f, type in zip(table.schema, _kept_types(table, lines), strict=True)]
@@ -99,11 +100,6 @@ def _kept(type: Any, values: Any) -> Any:
         inner = pa.string() if pa.types.is_null(type.value_type) else _kept(type.value_type, values.flatten())
         return pa.list_(pa.field(type.value_field.name, inner))
     return type
-
-
-def _has_float(type: Any) -> bool:
-    inner = [type.field(n).type for n in range(type.num_fields)]
-    return pa.types.is_floating(type) or any(map(_has_float, inner))
 
 
 def _check_whole_numbers(lines: list[bytes], first_line: int) -> None:

@@ -8,15 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from indexlake.batch_size import rows_of
+from indexlake.arrow.batch_size import rows_of
 from indexlake.schema import TableSchema
 from indexlake.sources.files import SourceFile
 
 _BATCH_ROWS = 65_536
-
-
-def columns(file: SourceFile, schema: TableSchema) -> tuple[str, ...]:
-    return tuple(inferred(file).names)
 
 
 def inferred(file: SourceFile) -> pa.Schema:

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from indexlake.errors import SchemaError
-from indexlake.rows import fit, null_error
 from indexlake.schema import Field, TableSchema
+from indexlake.schema.fitting import fit, null_error
 from indexlake.sources import arrow, csv, json, parquet
 from indexlake.sources.failures import naming
 from indexlake.sources.files import Files, SourceFile
@@ -18,8 +18,8 @@ from indexlake.types import check_values, holds_null
 from indexlake.types.uuids import is_uuid
 
 READERS: Mapping[str, ModuleType] = {"parquet": parquet, "csv": csv, "json": json, "arrow": arrow}
-"""A reader has ``columns(file)``, ``inferred(file)`` and ``batches(file, schema)``, which also says how many bytes of
-the file have been read."""
+"""A reader has ``inferred(file)`` and ``batches(file, schema)``, which also says how many bytes of the file have been
+read.  Readers of text also have ``columns(file, schema)``."""
 
 BINARY = ("parquet", "arrow")
 
@@ -83,7 +83,9 @@ def _check_columns(files: Sequence[SourceFile], schema: TableSchema) -> None:
     """A column that is not there is found before the first row is read."""
     for file in files:
         with naming(file):
-            _check_names(_columns(file, schema), schema)
+            reader = READERS[file.format]
+            binary = file.format in BINARY
+            _check_names(reader.inferred(file).names if binary else reader.columns(file, schema), schema)
 
 
 def _common(files: Sequence[SourceFile]) -> pa.Schema:
@@ -106,7 +108,8 @@ def _common(files: Sequence[SourceFile]) -> pa.Schema:
                     path=file.path,
                 )
             merged[name] = _agreed(merged[name], own[name], files[0], file)
-    return pa.schema([pa.field(f.name, _or_text(f.type), f.nullable, f.metadata) for f in merged.values()])
+    # A column without any value has no type of its own.
+    return pa.schema([f.with_type(pa.string()) if pa.types.is_null(f.type) else f for f in merged.values()])
 
 
 def _agreed(first: pa.Field, other: pa.Field, first_file: SourceFile, file: SourceFile) -> pa.Field:
@@ -124,17 +127,7 @@ def _agreed(first: pa.Field, other: pa.Field, first_file: SourceFile, file: Sour
     return pa.field(first.name, type, first.nullable or other.nullable, first.metadata)
 
 
-def _or_text(type: Any) -> Any:
-    """A column without any value has no type of its own."""
-    return pa.string() if pa.types.is_null(type) else type
-
-
-def _columns(file: SourceFile, schema: TableSchema) -> tuple[str, ...]:
-    names: tuple[str, ...] = READERS[file.format].columns(file, schema)
-    return names
-
-
-def _check_names(names: tuple[str, ...], schema: TableSchema) -> None:
+def _check_names(names: Sequence[str], schema: TableSchema) -> None:
     _check_doubled(names)
     unknown = [name for name in names if name.lower() not in schema.by_name]
     if len(unknown) > 1:

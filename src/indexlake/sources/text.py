@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from indexlake.errors import SchemaError
-from indexlake.rows import overflows
+from indexlake.schema.fitting import overflows
 from indexlake.types.uuids import is_uuid, uuids_of_text
 
 

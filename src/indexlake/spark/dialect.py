@@ -17,11 +17,11 @@ from sqlglot import exp
 
 from indexlake.spark.types import MOST_DIGITS
 from indexlake.spark.uuid_text import UuidText
-from indexlake.sql.query import sampled, view_name
-from indexlake.sql.tokens import quoted
+from indexlake.sql.parse.tokens import quoted
+from indexlake.sql.plan.query import sampled, view_name
 
 if TYPE_CHECKING:
-    from indexlake.sql.planned_query import PlannedQuery
+    from indexlake.sql.run.planned_query import PlannedQuery
 
 INSTEAD = "Use engine='duckdb'."
 INTEGERS = "// is for integers of up to 64 bits in Spark. Cast both sides to bigint, or use engine='duckdb'."

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from indexlake.lake import Lake
     from indexlake.scan.plan import ScanPlan
     from indexlake.schema import Field
-    from indexlake.state import TableState
+    from indexlake.snapshots.state import TableState
     from indexlake.table import Table
 
 SENT_BYTES = 64 << 10
@@ -60,10 +60,9 @@ def to_spark(
     spark = spark or session()
     if not hasattr(spark, "_jsparkSession"):
         raise JobError("to_spark() needs a Spark session of this process; Spark Connect has its driver elsewhere.")
-    with table._reading(None) as (_, _state, snapshot):
-        pass
-    lake._maintenance.keep(snapshot)
-    scan._snapshot = snapshot
+    with table._reading() as reading:
+        scan._snapshot = reading.snapshot
+    lake._maintenance.keep(reading.snapshot)
     plan, fields, _, row_id, _ = scan._plan()
     with_id = row_id or not fields  # rows without columns cannot be counted on their way
     found = plan_frame(spark, lake, table._state(), plan, fields, row_id=with_id)
@@ -84,7 +83,7 @@ def plan_frame(
     reading = Reading.of(storage, plan, fields, row_id=row_id)
     if not in_lists(reading.schema):
         reading = replace(reading, filled=filled_columns(state.blocks, plan, others, fields))
-    stage = None if lake.read_only else Stage(storage, state.table.folder, lake._writer_id)
+    stage = None if lake.read_only else Stage(storage, state.table.table_id, lake._writer_id)
     cut = portions(plan, others, reading, spark.sparkContext.defaultParallelism, stage)
     parts: list[DataFrame] = []
     if alone:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from indexlake import kernels as pc
+from indexlake.arrow import kernels as pc
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

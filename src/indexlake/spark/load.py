@@ -7,17 +7,16 @@ that die, are repeated or run twice leave nothing but files for vacuum.
 from __future__ import annotations
 
 import pickle
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from indexlake.blocks.checksum import Checksums
-from indexlake.blocks.formats import open_reader, write_file
+from indexlake.blocks.formats import open_reader
 from indexlake.blocks.formats.batches import BATCH_ROWS, rechunked
 from indexlake.blocks.new_block import NewBlock, NewFile
 from indexlake.blocks.stream import Target, write_blocks
@@ -25,19 +24,22 @@ from indexlake.commit.write_set import WriteResult
 from indexlake.errors import IndexLakeError, JobError, SchemaError
 from indexlake.pipeline.job import Job
 from indexlake.pipeline.loader import IdRange, Loader, give_back_ids, reserve_ids
-from indexlake.rows import conform
 from indexlake.schema import TableSchema, unknown_column
+from indexlake.schema.fitting import conform
 from indexlake.spark.handover import handed_over
+from indexlake.spark.portion import Stage
 from indexlake.spark.runner import SparkRunner, opened
 from indexlake.spark.types import fits, from_spark
 from indexlake.storage import Storage, StorageSpec
+from indexlake.storage.checksum import Checksums
+from indexlake.storage.names import table_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from indexlake.lake import Lake
-    from indexlake.state import TableState
+    from indexlake.snapshots.state import TableState
     from indexlake.table import Table
 
 FEWEST_PARTITIONS = 1 << 8
@@ -49,39 +51,30 @@ def load_frame(lake: Lake, table: Table, frame: DataFrame, job: Job, *, mode: st
     runner = SparkRunner(frame.sparkSession, lake.storage)
     if mode == "upsert":
         return _upsert(lake, table, frame, runner, job, token)
-    write = _FrameWriter(lake, frame, runner, job).write
+    write = partial(_written, lake, frame, runner, job)
     loader = Loader(lake, table._table_id, runner, job.check, write, overwrite=mode == "overwrite")
     return lake._autocommit(mode if mode == "overwrite" else "load", loader.apply, token)
 
 
-class _FrameWriter:
+def _written(lake: Lake, frame: DataFrame, runner: SparkRunner, job: Job, state: TableState) -> list[NewBlock]:
     """Has Spark write the rows of a frame to blocks, which nothing names yet."""
-
-    def __init__(self, lake: Lake, frame: DataFrame, runner: SparkRunner, job: Job) -> None:
-        self._lake = lake
-        self._frame = frame
-        self._runner = runner
-        self._job = job
-
-    def write(self, state: TableState) -> list[NewBlock]:
-        lake, table_id = self._lake, state.table.table_id
-        check_columns(self._frame.schema, state.current)
-        target = Target.of(state, lake._writer_id())
-        partitions = FEWEST_PARTITIONS
-        while True:
-            first = reserve_ids(lake, table_id, partitions)
-            work = IndexLakeWrite(target, lake.storage, first, partitions, self._frame.columns)
-            results = handed_over(self._runner, self._frame, work, self._job.check)
-            found: list[Written] = [pickle.loads(row) for row in results]
-            if all(w.partition < partitions for w in found):
-                break
-            if partitions == MOST_PARTITIONS:
-                raise too_many(partitions)
-            partitions *= 16  # more tasks than ranges: nothing of this run is used
-        blocks = accepted(found)
-        give_back_ids(lake, table_id, first, partitions, 1 + max((w.partition for w in found), default=-1))
-        self._job.add(rows=sum(b.record_count for b in blocks), size=sum(b.file.size for b in blocks))
-        return blocks
+    table_id = state.table.table_id
+    check_columns(frame.schema, state.current)
+    target = Target.of(state, lake._writer_id())
+    partitions = FEWEST_PARTITIONS
+    while True:
+        first = reserve_ids(lake, table_id, partitions)
+        work = IndexLakeWrite(target, lake.storage, first, partitions, frame.columns)
+        found: list[Written] = [pickle.loads(row) for row in handed_over(runner, frame, work, job.check)]
+        if all(w.partition < partitions for w in found):
+            break
+        if partitions == MOST_PARTITIONS:
+            raise too_many(partitions)
+        partitions *= 16  # more tasks than ranges: nothing of this run is used
+    blocks = accepted(found)
+    give_back_ids(lake, table_id, first, partitions, 1 + max((w.partition for w in found), default=-1))
+    job.add(rows=sum(b.record_count for b in blocks), size=sum(b.file.size for b in blocks))
+    return blocks
 
 
 def check_columns(frame: StructType, schema: TableSchema) -> None:
@@ -122,7 +115,8 @@ class _Work(ABC):
         self._options: Mapping[str, str] = dict(storage.secrets)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._spec.root!r}, {self._target.folder!r})"  # no options: they are secrets
+        folder = table_folder(self._target.table_id)
+        return f"{type(self).__name__}({self._spec.root!r}, {folder!r})"  # no options: they are secrets
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         said = pickle.dumps(self.written(batches))
@@ -162,7 +156,7 @@ class IndexLakeWrite(_Work):
         schema = self._target.schema
         rows = (conform(_typed(batch, schema), schema) for batch in batches)
         for block in write_blocks(storage, self._target, rows, IdRange(self._first, partition).take):
-            block.keys = None  # the segment has them
+            block.keys = {}  # the segment has them
             yield block
 
 
@@ -176,17 +170,15 @@ class IndexLakeStage(_Work):
             return
         head = _typed(first, target.schema)
         rows = chain([head], (_typed(batch, target.schema) for batch in batches))
-        path = f"{target.folder}/stage/{target.writer_id}-{uuid.uuid4().hex}.arrow"
-        written = write_file(storage, path, "ipc", head.schema, rows, {})
-        yield NewFile(written.path, written.size, written.checksums.to_bytes())
+        yield Stage(storage, target.table_id, lambda: target.writer_id).write(head.schema, rows)
 
 
 def _upsert(
     lake: Lake, table: Table, frame: DataFrame, runner: SparkRunner, job: Job, token: str | None
 ) -> WriteResult:
     """Spark writes the rows to files, and this process upserts what is in them, in bounded memory."""
-    with table._reading(None) as (_, state, _snapshot):
-        pass
+    with table._reading() as reading:
+        state = reading.state
     check_columns(frame.schema, state.current)
     schema = pa.schema([state.current.field(name).arrow().with_nullable(True) for name in frame.columns])
     stage = IndexLakeStage(Target.of(state, lake._writer_id()), lake.storage, frame.columns)

@@ -19,8 +19,8 @@ import pyarrow as pa
 from indexlake.blocks.statistics import ColumnStats, stats_from_bytes
 from indexlake.scan.plan import BlockTask, ScanPlan
 from indexlake.schema import ROW_ID, Field
+from indexlake.snapshots.state import TableState
 from indexlake.spark.types import spark_schema
-from indexlake.state import TableState
 from indexlake.storage import Storage
 from indexlake.types.floats import NAN
 

@@ -11,7 +11,6 @@ import gc
 import heapq
 import io
 import pickle
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
@@ -19,8 +18,9 @@ from typing import IO, TYPE_CHECKING
 
 import pyarrow as pa
 
-from indexlake.batch_size import cut
+from indexlake.arrow.batch_size import cut
 from indexlake.blocks.formats import write_file
+from indexlake.blocks.new_block import NewFile
 from indexlake.blocks.open_files import OpenFiles
 from indexlake.scan.execute import hot_pieces, read_task
 from indexlake.scan.plan import BlockTask, ScanPlan
@@ -29,6 +29,7 @@ from indexlake.spark.nulls import check_filled
 from indexlake.spark.runner import opened
 from indexlake.spark.types import arrow_schema, to_spark
 from indexlake.storage import Storage, StorageSpec
+from indexlake.storage.names import FileName
 
 if TYPE_CHECKING:
     from indexlake.expr import Bound
@@ -44,37 +45,28 @@ HOT_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class CarriedRows:
     """Hot rows as an Arrow stream, in the types of Spark."""
 
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """Hot rows in a file of their own."""
-
-    path: str
-    size: int
-    checksum: bytes
-
-
-Part = BlockTask | Rows | Staged
-"""A portion is a tuple of them."""
+Part = BlockTask | CarriedRows | NewFile
+"""A portion is a tuple of them; a file holds hot rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where hot rows may be staged: the folder of the table, and the writer that the files belong to."""
+    """Where rows may be staged: with the files of the table, as those of a writer."""
 
     storage: Storage
-    folder: str
+    table_id: int
     writer: Callable[[], str]
 
-    def write(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Staged:
-        path = f"{self.folder}/stage/{self.writer()}-{uuid.uuid4().hex}.arrow"
+    def write(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> NewFile:
+        path = FileName.new(self.table_id, "stage", self.writer(), "arrow").path
         written = write_file(self.storage, path, "ipc", schema, batches, {})
-        return Staged(written.path, written.size, written.checksums.to_bytes())
+        return NewFile(written.path, written.size, written.checksums.to_bytes())
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +107,10 @@ class Reading:
             _settle()
 
     def _rows_of(self, part: Part, files: OpenFiles) -> Iterator[pa.RecordBatch]:
-        if isinstance(part, Rows):
+        if isinstance(part, CarriedRows):
             with pa.ipc.open_stream(part.data) as stream:
                 yield from stream
-        elif isinstance(part, Staged):
+        elif isinstance(part, NewFile):
             reader = files.reader_of(part.path, "ipc", part.size, part.checksum, self.schema)
             yield from reader.read(self.schema.names)
         else:
@@ -182,7 +174,7 @@ def _cost(task: BlockTask, column_count: int) -> int:
     return OPEN_BYTES + int(task.size * rows * columns)
 
 
-def _hot_parts(plan: ScanPlan, reading: Reading, stage: Stage | None) -> Iterator[tuple[int, Rows | Staged]]:
+def _hot_parts(plan: ScanPlan, reading: Reading, stage: Stage | None) -> Iterator[tuple[int, CarriedRows | NewFile]]:
     """What is full is staged; the rest travels with the plan."""
     held: list[pa.RecordBatch] = []
     size = 0
@@ -198,7 +190,7 @@ def _hot_parts(plan: ScanPlan, reading: Reading, stage: Stage | None) -> Iterato
         with pa.ipc.new_stream(sink, reading.schema) as writer:
             for batch in held:
                 writer.write_batch(batch)
-        yield size, Rows(sink.getvalue().to_pybytes())
+        yield size, CarriedRows(sink.getvalue().to_pybytes())
 
 
 _settled = False

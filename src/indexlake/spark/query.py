@@ -22,13 +22,13 @@ from indexlake.spark.failure import said
 from indexlake.spark.frame import check_reachable, plan_frame
 from indexlake.spark.handover import by_place
 from indexlake.spark.session import session
-from indexlake.sql.result import Batches, SqlResult
+from indexlake.sql.run.result import Batches, SqlResult
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from indexlake.sql.planned_query import PlannedQuery
-    from indexlake.sql.table_plan import TablePlan
+    from indexlake.sql.plan.table_plan import TablePlan
+    from indexlake.sql.run.planned_query import PlannedQuery
 
 
 class SparkResult(SqlResult):

@@ -13,10 +13,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, quote, urlsplit, urlunsplit
 
-from indexlake import environment
 from indexlake.connect import connect
 from indexlake.errors import SchemaError
 from indexlake.scan.scan import bind_predicate
+from indexlake.storage import environment
 from indexlake.storage.cache import CACHE_BYTES
 
 if TYPE_CHECKING:
@@ -78,9 +78,10 @@ class Request:
             raise SchemaError("The data source 'indexlake' takes either 'snapshot' or 'timestamp'.")
         return Request(
             catalog, given.get("catalog_schema"), {**environment.storage_options(), **storage}, given["table"],
-            _snapshot(given.get("snapshot")), _timestamp(given.get("timestamp")), given.get("where"),
-            _pushdown(given.get("pushdown", "never")), given.get("token"), given.get("cache_dir"),
-            _cache_bytes(given.get("cache_bytes")),
+            _number("snapshot", given["snapshot"]) if "snapshot" in given else None,
+            _timestamp(given.get("timestamp")), given.get("where"), _pushdown(given.get("pushdown", "never")),
+            given.get("token"), given.get("cache_dir"),
+            _number("cache_bytes", given.get("cache_bytes", str(CACHE_BYTES)), " of bytes"),
         )  # fmt: skip
 
     def open(self) -> Lake:
@@ -144,19 +145,9 @@ def _pushdown(text: str) -> bool:
     return text.lower() == "once"
 
 
-def _cache_bytes(text: str | None) -> int:
-    if text is None:
-        return CACHE_BYTES
+def _number(option: str, text: str, of: str = "") -> int:
     if not text.isdecimal():
-        raise SchemaError(f"The option 'cache_bytes' is a whole number of bytes, not {text!r}.")
-    return int(text)
-
-
-def _snapshot(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not text.isdecimal():
-        raise SchemaError(f"The option 'snapshot' is a whole number, not {text!r}.")
+        raise SchemaError(f"The option {option!r} is a whole number{of}, not {text!r}.")
     return int(text)
 
 

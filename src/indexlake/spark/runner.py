@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from indexlake.errors import IndexLakeError, JobError
-from indexlake.pipeline.runner import Result, Task
+from indexlake.pipeline.runner import Check, Result, Task, Work
 from indexlake.spark.failure import said, with_workers
 from indexlake.storage import Storage, StorageSpec
 
@@ -58,12 +58,7 @@ class SparkRunner:
     def __repr__(self) -> str:
         return f"SparkRunner({self._spark.sparkContext.master})"
 
-    def map(
-        self,
-        run: Callable[[Storage, Task, Callable[[], None]], Result],
-        tasks: Sequence[Task],
-        check: Callable[[], None],
-    ) -> Generator[Result, None, None]:
+    def map(self, run: Work[Task, Result], tasks: Sequence[Task], check: Check) -> Generator[Result, None, None]:
         """Results come in the order of the tasks, a round of them at a time."""
         round: list[bytes] = []
         for task in tasks:
@@ -80,12 +75,7 @@ class SparkRunner:
         if round:
             yield from self._round(run, round, check)
 
-    def _round(
-        self,
-        run: Callable[[Storage, Task, Callable[[], None]], Result],
-        tasks: Sequence[bytes],
-        check: Callable[[], None],
-    ) -> list[Result]:
+    def _round(self, run: Work[Task, Result], tasks: Sequence[bytes], check: Check) -> list[Result]:
         remote = _Remote(run, self._storage.spec(), self._storage.secrets)
         context = self._spark.sparkContext
         found: list[Any] = self._watched(
@@ -99,11 +89,11 @@ class SparkRunner:
             raise failed.error
         return found
 
-    def collect(self, frame: DataFrame, check: Callable[[], None]) -> list[Any]:
+    def collect(self, frame: DataFrame, check: Check) -> list[Any]:
         """The values of a frame of one column."""
         return [row[0] for row in self._watched(frame.collect, "a load", check)]
 
-    def _watched(self, work: Callable[[], list[Any]], what: str, check: Callable[[], None]) -> list[Any]:
+    def _watched(self, work: Callable[[], list[Any]], what: str, check: Check) -> list[Any]:
         """One Spark job.  It runs beside this thread, which watches for a reason to stop it."""
         from pyspark import InheritableThread
 

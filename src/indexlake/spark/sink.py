@@ -22,7 +22,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from indexlake.blocks.new_block import NewBlock
 from indexlake.blocks.stream import Target
-from indexlake.errors import ConflictError, JobError
+from indexlake.errors import JobError
 from indexlake.pipeline.loader import Loader, give_back_ids, reserve_ids
 from indexlake.pipeline.runner import ThreadRunner
 from indexlake.spark.load import IndexLakeWrite, Written, accepted, check_columns, too_many
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from indexlake.lake import Lake
-    from indexlake.state import TableState
+    from indexlake.snapshots.state import TableState
 
 PARTITIONS = 1 << 16
 """Row ids are reserved for so many: how many there will be is not known beforehand."""
@@ -54,8 +54,9 @@ class TableWriter(DataSourceArrowWriter):
         with request.open() as lake:
             table = request.table_of(lake)
             self._table_id = table._table_id
-            with table._reading(None) as (_, state, _snapshot):
-                check_columns(schema, state.current)
+            with table._reading() as reading:
+                state = reading.state
+            check_columns(schema, state.current)
             self._schema_version = state.table.schema_version
             self._first = reserve_ids(lake, self._table_id, PARTITIONS)
             target = Target.of(state, lasting_writer(lake))
@@ -85,7 +86,7 @@ class TableWriter(DataSourceArrowWriter):
     def _commit(self, lake: Lake, request: Request, blocks: list[NewBlock]) -> None:
         def written(state: TableState) -> list[NewBlock]:
             if state.table.schema_version != self._schema_version:
-                raise _Changed("The table's columns were changed while Spark wrote. Nothing was changed; write again.")
+                raise JobError("The table's columns were changed while Spark wrote. Nothing was changed; write again.")
             return blocks
 
         def check() -> None:
@@ -98,12 +99,6 @@ class TableWriter(DataSourceArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Nothing is deleted: a commit that failed may have happened."""
         Path(self._handover).unlink(missing_ok=True)
-
-
-class _Changed(ConflictError):
-    """Writing the blocks again needs the DataFrame, which is not here."""
-
-    retryable = False
 
 
 def _hand_over(request: Request) -> str:

@@ -11,8 +11,6 @@ none: it then loses rows.  The option ``where`` has no such problem.
 
 from __future__ import annotations
 
-import os
-import socket
 import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,10 +24,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWrite
 
 from indexlake.catalog import activity
 from indexlake.errors import SchemaError
+from indexlake.pipeline.job import this_process
 from indexlake.spark.filters import Pushed
 from indexlake.spark.portion import Reading, Stage, portions
 from indexlake.spark.request import Request
 from indexlake.spark.types import spark_schema
+from indexlake.storage.names import new_writer_id
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -103,7 +103,7 @@ class TableReader(DataSourceReader):
             reading = Reading.of(lake.storage, plan, fields, row_id=False)
             asked = [f.with_name(a.name).with_nullable(a.nullable) for f, a in zip(reading.schema, schema, strict=True)]
             self._reading = replace(reading, schema=pa.schema(asked))
-            stage = Stage(lake.storage, table._state().table.folder, cache(lambda: lasting_writer(lake)))
+            stage = Stage(lake.storage, table._table_id, cache(lambda: lasting_writer(lake)))
             self._portions = portions(plan, plan.tasks, self._reading, TASKS, stage)
         return rest
 
@@ -166,24 +166,20 @@ def _columns(table: Table, schema: StructType) -> list[str]:
 
 def _pinned(lake: Lake, table: Table) -> Table:
     """The table at its snapshot, which stays readable for a day after this process has gone."""
-    with table._reading(None) as (_, _state, snapshot):
-        pass
+    with table._reading() as reading:
+        snapshot = reading.snapshot
     expires = lake._now() + int(PINNED.total_seconds() * 1e6)
     with lake.catalog.transaction() as tx:
-        activity.set_pin(tx, f"spark:{uuid.uuid4().hex}", snapshot, _owner(), expires)
+        activity.set_pin(tx, f"spark:{uuid.uuid4().hex}", snapshot, this_process(), expires)
         tx.commit()
     return table.at(snapshot)  # which looks whether it is still there
 
 
 def lasting_writer(lake: Lake) -> str:
     """Files of this process that nobody commits are kept as long as the pin."""
-    writer = uuid.uuid4().hex[:12]
+    writer = new_writer_id()
     time = lake._now()
     with lake.catalog.transaction() as tx:
-        activity.add_writer(tx, writer, _owner(), time, time + int(PINNED.total_seconds() * 1e6))
+        activity.add_writer(tx, writer, this_process(), time, time + int(PINNED.total_seconds() * 1e6))
         tx.commit()
     return writer
-
-
-def _owner() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}"

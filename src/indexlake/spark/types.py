@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexlake import kernels as pc
+from indexlake.arrow import kernels as pc
+from indexlake.arrow.buffers import fixed_array, fixed_values, nested_array, null_mask
 from indexlake.errors import ConstraintError, SchemaError
-from indexlake.types.buffers import fixed_array, fixed_values, nested_array, null_mask
 from indexlake.types.convert import convert
 from indexlake.types.nested import list_parts, offsets_of
 from indexlake.types.uuids import is_uuid, text_of_uuids, uuids_of_text

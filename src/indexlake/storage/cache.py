@@ -16,6 +16,7 @@ import shutil
 import threading
 import time
 import uuid
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -23,11 +24,11 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from xxhash import xxh3_64_hexdigest
 
-from indexlake import faults
-from indexlake.blocks.checksum import Checksums
 from indexlake.display import html_facts
 from indexlake.errors import StorageError
+from indexlake.storage import faults
 from indexlake.storage.cache_space import CacheSpace
+from indexlake.storage.checksum import Checksums
 from indexlake.storage.failure import translated
 
 log = logging.getLogger("indexlake")
@@ -96,9 +97,9 @@ class LocalCache:
     def __init__(self, spec: CacheSpec, root: str, endpoint: str = "") -> None:
         self.spec = spec
         self._directory = os.path.join(spec.directory, _folder_name(root, endpoint))
-        self._space = CacheSpace(spec.directory, spec.limit)
+        self.space = CacheSpace(spec.directory, spec.limit)
         self._lock = threading.Lock()
-        self._counts: dict[str, _Counts] = {}
+        self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._complained = False
 
     def check(self) -> None:
@@ -108,7 +109,7 @@ class LocalCache:
                 probe = os.path.join(self._directory, f"{uuid.uuid4().hex[:12]}.probe")
                 os.close(_create(probe))
                 os.unlink(probe)
-                self._space.prepare()
+                self.space.prepare()
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise
@@ -130,21 +131,17 @@ class LocalCache:
 
     def stats(self, folder: str) -> CacheStats:
         """What happened to the files of a folder."""
-        total = _Counts()
+        total: Counter[str] = Counter()
         with self._lock:
             for name, counts in self._counts.items():
                 if f"{name}/".startswith(f"{folder}/"):
-                    total.add(counts)
-        return CacheStats(
-            total.hits, total.misses, total.damaged, total.not_stored, self._space.used() or 0, self.spec.limit
-        )
+                    total.update(counts)
+        used, limit = self.space.used() or 0, self.spec.limit
+        return CacheStats(total["hits"], total["misses"], total["damaged"], total["not_stored"], used, limit)
 
-    def publish(self, temporary: str, place: str, size: int) -> bool:
-        return self._space.publish(temporary, place, size)
-
-    def count(self, path: str, counts: _Counts) -> None:
+    def count(self, path: str, counts: Counter[str]) -> None:
         with self._lock:
-            self._counts.setdefault(os.path.dirname(path), _Counts()).add(counts)
+            self._counts[os.path.dirname(path)].update(counts)
 
     def complain(self, error: OSError) -> None:
         """Say once what is wrong with the local disk."""
@@ -173,7 +170,7 @@ class CachedFile:
         """Whole chunks, verified.  What is not here comes in one request by ``fetch(offset, length)``, and stays."""
         size = self._checksums.chunk_size
         data = np.empty(length, np.uint8).data
-        counts = _Counts()
+        counts: Counter[str] = Counter()
         wanted = range(offset // size, -(-(offset + length) // size))
         missing = self._take(wanted, data, offset, counts)
         if missing and self._others_fetch(missing):
@@ -188,8 +185,8 @@ class CachedFile:
                     data[start - offset : start - offset + len(found)] = found
                 for index in missing:
                     self._store(index, found[index * size - start : (index + 1) * size - start], counts)
-            counts.misses = len(missing)
-        counts.hits = len(wanted) - counts.misses
+            counts["misses"] = len(missing)
+        counts["hits"] = len(wanted) - counts["misses"]
         self._cache.count(self._path, counts)
         return data.toreadonly()
 
@@ -221,16 +218,16 @@ class CachedFile:
     def _place(self, index: int) -> str:
         return f"{self._directory}/{index}.chunk"
 
-    def _take(self, wanted: Sequence[int], data: memoryview, offset: int, counts: _Counts) -> list[int]:
+    def _take(self, wanted: Sequence[int], data: memoryview, offset: int, counts: Counter[str]) -> list[int]:
         """Read the chunks that are here into their places, and return the others."""
         size = self._checksums.chunk_size
         return [
             index
             for index in wanted
-            if not self._taken(index, data[index * size - offset : (index + 1) * size - offset], counts)
+            if not self._take_one(index, data[index * size - offset : (index + 1) * size - offset], counts)
         ]
 
-    def _taken(self, index: int, target: memoryview, counts: _Counts) -> bool:
+    def _take_one(self, index: int, target: memoryview, counts: Counter[str]) -> bool:
         try:
             descriptor = os.open(self._place(index), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -246,7 +243,7 @@ class CachedFile:
                     with suppress(OSError):  # of another user
                         os.utime(descriptor)
                 return True
-            counts.damaged += 1
+            counts["damaged"] += 1
             os.unlink(self._place(index))
         except FileNotFoundError:
             pass  # another reader was faster
@@ -256,7 +253,7 @@ class CachedFile:
             os.close(descriptor)
         return False
 
-    def _store(self, index: int, chunk: memoryview, counts: _Counts) -> None:
+    def _store(self, index: int, chunk: memoryview, counts: Counter[str]) -> None:
         place = self._place(index)
         temporary = f"{place}.{uuid.uuid4().hex[:12]}.tmp"
         stored = False
@@ -270,30 +267,16 @@ class CachedFile:
             finally:
                 os.close(descriptor)
             faults.step("cache.publish")
-            stored = self._cache.publish(temporary, place, len(chunk))
+            stored = self._cache.space.publish(temporary, place, len(chunk))
         except BlockingIOError:
             pass  # somebody is slow to count
         except OSError as error:
             self._cache.complain(error)
         finally:
             if not stored:
-                counts.not_stored += 1
+                counts["not_stored"] += 1
                 with suppress(OSError):
                     os.unlink(temporary)
-
-
-@dataclass(slots=True)
-class _Counts:
-    hits: int = 0
-    misses: int = 0
-    damaged: int = 0
-    not_stored: int = 0
-
-    def add(self, other: _Counts) -> None:
-        self.hits += other.hits
-        self.misses += other.misses
-        self.damaged += other.damaged
-        self.not_stored += other.not_stored
 
 
 def _folder_name(root: str, endpoint: str) -> str:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from indexlake import faults
+from indexlake.storage import faults
 
 COUNT = ".bytes"
 EVICTION = ".eviction"

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from indexlake.storage.failure import failure
 
 
-class Source(Protocol):
+class FileBytes(Protocol):
     """The bytes of one file.  Safe for any number of threads."""
 
     path: str
@@ -35,39 +35,39 @@ class Source(Protocol):
 class InputFile(io.RawIOBase):
     """An open file.  `read_at` and `read_ranges` may be called by many threads; the cursor belongs to one."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, content: FileBytes) -> None:
         super().__init__()
-        self._source = source
+        self._bytes = content
         self._position = 0
 
     @property
     def path(self) -> str:
-        return self._source.path
+        return self._bytes.path
 
     @property
     def bytes_read(self) -> int:
         """Bytes taken from the store so far: whole chunks, each counted once for a local file."""
-        return self._source.bytes_read
+        return self._bytes.bytes_read
 
     def size(self) -> int:
-        return self._source.size
+        return self._bytes.size
 
     @property
     def is_mapped(self) -> bool:
         """What is read are slices of a memory map: to keep them costs nothing."""
-        return self._source.mapped
+        return self._bytes.mapped
 
     def duplicate(self) -> InputFile:
         """Another cursor on the same open file."""
-        return InputFile(self._source)
+        return InputFile(self._bytes)
 
     def copying(self) -> InputFile:
         """Another cursor, whose `read_buffer` gives memory of its own: whatever happens to the file later."""
-        return _Copying(self._source) if self._source.mapped else self.duplicate()
+        return _Copying(self._bytes) if self._bytes.mapped else self.duplicate()
 
     def read_at(self, offset: int, length: int) -> memoryview:
         """The bytes in [offset, offset + length), fewer only at the end of the file."""
-        size = self._source.size
+        size = self._bytes.size
         if offset < 0 or length < 0:
             raise ValueError(f"read of {length} bytes at {offset} of {self.path!r}")
         if offset + length > size:
@@ -76,21 +76,21 @@ class InputFile(io.RawIOBase):
         if length == 0:
             return memoryview(b"")
         try:
-            return self._source.read_at(offset, length)
+            return self._bytes.read_at(offset, length)
         except OSError as error:
             raise failure("read", self.path, error) from None
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
         """Several (offset, length) at once, in parallel where that helps; each must lie inside the file."""
         for offset, length in ranges:
-            if offset < 0 or length < 0 or offset + length > self._source.size:
+            if offset < 0 or length < 0 or offset + length > self._bytes.size:
                 raise ValueError(f"read of {length} bytes at {offset} of {self.path!r}, {self.size()} bytes long")
-        return self._source.read_ranges(ranges)
+        return self._bytes.read_ranges(ranges)
 
     def verify(self) -> None:
         """Compare the whole file with its checksums."""
         step = 16 * 1024 * 1024
-        for offset in range(0, self._source.size, step):
+        for offset in range(0, self._bytes.size, step):
             self.read_at(offset, step)
 
     # What pyarrow and other readers of files call.
@@ -98,16 +98,13 @@ class InputFile(io.RawIOBase):
     def read_buffer(self, size: int = -1) -> memoryview:
         """Like `read`, without a copy where the bytes are mapped."""
         if size is None or size < 0:
-            size = max(self._source.size - self._position, 0)
+            size = max(self._bytes.size - self._position, 0)
         data = self.read_at(self._position, size)
         self._position += len(data)
         return data
 
     def read(self, size: int = -1) -> bytes:
         return bytes(self.read_buffer(size))
-
-    def readall(self) -> bytes:
-        return self.read()
 
     def readinto(self, buffer: Any) -> int:
         target = memoryview(buffer).cast("B")
@@ -116,7 +113,7 @@ class InputFile(io.RawIOBase):
         return len(data)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = (0, self._position, self._source.size)[whence]
+        base = (0, self._position, self._bytes.size)[whence]
         if base + offset < 0:
             raise ValueError(f"seek to {base + offset} in {self.path!r}")
         self._position = base + offset

@@ -10,20 +10,19 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-import stat
 import threading
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from indexlake import faults
-from indexlake.blocks.checksum import Checksums
+from indexlake.storage import faults
+from indexlake.storage.checksum import Checksums
 from indexlake.storage.failure import damaged, wrong_size
-from indexlake.storage.input_file import Source
+from indexlake.storage.input_file import FileBytes
+from indexlake.storage.names import unfinished
 from indexlake.storage.output_file import Sink
-from indexlake.storage.path import TEMPORARY_SUFFIX, FileInfo
+from indexlake.storage.path import FileInfo
 
 _NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
@@ -42,8 +41,8 @@ class LocalBackend:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         return _LocalSink(target, overwrite)
 
-    def open(self, path: str, checksums: Checksums | None) -> Source:
-        return _MappedSource(path, self._full(path), checksums)
+    def open(self, path: str, checksums: Checksums | None) -> FileBytes:
+        return _MappedBytes(path, self._full(path), checksums)
 
     def delete(self, path: str) -> None:
         with suppress(FileNotFoundError):
@@ -97,7 +96,7 @@ class _LocalSink:
         self._target = target
         self._overwrite = overwrite
         directory, name = os.path.split(target)
-        self._temporary = os.path.join(directory, f".{name}.{uuid.uuid4().hex[:12]}{TEMPORARY_SUFFIX}")
+        self._temporary = os.path.join(directory, unfinished(name))
         self._descriptor = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
     def write(self, data: Any) -> None:
@@ -140,25 +139,19 @@ class _LocalSink:
             os.close(descriptor)
 
 
-class _MappedSource:
+class _MappedBytes:
     """A memory map whose chunks are verified when first touched."""
 
     mapped = True
 
     def __init__(self, path: str, full: str, checksums: Checksums | None) -> None:
         self.path = path
-        descriptor = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            found = os.fstat(descriptor)
-            if stat.S_ISDIR(found.st_mode):
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-            self.size = found.st_size
+        with open(full, "rb", buffering=0) as file:
+            self.size = os.fstat(file.fileno()).st_size
             if checksums is not None and self.size != checksums.size:
                 raise wrong_size(path, checksums.size, self.size)
             # The map is not closed: slices of it live in decoded arrays, and it goes when the last one does.
-            self._view = memoryview(mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) if self.size else b"")
-        finally:
-            os.close(descriptor)
+            self._view = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) if self.size else b"")
         self.bytes_read = 0
         self._checksums = checksums
         self._unverified = len(checksums.chunks) if checksums else 0

@@ -17,12 +17,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from indexlake import faults
-from indexlake.blocks.checksum import ChecksumBuilder, Checksums
 from indexlake.errors import IndexLakeError, NotFoundError
+from indexlake.storage import faults
 from indexlake.storage.cache import CachedFile, LocalCache
+from indexlake.storage.checksum import ChecksumBuilder, Checksums
 from indexlake.storage.failure import damaged, missing, translated, wrong_size
-from indexlake.storage.input_file import Source
+from indexlake.storage.input_file import FileBytes
 from indexlake.storage.output_file import Sink
 from indexlake.storage.path import FileInfo
 from indexlake.storage.spill import TEMPORARY, Spill
@@ -39,20 +39,16 @@ def s3_operator(bucket: str, prefix: str, options: Mapping[str, str]) -> Any:
     settings = {"region": "us-east-1", **options}
     if "access_key_id" in options:  # do not look for others in files, or wait for a metadata server
         settings = {"disable_config_load": "true", "disable_ec2_metadata": "true", **settings}
-    return _operator("s3", bucket=bucket, root=f"/{prefix}", **settings)
+    return operator("s3", bucket=bucket, root=f"/{prefix}", **settings)
 
 
-def memory_operator() -> Any:
-    return _operator("memory")
-
-
-def _operator(service: str, **settings: str) -> Any:
+def operator(service: str, **settings: str) -> Any:
     import opendal
     from opendal.layers import RetryLayer, TimeoutLayer
 
     with translated("open", service):
-        operator = opendal.Operator(service, **settings)
-    return operator.layer(TimeoutLayer(timeout=60.0, io_timeout=60.0)).layer(
+        plain = opendal.Operator(service, **settings)
+    return plain.layer(TimeoutLayer(timeout=60.0, io_timeout=60.0)).layer(
         RetryLayer(max_times=6, factor=2.0, jitter=True, min_delay=0.05, max_delay=5.0)
     )
 
@@ -70,14 +66,14 @@ class ObjectBackend:
     def create(self, path: str, overwrite: bool) -> Sink:
         return _ObjectSink(self._operator, path, overwrite, self._spill)
 
-    def open(self, path: str, checksums: Checksums | None) -> Source:
+    def open(self, path: str, checksums: Checksums | None) -> FileBytes:
         cached = self._cache.file(path, checksums) if self._cache is not None and checksums is not None else None
         if checksums is not None and cached is not None and cached.known():
-            return _RangedSource(self, path, checksums.size, checksums, cached)
+            return _RangedBytes(self, path, checksums.size, checksums, cached)
         size = self._operator.stat(path).content_length
         if checksums is not None and size != checksums.size:
             raise wrong_size(path, checksums.size, size)
-        return _RangedSource(self, path, size, checksums, cached)
+        return _RangedBytes(self, path, size, checksums, cached)
 
     def delete(self, path: str) -> None:
         self._operator.delete(path)
@@ -199,7 +195,7 @@ class _ObjectSink:
         return builder.finish() == checksums
 
 
-class _RangedSource:
+class _RangedBytes:
     """An object read by ranges of whole chunks.  Small objects are fetched whole, once."""
 
     mapped = False
@@ -269,7 +265,7 @@ class _RangedSource:
             raise (missing(self.path) if self._checksums else error) from None
         except IndexLakeError as error:
             if self._checksums and getattr(error, "kind", None) == "RangeNotSatisfied":
-                raise wrong_size(self.path, self.size, self._backend_size()) from None
+                raise wrong_size(self.path, self.size, self._backend.open(self.path, None).size) from None
             raise
         with self._lock:
             self.bytes_read += len(data)
@@ -279,9 +275,6 @@ class _RangedSource:
                 if not self._checksums.matches((offset + at) // size, data[at : at + size]):
                     raise damaged(self.path, offset + at, min(size, length - at))
         return data
-
-    def _backend_size(self) -> int:
-        return self._backend.open(self.path, None).size
 
     def _cached(self, index: int) -> memoryview | None:
         with self._lock:

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
-from indexlake import faults
-from indexlake.blocks.checksum import ChecksumBuilder, Checksums
+from indexlake.storage import faults
+from indexlake.storage.checksum import ChecksumBuilder, Checksums
 from indexlake.storage.failure import translated
 
 _BUFFER_SIZE = 1024 * 1024
@@ -143,11 +143,7 @@ class OutputFile(io.RawIOBase):
 
 
 def _checksums_of_file(path: str) -> Checksums:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        if os.fstat(descriptor).st_size == 0:
-            return Checksums.of(b"")
-        with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as mapped, memoryview(mapped) as view:
-            return Checksums.of(view)
-    finally:
-        os.close(descriptor)
+    if os.path.getsize(path) == 0:
+        return Checksums.of(b"")
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as whole, memoryview(whole) as view:
+        return Checksums.of(view)

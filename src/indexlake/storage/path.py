@@ -7,8 +7,6 @@ from datetime import datetime
 
 from indexlake.errors import StorageError
 
-TEMPORARY_SUFFIX = ".tmp"
-
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:

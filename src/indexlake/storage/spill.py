@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from indexlake.errors import StorageError
 from indexlake.storage.failure import translated
-from indexlake.temporary import TemporaryFolder, is_writable, sweep
+from indexlake.storage.temporary import TemporaryFolder, is_writable, sweep
 
 PREFIX = "indexlake-spill-"
 
@@ -57,13 +57,13 @@ class Spill:
         with self._lock:
             if self._folder is None or not self._folder.remove.alive or self._pid != os.getpid():
                 with translated("make a folder for what does not fit into memory in", self._where()):
-                    self._folder, self._pid = self._made(), os.getpid()
+                    self._folder, self._pid = self._make_folder(), os.getpid()
             return self._folder.path()
 
     def _where(self) -> str:
         return self._directory or tempfile.gettempdir()
 
-    def _made(self) -> TemporaryFolder:
+    def _make_folder(self) -> TemporaryFolder:
         if self._directory is None:
             return TemporaryFolder(self._where(), PREFIX)
         while True:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 from urllib.parse import unquote, urlsplit
 
-from indexlake import faults
-from indexlake.blocks.checksum import Checksums
 from indexlake.errors import NotFoundError, StorageError
+from indexlake.storage import faults
 from indexlake.storage.cache import CacheSpec, LocalCache
+from indexlake.storage.checksum import Checksums
 from indexlake.storage.failure import missing, translated
-from indexlake.storage.input_file import InputFile, Source
+from indexlake.storage.input_file import FileBytes, InputFile
 from indexlake.storage.local import LocalBackend
 from indexlake.storage.options import PUBLIC_OPTIONS, checked_options
 from indexlake.storage.output_file import OutputFile, Sink
@@ -27,7 +27,7 @@ class Backend(Protocol):
     """What a kind of storage does; paths are checked, errors are translated by `Storage`."""
 
     def create(self, path: str, overwrite: bool) -> Sink: ...
-    def open(self, path: str, checksums: Checksums | None) -> Source: ...
+    def open(self, path: str, checksums: Checksums | None) -> FileBytes: ...
     def delete(self, path: str) -> None: ...
     def exists(self, path: str) -> bool: ...
     def remove_dir_all(self, path: str) -> None: ...
@@ -95,7 +95,7 @@ class Storage:
             backend = ObjectBackend(s3_operator(url.netloc, prefix, options), local, spill)
             return Storage(root, backend, options, local, spill)
         if scheme == "memory":
-            return _memory(url.netloc, spill)
+            return _open_memory(url.netloc, spill)
         raise StorageError(
             f"storage root {root!r} is not supported; use a directory, s3://bucket/prefix or memory://",
             path=root,
@@ -179,13 +179,13 @@ class Storage:
 _memories: weakref.WeakValueDictionary[str, Storage] = weakref.WeakValueDictionary()
 
 
-def _memory(name: str, spill: Spill) -> Storage:
+def _open_memory(name: str, spill: Spill) -> Storage:
     """A new memory storage, or the one of this process that has this name."""
     if not name:
-        from indexlake.storage.objects import ObjectBackend, memory_operator
+        from indexlake.storage.objects import ObjectBackend, operator
 
         name = uuid.uuid4().hex
-        storage = Storage(f"memory://{name}", ObjectBackend(memory_operator(), None, spill), {}, spill=spill)
+        storage = Storage(f"memory://{name}", ObjectBackend(operator("memory"), None, spill), {}, spill=spill)
         _memories[name] = storage
         return storage
     found: Any = _memories.get(name)

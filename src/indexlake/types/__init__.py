@@ -80,7 +80,7 @@ def _build(type: Any) -> Codec:
     if t.is_dictionary(type):
         return DictionaryCodec(type, codec_for(type.value_type))
     if t.is_struct(type):
-        return StructCodec(type, [codec_for(type.field(index).type) for index in range(type.num_fields)])
+        return StructCodec(type, [codec_for(field.type) for field in type])
     if t.is_map(type):
         return MapCodec(type, codec_for(type.key_type), codec_for(type.item_type))
     if t.is_list(type) or t.is_large_list(type) or t.is_fixed_size_list(type):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from binascii import a2b_base64, b2a_base64
+from collections.abc import Callable
 from json.encoder import encode_basestring
 from typing import Any, Literal
 
 import pyarrow as pa
 
-from indexlake import batch_size
+from indexlake.arrow import batch_size
 from indexlake.errors import ConstraintError
-from indexlake.types.buffers import python_bytes
 from indexlake.types.codec import NULL, Codec, SqlValue
 
 _SMALL = pa.binary()
@@ -18,13 +18,16 @@ _LARGE = pa.large_binary()
 _NONE = type(None)
 
 
+def _base64(data: bytes) -> str:
+    return f'"{b2a_base64(data, newline=False).decode()}"'
+
+
 class BytesCodec(Codec):
     """What all types kept as bytes share."""
 
     kind: Literal["int", "bytes"] = "bytes"
-
-    def storage_values(self, array: Any) -> list[SqlValue]:
-        return python_bytes(array)  # type: ignore[return-value]
+    json_text = staticmethod(_base64)
+    json_value: Callable[[Any], SqlValue] | None = staticmethod(a2b_base64)
 
     def _canonical_chunk(self, array: Any) -> Any:
         stored = self.to_storage(array)
@@ -41,18 +44,6 @@ class BytesCodec(Codec):
         if len(data) > batch_size.VALUE_BYTES:
             raise ConstraintError(batch_size.too_large(len(data)))
         return data
-
-    def to_json(self, array: Any) -> list[str]:
-        return [_to_base64(value) for value in python_bytes(self.to_storage(array))]
-
-    def from_json(self, values: list[Any]) -> Any:
-        return self.from_storage(pa.array([_from_base64(value) for value in values], self.storage))
-
-    def to_json_one(self, value: Any) -> str:
-        return _to_base64(self.encode_one(value))  # type: ignore[arg-type]
-
-    def from_json_one(self, value: Any) -> Any:
-        return self.decode_one(_from_base64(value))
 
 
 class BinaryCodec(BytesCodec):
@@ -72,9 +63,7 @@ class BinaryCodec(BytesCodec):
     def encode_one(self, value: Any) -> SqlValue:
         if type(value) is bytes:
             return self._sized(value)
-        if value is None:
-            return None
-        return self.encode_other(value)
+        return None if value is None else self.encode_other(value)
 
     def same_as(self, value: Any) -> Any:
         if isinstance(value, bytes | bytearray) or (isinstance(value, memoryview) and value.itemsize == 1):
@@ -96,9 +85,7 @@ class FixedBinaryCodec(BinaryCodec):
     def encode_one(self, value: Any) -> SqlValue:
         if type(value) is bytes and len(value) == self._size:
             return value
-        if value is None:
-            return None
-        return self.encode_other(value)
+        return None if value is None else self.encode_other(value)
 
     def same_as(self, value: Any) -> Any:
         if type(value) is bytes:
@@ -128,9 +115,7 @@ class StringCodec(BytesCodec):
             except UnicodeEncodeError as error:
                 self.refuse(value, f"it is not valid Unicode ({error.reason} at position {error.start})")
             return self._sized(data)
-        if value is None:
-            return None
-        return self.encode_other(value)
+        return None if value is None else self.encode_other(value)
 
     def same_as(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -142,7 +127,10 @@ class StringCodec(BytesCodec):
     def decode_one(self, value: SqlValue) -> Any:
         return None if value is None else value.decode()  # type: ignore[union-attr]
 
-    # Inside nested values a string is a JSON string.
+    # Inside nested values a string is a JSON string, which needs no bytes on its way.
+
+    json_text = staticmethod(lambda data: encode_basestring(data.decode()))
+    json_value = staticmethod(str.encode)
 
     def to_json(self, array: Any) -> list[str]:
         texts = array.to_numpy(zero_copy_only=False).tolist()
@@ -151,17 +139,5 @@ class StringCodec(BytesCodec):
     def from_json(self, values: list[Any]) -> Any:
         return pa.array(values, self.type)
 
-    def to_json_one(self, value: Any) -> str:
-        encoded = self.encode_one(value)
-        return NULL if encoded is None else encode_basestring(encoded.decode())  # type: ignore[union-attr]
-
     def from_json_one(self, value: Any) -> Any:
         return value
-
-
-def _to_base64(data: bytes | None) -> str:
-    return NULL if data is None else f'"{b2a_base64(data, newline=False).decode()}"'
-
-
-def _from_base64(text: str | None) -> bytes | None:
-    return None if text is None else a2b_base64(text)

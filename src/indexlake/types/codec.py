@@ -1,6 +1,6 @@
 """How values of an Arrow type are kept in the catalog database.
 
-Every column of an inline row is a 64-bit integer or a byte string, in SQLite and PostgreSQL alike.  A
+Every column of a hot row is a 64-bit integer or a byte string, in SQLite and PostgreSQL alike.  A
 ``Codec`` turns Arrow arrays and Python values into that form and back: of the same type, equal to the bit,
 and where ``ordered`` says so in the same order (floats: NaN is the greatest once ``canonical``).
 
@@ -12,15 +12,15 @@ is guessed: a string is not a list of characters, a number is not a timestamp, `
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexlake.arrow.buffers import chunks, python_bytes, python_ints
 from indexlake.errors import CatalogError, ConstraintError
-from indexlake.types.buffers import chunks
 
 SqlValue = int | bytes | None
 
@@ -38,6 +38,8 @@ class Codec(ABC):
     storage: Any  # the Arrow type of the encoded values
     exact: frozenset[type] = frozenset()  # Python types that pyarrow converts as we do
     wanted: str  # what to give, for errors
+    json_text: Callable[[Any], str]  # an encoded value as JSON
+    json_value: Callable[[Any], SqlValue] | None = None  # the encoded value of parsed JSON; None: it is the same
 
     def __init__(self, type: Any) -> None:
         self.type = type
@@ -123,25 +125,29 @@ class Codec(ABC):
     def from_storage(self, array: Any) -> Any:
         """The inverse of ``to_storage``."""
 
-    @abstractmethod
     def storage_values(self, array: Any) -> list[SqlValue]:
         """A storage array as Python values."""
+        return python_ints(array) if self.kind == "int" else python_bytes(array)  # type: ignore[return-value]
 
     # Inside nested values everything is JSON: texts on the way out, parsed objects on the way in.
 
-    @abstractmethod
     def to_json(self, array: Any) -> list[str]:
         """The JSON text of every value, ``null`` for nulls."""
+        text = self.json_text
+        return [NULL if value is None else text(value) for value in self.storage_values(self.to_storage(array))]
 
-    @abstractmethod
     def from_json(self, values: list[Any]) -> Any:
         """An array of this type from parsed JSON."""
+        if (read := self.json_value) is not None:
+            values = [None if value is None else read(value) for value in values]
+        return self.from_storage(pa.array(values, self.storage))
 
-    @abstractmethod
-    def to_json_one(self, value: Any) -> str: ...
+    def to_json_one(self, value: Any) -> str:
+        encoded = self.encode_one(value)
+        return NULL if encoded is None else self.json_text(encoded)
 
-    @abstractmethod
-    def from_json_one(self, value: Any) -> Any: ...
+    def from_json_one(self, value: Any) -> Any:
+        return self.decode_one(value if value is None or self.json_value is None else self.json_value(value))
 
     def refuse(self, value: Any, reason: object = None) -> NoReturn:
         """Raise the error for a value that this type cannot hold."""

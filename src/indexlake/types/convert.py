@@ -14,10 +14,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexlake import kernels as pc
+from indexlake.arrow import kernels as pc
+from indexlake.arrow.buffers import (
+    children_of,
+    chunks,
+    fields_of,
+    fixed_values,
+    holds,
+    nested_array,
+    null_mask,
+    parts_of,
+    with_parts,
+)
 from indexlake.errors import ConstraintError
 from indexlake.types import codec_for
-from indexlake.types.buffers import children_of, chunks, fixed_array, fixed_values, nested_array, null_mask
+from indexlake.types.decimals import with_width
 from indexlake.types.dictionaries import DictionaryCodec
 from indexlake.types.hugeint import HELD_AS, HUGEINT, UHUGEINT
 from indexlake.types.nested import list_parts, offsets_of
@@ -31,25 +42,15 @@ def mapped_leaves(type: Any, leaf: Callable[[Any], Any], nullable: Callable[[Any
 
     ``nullable`` says of a field inside it whether it may be null; without it that stays as it is.
     """
-    t = pa.types
 
     def field(inner: Any) -> Any:
         may_be_null = inner.nullable if nullable is None else nullable(inner)
         return pa.field(inner.name, mapped_leaves(inner.type, leaf, nullable), may_be_null)
 
-    if t.is_dictionary(type):
+    if pa.types.is_dictionary(type):
         return mapped_leaves(type.value_type, leaf, nullable)
-    if t.is_struct(type):
-        return pa.struct([field(type.field(index)) for index in range(type.num_fields)])
-    if t.is_map(type):
-        return pa.map_(field(type.key_field).with_nullable(False), field(type.item_field), type.keys_sorted)
-    if t.is_fixed_size_list(type):
-        return pa.list_(field(type.value_field), type.list_size)
-    if t.is_large_list(type):
-        return pa.large_list(field(type.value_field))
-    if t.is_list(type):
-        return pa.list_(field(type.value_field))
-    return leaf(type)
+    parts = [field(inner) for inner in parts_of(type)]
+    return with_parts(type, parts) if parts else leaf(type)
 
 
 def without_view(type: Any) -> Any:
@@ -79,11 +80,6 @@ def _wide_decimal(type: Any) -> Any:
     return pa.decimal128(type.precision, type.scale) if _is_narrow_decimal(type) else type
 
 
-def holds(type: Any, kind: Callable[[Any], bool]) -> bool:
-    """Whether a type is of some kind, or has one inside it that is."""
-    return kind(type) or any(holds(type.field(n).type, kind) for n in range(type.num_fields))
-
-
 def shown_type(type: Any) -> Any:
     """A type that DuckDB gives as users have it: numbers of 128 bits as decimals, JSON as text, plain booleans."""
     return mapped_leaves(type, _shown_leaf) if holds(type, lambda t: _shown_leaf(t) != t) else type
@@ -102,17 +98,9 @@ def in_files(type: Any) -> Any:
     return type.storage_type if is_uuid(type) else without_view(type)
 
 
-def convert(array: Any, type: Any) -> Any:
-    """The array, or chunked array, as exactly this type."""
-    return _convert(array, type)
-
-
 def _has_required(type: Any) -> bool:
     """Whether a field anywhere inside the type is not nullable."""
-    if not pa.types.is_nested(type):
-        return False
-    fields = [type.field(index) for index in range(type.num_fields)]
-    return any(not field.nullable or _has_required(field.type) for field in fields)
+    return any(not field.nullable or _has_required(field.type) for field in fields_of(type))
 
 
 def _has_empty_slice(array: Any) -> bool:
@@ -120,23 +108,26 @@ def _has_empty_slice(array: Any) -> bool:
     return any((not len(child) and child.offset) or _has_empty_slice(child) for child in children_of(array))
 
 
-def _convert(array: Any, type: Any, hidden: _Mask = None) -> Any:
-    """The array as ``type``.  ``hidden`` marks the rows below a null parent: what they hold means nothing."""
+def convert(array: Any, type: Any, hidden: _Mask = None) -> Any:
+    """The array, or chunked array, as exactly ``type``.
+
+    ``hidden`` marks the rows below a null parent: what they hold means nothing.
+    """
     if isinstance(array, pa.ChunkedArray):
-        return pa.chunked_array([_convert(chunk, type) for chunk in chunks(array)], type)
+        return pa.chunked_array([convert(chunk, type) for chunk in chunks(array)], type)
     source, t = array.type, pa.types
     if not len(array) and array.offset:
         array = pa.nulls(0, source)
     if source.equals(type, check_metadata=True) and not _has_required(type) and not _has_empty_slice(array):
         return array
     if isinstance(source, pa.BaseExtensionType):
-        return _integer(array.storage, source, type) if t.is_decimal(type) else _convert(array.storage, type)
+        return _integer(array.storage, source, type) if t.is_decimal(type) else convert(array.storage, type)
     if is_uuid(type):
-        return as_uuids(_convert(array, type.storage_type))
+        return as_uuids(convert(array, type.storage_type))
     if t.is_dictionary(source):
-        return _convert(_codec(source).decode_array(array), type)
+        return convert(_codec(source).decode_array(array), type)
     if t.is_dictionary(type):
-        return _codec(type).encode_array(_convert(array, type.value_type))
+        return _codec(type).encode_array(convert(array, type.value_type))
     if t.is_nested(type):
         return _convert_nested(array, type, hidden)
     if t.is_temporal(source) != t.is_temporal(type):
@@ -144,7 +135,7 @@ def _convert(array: Any, type: Any, hidden: _Mask = None) -> Any:
     if t.is_fixed_size_binary(type):
         return array.cast(pa.binary()).cast(type)
     if t.is_decimal(type):
-        return _decimal(array, type)
+        return with_width(array, type)
     return array.cast(type)
 
 
@@ -152,8 +143,7 @@ def _convert_nested(array: Any, type: Any, hidden: _Mask) -> Any:
     mask, length, t = null_mask(array), len(array), pa.types
     below = mask if hidden is None else hidden if mask is None else mask | hidden
     if t.is_struct(type):
-        fields = [type.field(index) for index in range(type.num_fields)]
-        children = [_child(array.field(index), field, below) for index, field in enumerate(fields)]
+        children = [_child(array.field(index), field, below) for index, field in enumerate(type)]
         return nested_array(type, length, mask, children)
     starts, stops, items = list_parts(array)
     lengths = stops - starts
@@ -164,7 +154,7 @@ def _convert_nested(array: Any, type: Any, hidden: _Mask) -> Any:
 
 def _child(array: Any, field: Any, hidden: _Mask) -> Any:
     """The child converted; if it is required, its nulls in slots hidden by a null parent become values."""
-    child = _convert(array, field.type, hidden)
+    child = convert(array, field.type, hidden)
     if field.nullable or child.null_count == 0:
         return child
     mask = null_mask(child)
@@ -177,7 +167,7 @@ def _without_nulls(array: Any) -> Any:
     """The array with some value in place of every null."""
     type, length, t = array.type, len(array), pa.types
     if t.is_struct(type):
-        return nested_array(type, length, None, [array.field(index) for index in range(type.num_fields)])
+        return nested_array(type, length, None, children_of(array))
     if t.is_nested(type):
         starts, stops, items = list_parts(array)
         offsets = None if t.is_fixed_size_list(type) else offsets_of(stops - starts, type)
@@ -195,21 +185,6 @@ def _anything(stored: Any) -> Any:
         return pa.scalar(0)
     fixed = pa.types.is_fixed_size_binary(stored.type)
     return pa.scalar(bytes(stored.type.byte_width if fixed else 0), stored.type)
-
-
-def _decimal(array: Any, type: Any) -> Any:
-    """Between widths of the same precision and scale, by sign extension: no value is looked at."""
-    words = max(1, array.type.bit_width // 64)
-    width = np.int32 if array.type.bit_width == 32 else np.int64
-    limbs = fixed_values(array, width, words).reshape(-1, words)
-    if type.bit_width == 32:
-        return fixed_array(limbs[:, 0].astype(np.int32), type, null_mask(array), len(array))
-    wanted = type.bit_width // 64
-    out = np.empty((len(limbs), wanted), np.int64)
-    kept = min(words, wanted)
-    out[:, :kept] = limbs[:, :kept]
-    out[:, kept:] = (limbs[:, kept - 1] >> 63)[:, None]
-    return fixed_array(out, type, null_mask(array), len(array))
 
 
 def _integer(array: Any, source: Any, type: Any) -> Any:

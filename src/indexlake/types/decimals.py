@@ -5,6 +5,7 @@ Both sort as the values do, since all values of a column have the same scale.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
 from operator import index
 from typing import Any
@@ -13,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexlake.arrow.buffers import fixed_array, fixed_values, null_mask
 from indexlake.errors import ConstraintError
 from indexlake.types.binaries import BytesCodec
-from indexlake.types.buffers import fixed_array, fixed_values, null_mask
 from indexlake.types.codec import Codec, SqlValue
 from indexlake.types.integers import Int64Codec, is_integer
 
@@ -24,55 +25,56 @@ SMALL_PRECISION = 18
 
 _EXACT = Context(prec=100, Emin=-999_999, Emax=999_999, traps=[Inexact, InvalidOperation])
 _HALF = Decimal("0.5")
-_NONE = type(None)
 
 
-class SmallDecimalCodec(Int64Codec):
-    exact = frozenset((Decimal, int, _NONE))
+class DecimalCodec(Codec):
+    """What decimals share, whether they are kept as integers or as bytes."""
+
+    exact = frozenset((Decimal, int, type(None)))
     wanted = "a Decimal or an int"
-
-    def to_storage(self, array: Any) -> Any:
-        words = self.type.bit_width // 64
-        mask = null_mask(array)
-        if words == 0:
-            values = fixed_values(array, np.int32).astype(np.int64)
-        else:
-            limbs = fixed_values(array, np.int64, words).reshape(-1, words)
-            values = limbs[:, 0]
-            _check_fits(self.type, limbs, mask)
-        return fixed_array(values, pa.int64(), mask, len(array))
-
-    def from_storage(self, array: Any) -> Any:
-        values = fixed_values(array, np.int64)
-        words = self.type.bit_width // 64
-        if words == 0:
-            values = values.astype(np.int32)
-        elif words > 1:
-            limbs = np.empty((len(values), words), np.int64)
-            limbs[:, 0] = values
-            limbs[:, 1:] = (values >> 63)[:, None]
-            values = limbs
-        return fixed_array(values, self.type, null_mask(array), len(array))
 
     def encode_one(self, value: Any) -> SqlValue:
         if type(value) is not Decimal and type(value) is not int:
             return None if value is None else self.encode_other(value)
-        return unscaled(self, value)
+        return self._encoded(unscaled(self, value))
 
     def same_as(self, value: Any) -> Any:
-        same = _decimal(self, value)
-        return super().same_as(value) if same is None else same
+        """Another kind of exact number as one of the two that are taken."""
+        if is_integer(value):
+            return index(value)
+        if isinstance(value, Decimal):
+            return Decimal(value)
+        if isinstance(value, float | np.floating):
+            self.refuse(value, "a float has no exact decimal digits; give Decimal(str(value))")
+        return super().same_as(value)
 
     def decode_one(self, value: SqlValue) -> Any:
-        if value is None:
-            return None
-        return _EXACT.scaleb(Decimal(value), -self.type.scale)  # type: ignore[arg-type]
+        return None if value is None else _EXACT.scaleb(Decimal(self._unscaled(value)), -self.type.scale)
+
+    @abstractmethod
+    def _encoded(self, number: int) -> SqlValue: ...
+
+    @abstractmethod
+    def _unscaled(self, value: Any) -> int: ...
 
 
-class LargeDecimalCodec(BytesCodec):
-    exact = frozenset((Decimal, int, _NONE))
-    wanted = "a Decimal or an int"
+class SmallDecimalCodec(DecimalCodec, Int64Codec):
+    def to_storage(self, array: Any) -> Any:
+        if (words := self.type.bit_width // 64) > 1:
+            _check_fits(self.type, fixed_values(array, np.int64, words).reshape(-1, words), null_mask(array))
+        return with_width(array, pa.int64())
 
+    def from_storage(self, array: Any) -> Any:
+        return with_width(array, self.type)
+
+    def _encoded(self, number: int) -> SqlValue:
+        return number
+
+    def _unscaled(self, value: Any) -> int:
+        return value  # type: ignore[no-any-return]
+
+
+class LargeDecimalCodec(DecimalCodec, BytesCodec):
     def __init__(self, type: Any) -> None:
         super().__init__(type)
         self._size = type.bit_width // 8
@@ -85,21 +87,13 @@ class LargeDecimalCodec(BytesCodec):
     def from_storage(self, array: Any) -> Any:
         return fixed_array(self._reverse(array, -1), self.type, null_mask(array), len(array))
 
-    def encode_one(self, value: Any) -> SqlValue:
-        if type(value) is not Decimal and type(value) is not int:
-            return None if value is None else self.encode_other(value)
-        found: bytes = (unscaled(self, value) + self._shift).to_bytes(self._size, "big")
+    def _encoded(self, number: int) -> SqlValue:
+        found: bytes = (number + self._shift).to_bytes(self._size, "big")
         return found
 
-    def same_as(self, value: Any) -> Any:
-        same = _decimal(self, value)
-        return super().same_as(value) if same is None else same
-
-    def decode_one(self, value: SqlValue) -> Any:
-        if value is None:
-            return None
-        number = int.from_bytes(value, "big") - self._shift  # type: ignore[arg-type]
-        return _EXACT.scaleb(Decimal(number), -self.type.scale)
+    def _unscaled(self, value: Any) -> int:
+        number: int = int.from_bytes(value, "big") - self._shift
+        return number
 
     def _reverse(self, array: Any, sign_byte: int) -> npt.NDArray[np.uint8]:
         """Little-endian to big-endian or back; the sign bit, in ``sign_byte`` of the result, is flipped."""
@@ -109,15 +103,14 @@ class LargeDecimalCodec(BytesCodec):
         return reversed_rows
 
 
-def _decimal(codec: Codec, value: Any) -> Decimal | int | None:
-    """Another kind of exact number as one of the two that are taken; None if it is none."""
-    if is_integer(value):
-        return index(value)
-    if isinstance(value, Decimal):
-        return Decimal(value)
-    if isinstance(value, float | np.floating):
-        codec.refuse(value, "a float has no exact decimal digits; give Decimal(str(value))")
-    return None
+def with_width(array: Any, type: Any) -> Any:
+    """Decimals, or their unscaled integers, in as many bits as ``type`` has: by sign, no value is looked at."""
+    words, wanted = array.type.bit_width // 64, type.bit_width // 64
+    values = fixed_values(array, np.int64 if words else np.int32, words or 1).reshape(-1, words or 1)
+    kept: npt.NDArray[Any] = values[:, : wanted or 1].astype(np.int64 if wanted else np.int32, copy=False)
+    if wanted > kept.shape[1]:
+        kept = np.hstack((kept, np.repeat(kept[:, -1:] >> 63, wanted - kept.shape[1], axis=1)))
+    return fixed_array(kept, type, null_mask(array), len(array))
 
 
 def unscaled(codec: Codec, value: Decimal | int) -> int:
@@ -154,8 +147,6 @@ def _shifted(codec: Codec, value: Decimal, scale: int) -> int:
 
 def _check_fits(type: Any, limbs: npt.NDArray[np.int64], mask: npt.NDArray[np.bool_] | None) -> None:
     """An array may claim a precision that its values exceed; the high words would be lost."""
-    if limbs.shape[1] == 1:
-        return
     lost = (limbs[:, 1:] != (limbs[:, :1] >> 63)).any(axis=1)
     if mask is not None:
         lost &= ~mask

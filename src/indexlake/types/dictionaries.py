@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from indexlake import kernels as pc
+from indexlake.arrow import kernels as pc
 from indexlake.errors import ConstraintError
 from indexlake.types.codec import Codec, SqlValue
 
@@ -47,6 +47,8 @@ class DictionaryCodec(Codec):
         self.ordered = values.ordered
         self.storage = values.storage
         self.exact = values.exact
+        self.json_text = values.json_text
+        self.json_value = values.json_value
 
     def array(self, values: Sequence[Any]) -> Any:
         return self.encode_array(self.values.array(values))
@@ -85,9 +87,6 @@ class DictionaryCodec(Codec):
         dictionary = self.values.from_storage(distinct)
         return pa.DictionaryArray.from_arrays(indices, dictionary, ordered=self.type.ordered)
 
-    def storage_values(self, array: Any) -> list[SqlValue]:
-        return self.values.storage_values(array)
-
     def encode_one(self, value: Any) -> SqlValue:
         return self.values.encode_one(value)
 
@@ -102,15 +101,3 @@ class DictionaryCodec(Codec):
 
     def _canonical_chunk(self, array: Any) -> Any:
         return self.values.canonical_array(self.decode_array(array))
-
-    def to_json(self, array: Any) -> list[str]:
-        return self.values.to_json(self.decode_array(array))
-
-    def from_json(self, values: list[Any]) -> Any:
-        return self.encode_array(self.values.from_json(values))
-
-    def to_json_one(self, value: Any) -> str:
-        return self.values.to_json_one(value)
-
-    def from_json_one(self, value: Any) -> Any:
-        return self.values.from_json_one(value)

@@ -7,7 +7,6 @@ own widening would make signalling NaNs quiet, so NaNs are widened by hand).
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from decimal import Decimal
 from operator import index
 from typing import Any
@@ -16,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexlake.arrow.buffers import fixed_array, fixed_values, null_mask
 from indexlake.errors import ConstraintError
-from indexlake.types.buffers import fixed_array, fixed_values, null_mask
 from indexlake.types.codec import Codec, SqlValue
 from indexlake.types.integers import Int64Codec, is_integer
 
@@ -33,40 +32,24 @@ _DOUBLE = struct.Struct("=d")
 _BITS = struct.Struct("=q")
 
 
-@dataclass(frozen=True, slots=True)
-class _Width:
-    float: Any
-    bits: Any
-    size: int
-    mantissa: int
-    integers: int  # largest n such that all integers up to n are exact
-    format: struct.Struct
-
-
-_WIDTHS = {
-    16: _Width(np.float16, np.uint16, 16, 10, 2**11, struct.Struct("=e")),
-    32: _Width(np.float32, np.uint32, 32, 23, 2**24, struct.Struct("=f")),
-    64: _Width(np.float64, np.uint64, 64, 52, 2**53, _DOUBLE),
-}
-
-
 class FloatCodec(Int64Codec):
     wanted = "a float"
 
     def __init__(self, type: Any) -> None:
         super().__init__(type)
-        self._width = _WIDTHS[type.bit_width]
-        self._integers = self._width.integers
-        self._narrow = self._width.format if type.bit_width < 64 else None
+        self._float = np.dtype(type.to_pandas_dtype())
+        self._bits = np.dtype(f"u{self._float.itemsize}")
+        self._integers = 2 << np.finfo(self._float).nmant  # all integers up to it are exact
+        self._narrow = struct.Struct(f"={self._float.char}") if type.bit_width < 64 else None
         if self._narrow is None:
             self.exact = frozenset((float, None.__class__))
 
     def to_storage(self, array: Any) -> Any:
-        ordered = _flip(_widen(fixed_values(array, self._width.bits), self._width))
+        ordered = _flip(_widen(fixed_values(array, self._bits), self._float))
         return fixed_array(ordered, pa.int64(), null_mask(array), len(array))
 
     def from_storage(self, array: Any) -> Any:
-        values = _narrow(_flip(fixed_values(array, np.int64)), self._width)
+        values = _narrow(_flip(fixed_values(array, np.int64)), self._float)
         return fixed_array(values, self.type, null_mask(array), len(array))
 
     def encode_one(self, value: Any) -> SqlValue:
@@ -76,14 +59,10 @@ class FloatCodec(Int64Codec):
                     value = self._narrow.unpack(self._narrow.pack(value))[0]
                 except OverflowError:
                     self.refuse(value, "it is outside the range of the type")
-            bits: int = _BITS.unpack(_DOUBLE.pack(value))[0]
-            return bits if bits >= 0 else bits ^ _LOW_BITS
-        if value is None:
-            return None
-        if type(value) is int and -self._integers <= value <= self._integers:
-            bits = _BITS.unpack(_DOUBLE.pack(value))[0]
-            return bits if bits >= 0 else bits ^ _LOW_BITS
-        return self.encode_other(value)
+        elif type(value) is not int or not -self._integers <= value <= self._integers:
+            return None if value is None else self.encode_other(value)
+        bits: int = _BITS.unpack(_DOUBLE.pack(value))[0]
+        return bits if bits >= 0 else bits ^ _LOW_BITS
 
     def encode_constant(self, value: Any) -> SqlValue:
         try:
@@ -104,7 +83,7 @@ class FloatCodec(Int64Codec):
         return NAN
 
     def _canonical_chunk(self, array: Any) -> npt.NDArray[np.int64]:
-        values = _flip(_widen(fixed_values(array, self._width.bits), self._width))
+        values = _flip(_widen(fixed_values(array, self._bits), self._float))
         values[values == -1] = 0
         values[(values > INFINITY) | (values < NEGATIVE_INFINITY)] = NAN
         return values
@@ -136,35 +115,37 @@ def _flip(bits: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return flipped
 
 
-def _widen(raw: npt.NDArray[Any], width: _Width) -> npt.NDArray[np.int64]:
-    if width.size == 64:
+def _widen(raw: npt.NDArray[Any], float: np.dtype[Any]) -> npt.NDArray[np.int64]:
+    size, mantissa = 8 * float.itemsize, np.finfo(float).nmant
+    if size == 64:
         same: npt.NDArray[np.int64] = raw.view(np.int64)
         return same
-    narrow = raw.view(width.float)
+    narrow = raw.view(float)
     with np.errstate(all="ignore"):
         wide: npt.NDArray[np.int64] = narrow.astype(np.float64).view(np.int64)
     nan = np.isnan(narrow)
     if nan.any():
         odd = raw[nan].astype(np.int64)
-        sign = (odd >> (width.size - 1)) << 63
-        payload = (odd & ((1 << width.mantissa) - 1)) << (52 - width.mantissa)
+        sign = (odd >> (size - 1)) << 63
+        payload = (odd & ((1 << mantissa) - 1)) << (52 - mantissa)
         wide[nan] = sign | INFINITY | payload
     return wide
 
 
-def _narrow(bits: npt.NDArray[np.int64], width: _Width) -> npt.NDArray[Any]:
-    if width.size == 64:
+def _narrow(bits: npt.NDArray[np.int64], float: np.dtype[Any]) -> npt.NDArray[Any]:
+    size, mantissa = 8 * float.itemsize, np.finfo(float).nmant
+    if size == 64:
         return bits
-    wide = bits.view(np.float64)
+    wide, unsigned = bits.view(np.float64), np.dtype(f"u{float.itemsize}")
     with np.errstate(all="ignore"):
-        raw: npt.NDArray[Any] = wide.astype(width.float).view(width.bits)
+        raw: npt.NDArray[Any] = wide.astype(float).view(unsigned)
     nan = np.isnan(wide)
     if nan.any():
         odd = bits[nan]
-        sign = (odd < 0).astype(np.int64) << (width.size - 1)
-        exponent = ((1 << (width.size - 1 - width.mantissa)) - 1) << width.mantissa
-        payload = (odd >> (52 - width.mantissa)) & ((1 << width.mantissa) - 1)
-        raw[nan] = (sign | exponent | payload).astype(width.bits)
+        sign = (odd < 0).astype(np.int64) << (size - 1)
+        exponent = ((1 << (size - 1 - mantissa)) - 1) << mantissa
+        payload = (odd >> (52 - mantissa)) & ((1 << mantissa) - 1)
+        raw[nan] = (sign | exponent | payload).astype(unsigned)
     return raw
 
 

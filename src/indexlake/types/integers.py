@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexlake import kernels as pc
-from indexlake.types.buffers import fixed_values, python_ints
-from indexlake.types.codec import NULL, Codec, SqlValue
+from indexlake.arrow import kernels as pc
+from indexlake.arrow.buffers import fixed_values
+from indexlake.types.codec import Codec, SqlValue
 
 _SIGN = -(2**63)
 _INT64 = pa.int64()
@@ -24,25 +24,10 @@ class Int64Codec(Codec):
 
     kind: Literal["int", "bytes"] = "int"
     storage = _INT64
-
-    def storage_values(self, array: Any) -> list[SqlValue]:
-        return python_ints(array)  # type: ignore[return-value]
+    json_text = staticmethod(str)
 
     def _canonical_chunk(self, array: Any) -> npt.NDArray[np.int64]:
         return fixed_values(self.to_storage(array), np.int64)
-
-    def to_json(self, array: Any) -> list[str]:
-        return [NULL if value is None else str(value) for value in python_ints(self.to_storage(array))]
-
-    def from_json(self, values: list[Any]) -> Any:
-        return self.from_storage(pa.array(values, _INT64))
-
-    def to_json_one(self, value: Any) -> str:
-        encoded = self.encode_one(value)
-        return NULL if encoded is None else str(encoded)
-
-    def from_json_one(self, value: Any) -> Any:
-        return self.decode_one(value)
 
 
 class BooleanCodec(Int64Codec):
@@ -60,9 +45,7 @@ class BooleanCodec(Int64Codec):
             return 1
         if value is False:
             return 0
-        if value is None:
-            return None
-        return self.encode_other(value)
+        return None if value is None else self.encode_other(value)
 
     def same_as(self, value: Any) -> Any:
         return bool(value) if isinstance(value, np.bool_) else super().same_as(value)
@@ -93,9 +76,7 @@ class IntegerCodec(Int64Codec):
     def encode_one(self, value: Any) -> SqlValue:
         if type(value) is int and self._low <= value <= self._high:
             return value
-        if value is None:
-            return None
-        return self.encode_other(value)
+        return None if value is None else self.encode_other(value)
 
     def decode_one(self, value: SqlValue) -> Any:
         return value
@@ -124,9 +105,7 @@ class UnsignedCodec(IntegerCodec):
     def encode_one(self, value: Any) -> SqlValue:
         if type(value) is int and 0 <= value <= self._high:
             return value + _SIGN
-        if value is None:
-            return None
-        return self.encode_other(value)
+        return None if value is None else self.encode_other(value)
 
     def decode_one(self, value: SqlValue) -> Any:
         return None if value is None else value - _SIGN  # type: ignore[operator]

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexlake.arrow.buffers import children_of, holds, nested_array, null_mask, python_bytes
 from indexlake.errors import ConstraintError
-from indexlake.types.buffers import nested_array, null_mask, python_bytes
 from indexlake.types.codec import NULL, Codec, SqlValue, is_missing
 from indexlake.types.floats import is_float
 
@@ -45,9 +45,6 @@ class NestedCodec(Codec):
     def from_storage(self, array: Any) -> Any:
         texts = [b"null" if value is None else value for value in python_bytes(array)]
         return self.from_json(json.loads(b"[" + b",".join(texts) + b"]"))
-
-    def storage_values(self, array: Any) -> list[SqlValue]:
-        return python_bytes(array)  # type: ignore[return-value]
 
     def encode_one(self, value: Any) -> SqlValue:
         if value is None:
@@ -91,8 +88,7 @@ class ListCodec(NestedCodec):
 
     def to_json(self, array: Any) -> list[str]:
         starts, stops, items = list_parts(array)
-        flat = self.item.to_json(items)
-        return _array_texts(flat, starts, stops, null_mask(array))
+        return _array_texts(self.item.to_json(items), starts, stops, array)
 
     def from_json(self, values: list[Any]) -> Any:
         mask = _mask(values)
@@ -101,10 +97,10 @@ class ListCodec(NestedCodec):
             flat = list(chain.from_iterable(empty if row is None else row for row in values))
             if len(flat) != self._size * len(values):
                 raise ValueError(f"a list is not of size {self._size}")
-            return nested_array(self.type, len(values), mask, [self._items(flat)])
+            return nested_array(self.type, len(values), mask, [self.item.from_json(flat)])
         flat = list(chain.from_iterable(row for row in values if row is not None))
         offsets = offsets_of([0 if row is None else len(row) for row in values], self.type)
-        return nested_array(self.type, len(values), mask, [self._items(flat)], offsets)
+        return nested_array(self.type, len(values), mask, [self.item.from_json(flat)], offsets)
 
     def to_json_one(self, value: Any) -> str:
         if type(value) not in _LISTS:
@@ -129,29 +125,20 @@ class ListCodec(NestedCodec):
             return list(value)
         return super().same_as(value)
 
-    def _items(self, flat: list[Any]) -> Any:
-        return self.item.from_json(flat)
-
 
 class StructCodec(NestedCodec):
     wanted = "a dict"
 
     def __init__(self, type: Any, fields: Sequence[Codec]) -> None:
         super().__init__(type)
-        declared = [type.field(index) for index in range(type.num_fields)]
-        self.fields = tuple((field.name, field.nullable, codec) for field, codec in zip(declared, fields, strict=True))
-        self._names = frozenset(field.name for field in declared)
-        keys = [encode_basestring(field.name).replace("%", "%%") for field in declared]
+        self.fields = tuple((field.name, field.nullable, codec) for field, codec in zip(type, fields, strict=True))
+        self._names = frozenset(field.name for field in type)
+        keys = [encode_basestring(field.name).replace("%", "%%") for field in type]
         self._template = f"{{{','.join([f'{key}:%s' for key in keys])}}}"
 
     def to_json(self, array: Any) -> list[str]:
         columns = [codec.to_json(array.field(index)) for index, (_, _, codec) in enumerate(self.fields)]
-        rows = [self._template % row for row in zip(*columns, strict=True)]
-        mask = null_mask(array)
-        if mask is not None:
-            for index in np.flatnonzero(mask).tolist():
-                rows[index] = NULL
-        return rows
+        return _with_nulls([self._template % row for row in zip(*columns, strict=True)], array)
 
     def from_json(self, values: list[Any]) -> Any:
         nothing: dict[str, Any] = dict.fromkeys(self._names)
@@ -201,7 +188,7 @@ class MapCodec(NestedCodec):
         keys = self.key.to_json(entries.field(0))
         items = self.item.to_json(entries.field(1))
         pairs = [f"[{key},{item}]" for key, item in zip(keys, items, strict=True)]
-        return _array_texts(pairs, starts, stops, null_mask(array))
+        return _array_texts(pairs, starts, stops, array)
 
     def from_json(self, values: list[Any]) -> Any:
         flat = list(chain.from_iterable(row for row in values if row is not None))
@@ -254,7 +241,7 @@ def list_parts(array: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Any]:
 
 def without_list_views(array: Any) -> Any:
     """The array with plain lists in place of list views, at any depth; pyarrow's own cast forgets their offsets."""
-    if not _has_list_view(array.type):
+    if not holds(array.type, _is_list_view):
         return array
     array.validate(full=True)
     return _without_list_views(array)
@@ -264,18 +251,14 @@ def _is_list_view(type: Any) -> bool:
     return bool(pa.types.is_list_view(type) or pa.types.is_large_list_view(type))
 
 
-def _has_list_view(type: Any) -> bool:
-    return _is_list_view(type) or any(_has_list_view(type.field(n).type) for n in range(type.num_fields))
-
-
 def _without_list_views(array: Any) -> Any:
     type, t = array.type, pa.types
-    if not _has_list_view(type) or t.is_map(type) or t.is_fixed_size_list(type):
+    if not holds(type, _is_list_view) or t.is_map(type) or t.is_fixed_size_list(type):
         return array
     mask, length = null_mask(array), len(array)
     if t.is_struct(type):
-        parts = [_without_list_views(array.field(n)) for n in range(type.num_fields)]
-        own = pa.struct([type.field(n).with_type(part.type) for n, part in enumerate(parts)])
+        parts = [_without_list_views(part) for part in children_of(array)]
+        own = pa.struct([field.with_type(part.type) for field, part in zip(type, parts, strict=True)])
         return nested_array(own, length, mask, parts)
     if _is_list_view(type):
         items, lengths = array.flatten(), array.value_lengths().fill_null(0).to_numpy()
@@ -310,13 +293,14 @@ def _mask(values: list[Any]) -> npt.NDArray[np.bool_] | None:
     return mask if mask.any() else None
 
 
-def _array_texts(
-    items: list[str], starts: npt.NDArray[Any], stops: npt.NDArray[Any], mask: npt.NDArray[np.bool_] | None
-) -> list[str]:
-    """JSON arrays of runs of items; null where the mask says so."""
+def _array_texts(items: list[str], starts: npt.NDArray[Any], stops: npt.NDArray[Any], array: Any) -> list[str]:
+    """JSON arrays of runs of items; null where the array is."""
     ranges = zip(starts.tolist(), stops.tolist(), strict=True)
-    rows = [f"[{','.join(items[start:stop])}]" for start, stop in ranges]
-    if mask is not None:
+    return _with_nulls([f"[{','.join(items[start:stop])}]" for start, stop in ranges], array)
+
+
+def _with_nulls(rows: list[str], array: Any) -> list[str]:
+    if (mask := null_mask(array)) is not None:
         for index in np.flatnonzero(mask).tolist():
             rows[index] = NULL
     return rows

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexlake.types.buffers import chunks
+from indexlake.arrow.buffers import chunks, fields_of
 from indexlake.types.nested import list_parts
 from indexlake.types.validity import TICKS_OF_DAY
 
@@ -74,8 +74,7 @@ def python_value(scalar: Any) -> Any:
 def _limited(type: Any, limits: Callable[[Any], Limits | None]) -> bool:
     if pa.types.is_dictionary(type):
         return _limited(type.value_type, limits)
-    inner = [type.field(n).type for n in range(type.num_fields)]
-    return limits(type) is not None or any(_limited(part, limits) for part in inner)
+    return limits(type) is not None or any(_limited(field.type, limits) for field in fields_of(type))
 
 
 def _outside(array: Any, limits: Callable[[Any], Limits | None]) -> bool:

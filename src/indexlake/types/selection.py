@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from indexlake import batch_size
-from indexlake.batch_size import batch_bytes
+from indexlake.arrow import batch_size
+from indexlake.arrow.batch_size import batch_bytes
+from indexlake.arrow.buffers import holds
 from indexlake.errors import ConstraintError
 from indexlake.types.convert import convert, mapped_leaves, without_view
 
@@ -84,9 +85,7 @@ def with_dictionaries(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.R
 @lru_cache(1024)
 def has_dictionaries(type: Any) -> bool:
     """Whether a type is a dictionary or has one inside."""
-    if pa.types.is_dictionary(type):
-        return True
-    return pa.types.is_nested(type) and any(has_dictionaries(type.field(n).type) for n in range(type.num_fields))
+    return holds(type, pa.types.is_dictionary)
 
 
 def _select(data: Any, select: Callable[[Any], Any]) -> Any:
@@ -104,11 +103,7 @@ def _select(data: Any, select: Callable[[Any], Any]) -> Any:
 
 
 def _converted(array: Any, wanted: Any) -> Any:
-    if array.type.equals(wanted, check_metadata=True):
-        return array
-    if isinstance(array, pa.ChunkedArray):
-        return pa.chunked_array([convert(chunk, wanted) for chunk in array.chunks], wanted)
-    return convert(array, wanted)
+    return array if array.type.equals(wanted, check_metadata=True) else convert(array, wanted)
 
 
 def _has_views(type: Any) -> bool:

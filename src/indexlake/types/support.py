@@ -10,7 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from indexlake.arrow.buffers import parts_of
 from indexlake.errors import SchemaError
+from indexlake.types.text import NAMES
 from indexlake.types.uuids import is_uuid
 
 MAX_LEVELS = 20
@@ -45,8 +47,7 @@ def _nesting(type: Any) -> tuple[int, int]:
     t = pa.types
     if not t.is_nested(type):
         return 0, 0
-    inner = [type.key_type, type.item_type] if t.is_map(type) else [type.field(n).type for n in range(type.num_fields)]
-    found = [_nesting(one) for one in inner]
+    found = [_nesting(field.type) for field in parts_of(type)]
     is_list = not t.is_struct(type) and not t.is_fixed_size_list(type)
     return 1 + max(levels for levels, _ in found), is_list + max(lists for _, lists in found)
 
@@ -114,7 +115,7 @@ def _check(type: Any, column: str, place: str, depth: int) -> None:
                 f"the time zone {type.tz!r} is unknown",
                 'Use a name such as "UTC" or "Europe/Berlin", or "+02:00"',
             )
-    elif not _is_plain(type):
+    elif not t.is_decimal(type) and type not in NAMES:
         raise refuse("this type is not supported", "Use one of the types listed under 'Types' in the documentation")
 
 
@@ -126,34 +127,14 @@ def _check_dictionary(type: Any, column: str, place: str, depth: int, refuse: An
 
 
 def _check_struct(type: Any, column: str, place: str, depth: int, refuse: Any) -> None:
-    names = [type.field(index).name for index in range(type.num_fields)]
+    names = [field.name for field in type]
     if not names:
         raise refuse("a struct without fields holds nothing", "Give it a field, or use pa.bool_()")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise refuse(f"it has two fields named {twice[0]!r}", "Give every field of a struct its own name")
-    for index, name in enumerate(names):
-        _check(type.field(index).type, column, f"{place}.{name}", depth + 1)
-
-
-def _is_plain(type: Any) -> bool:
-    t = pa.types
-    return bool(
-        t.is_boolean(type)
-        or t.is_integer(type)
-        or t.is_floating(type)
-        or t.is_decimal(type)
-        or t.is_date(type)
-        or t.is_time(type)
-        or t.is_duration(type)
-        or t.is_string(type)
-        or t.is_large_string(type)
-        or t.is_string_view(type)
-        or t.is_binary(type)
-        or t.is_large_binary(type)
-        or t.is_binary_view(type)
-        or is_uuid(type)
-    )
+    for field in type:
+        _check(field.type, column, f"{place}.{field.name}", depth + 1)
 
 
 def _known_zone(zone: str) -> bool:

@@ -50,9 +50,7 @@ class TemporalCodec(Int64Codec):
     def encode_one(self, value: Any) -> SqlValue:
         if type(value) is self._python:
             return self._read(value)
-        if value is None:
-            return None
-        return self.encode_other(value)
+        return None if value is None else self.encode_other(value)
 
     def encode_constant(self, value: Any) -> SqlValue:
         return value if type(value) is int else self.encode_one(value)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -31,7 +30,8 @@ _PLAIN: dict[str, Any] = {
     **{f"duration[{unit}]": pa.duration(unit) for unit in _UNITS},
     **{f"timestamp[{unit}]": pa.timestamp(unit) for unit in _UNITS},
 }
-_NAMES = {type: name for name, type in _PLAIN.items()}
+NAMES = {type: name for name, type in _PLAIN.items()}
+"""The types without parts and parameters, and what the catalog calls them."""
 _ZONED = re.compile(r"timestamp\[(s|ms|us|ns), tz=(.+)\]", re.DOTALL)
 _DECIMAL = re.compile(r"decimal(32|64|128|256)\((\d+), (-?\d+)\)")
 _FIXED = re.compile(r"fixed_size_binary\[(\d+)\]")
@@ -64,7 +64,7 @@ def _to_form(type: Any) -> str | dict[str, Any]:
         indices, values = _to_form(type.index_type), _to_form(type.value_type)
         return {"dictionary": {"indices": indices, "values": values, "ordered": type.ordered}}
     if t.is_struct(type):
-        return {"struct": [_field_to_form(type.field(index)) for index in range(type.num_fields)]}
+        return {"struct": [_field_to_form(field) for field in type]}
     if t.is_map(type):
         key, value = _field_to_form(type.key_field), _field_to_form(type.item_field)
         return {"map": {"key": key, "value": value, "keys_sorted": type.keys_sorted}}
@@ -78,16 +78,29 @@ def _to_form(type: Any) -> str | dict[str, Any]:
         return str(type)
     if t.is_timestamp(type) and type.tz is not None:
         return str(type)
-    if type in _NAMES:
-        return _NAMES[type]
+    if type in NAMES:
+        return NAMES[type]
     raise SchemaError(f"The type {type} is not supported in a table.")
 
 
 def _from_form(form: str | dict[str, Any]) -> Any:
     if isinstance(form, str):
         return plain_type(form)
-    kind = next(iter(form))
-    return _NESTED[kind](form)
+    match form:
+        case {"list": item}:
+            return pa.list_(_field_from_form(item))
+        case {"large_list": item}:
+            return pa.large_list(_field_from_form(item))
+        case {"fixed_size_list": item}:
+            return pa.list_(_field_from_form(item), form["size"])
+        case {"struct": fields}:
+            return pa.struct([_field_from_form(field) for field in fields])
+        case {"map": parts}:
+            key, value = _field_from_form(parts["key"]), _field_from_form(parts["value"])
+            return pa.map_(key, value, keys_sorted=parts["keys_sorted"])
+        case {"dictionary": parts}:
+            return pa.dictionary(_from_form(parts["indices"]), _from_form(parts["values"]), parts["ordered"])
+    raise KeyError(next(iter(form)))
 
 
 def plain_type(text: str) -> Any:
@@ -101,27 +114,6 @@ def plain_type(text: str) -> Any:
     if found := _FIXED.fullmatch(text):
         return pa.binary(int(found[1]))
     raise ValueError("no such type")
-
-
-def _map(form: dict[str, Any]) -> Any:
-    parts = form["map"]
-    key, value = _field_from_form(parts["key"]), _field_from_form(parts["value"])
-    return pa.map_(key, value, keys_sorted=parts["keys_sorted"])
-
-
-def _dictionary(form: dict[str, Any]) -> Any:
-    parts = form["dictionary"]
-    return pa.dictionary(_from_form(parts["indices"]), _from_form(parts["values"]), parts["ordered"])
-
-
-_NESTED: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "list": lambda form: pa.list_(_field_from_form(form["list"])),
-    "large_list": lambda form: pa.large_list(_field_from_form(form["large_list"])),
-    "fixed_size_list": lambda form: pa.list_(_field_from_form(form["fixed_size_list"]), form["size"]),
-    "struct": lambda form: pa.struct([_field_from_form(field) for field in form["struct"]]),
-    "map": _map,
-    "dictionary": _dictionary,
-}
 
 
 def _field_to_form(field: Any) -> dict[str, Any]:

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexlake.arrow.buffers import children_of, chunks, null_mask
 from indexlake.errors import ConstraintError
-from indexlake.types.buffers import chunks, null_mask
 from indexlake.types.nested import list_parts, without_list_views
 
 TICKS_OF_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
@@ -60,8 +60,8 @@ def _check_bits(array: Any) -> None:
     elif t.is_nested(type):
         array.validate()
         if t.is_struct(type):
-            for index in range(type.num_fields):
-                _check_bits(array.field(index))
+            for part in children_of(array):
+                _check_bits(part)
             return
         if not t.is_fixed_size_list(type):
             _check_offsets(array)
@@ -98,8 +98,8 @@ def _check_visible(array: Any, hidden: npt.NDArray[np.bool_]) -> None:
         return
     hidden = hidden | _nulls(array)
     if t.is_struct(type):
-        for index in range(type.num_fields):
-            _check_child(array.field(index), type.field(index), hidden)
+        for index, field in enumerate(type):
+            _check_child(array.field(index), field, hidden)
         return
     starts, stops, items = list_parts(array)
     below = np.repeat(hidden, stops - starts)

@@ -15,7 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from indexlake.types import codec_for
 from indexlake.types.convert import convert, mapped_leaves
 from indexlake.types.uuids import is_uuid
 
@@ -41,8 +40,3 @@ def _vortex_leaf(type: Any) -> Any:
 def to_vortex(array: Any) -> Any:
     """An array (or chunked array) as Vortex can hold it; its type is ``vortex_type(array.type)``."""
     return convert(array, vortex_type(array.type))
-
-
-def vortex_value(value: Any, type: Any) -> Any:
-    """A Python value of a column of this type as a scalar to compare the Vortex column with."""
-    return to_vortex(codec_for(type).array([value]))[0]

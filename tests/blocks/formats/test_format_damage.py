@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from block_files import FORMATS, everything, reopen, sample, write
 
 from indexlake.blocks.formats import WrittenFile
 from indexlake.errors import CorruptionError
 from indexlake.storage import Storage
+from tests.blocks.formats.block_files import FORMATS, everything, reopen, sample, write
 
 
 @pytest.fixture

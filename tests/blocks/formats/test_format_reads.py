@@ -13,7 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from block_files import (
+
+from indexlake.blocks.formats import write_file
+from indexlake.errors import ConstraintError, SchemaError, StorageError
+from indexlake.expr import compile
+from indexlake.storage import Storage, faults
+from indexlake.types.outside import python_value
+from tests.blocks.formats.block_files import (
     FORMATS,
     arrays_of_every_type,
     block,
@@ -24,13 +30,6 @@ from block_files import (
     sample,
     write,
 )
-
-from indexlake import faults
-from indexlake.blocks.formats import write_file
-from indexlake.errors import ConstraintError, SchemaError, StorageError
-from indexlake.expr import compile
-from indexlake.storage import Storage
-from indexlake.types.outside import python_value
 
 ROWS = 150_000
 

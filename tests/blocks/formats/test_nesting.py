@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from block_files import FORMATS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,10 +15,9 @@ from indexlake.blocks.formats import open_reader, write_file
 from indexlake.storage import Storage
 from indexlake.types import check_supported, codec_for
 from indexlake.types.support import MAX_LEVELS, MAX_LISTS
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "types"))
-from arrow_exact import assert_same
-from arrow_strategies import arrays, deep_types
+from tests.blocks.formats.block_files import FORMATS
+from tests.types.arrow_exact import assert_same
+from tests.types.arrow_strategies import arrays, deep_types
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from block_files import FORMATS, block
 
 from indexlake.expr import compile
 from indexlake.storage import Storage
 from indexlake.types.dictionaries import TEXT, as_text_dictionary
+from tests.blocks.formats.block_files import FORMATS, block
 
 ROWS = 100_000
 NAMES = ["few", "holes", "kind", "own", "mixed", "n"]

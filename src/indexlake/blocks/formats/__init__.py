@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexlake.blocks.checksum import Checksums
 from indexlake.errors import CorruptionError, SchemaError
 from indexlake.storage import Storage
+from indexlake.storage.checksum import Checksums
 
 if TYPE_CHECKING:
     from indexlake.expr import Bound

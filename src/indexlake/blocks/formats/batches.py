@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from indexlake import batch_size
-from indexlake.batch_size import batch_bytes, cut
+from indexlake.arrow import batch_size
+from indexlake.arrow.batch_size import batch_bytes, cut
 from indexlake.errors import ConstraintError, SchemaError, StorageError
 from indexlake.types.convert import convert
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from indexlake.batch_size import cut
+from indexlake.arrow.batch_size import cut
 from indexlake.blocks.formats.batches import decoded, decoded_batches, distinct, matching, record_batch, with_columns_of
-from indexlake.python_rows import python_dicts
+from indexlake.types.python_rows import python_dicts
 from indexlake.types.selection import gather
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from indexlake.batch_size import BATCH_BYTES
+from indexlake.arrow.batch_size import BATCH_BYTES
 from indexlake.blocks.formats.batches import (
     BATCH_ROWS,
     ahead,

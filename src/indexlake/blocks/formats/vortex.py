@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from indexlake import batch_size
-from indexlake.batch_size import cut
+from indexlake.arrow import batch_size
+from indexlake.arrow.batch_size import cut
+from indexlake.arrow.buffers import children_of
 from indexlake.blocks.formats.batches import (
     BATCH_ROWS,
     decoded,
@@ -29,13 +30,12 @@ from indexlake.blocks.formats.batches import (
     with_columns_of,
 )
 from indexlake.errors import CorruptionError, IndexLakeError
-from indexlake.python_rows import python_dicts
 from indexlake.storage import InputFile, OutputFile
 from indexlake.storage.failure import failure, first_line
 from indexlake.types import codec_for
-from indexlake.types.buffers import children_of
 from indexlake.types.convert import mapped_leaves, without_view
 from indexlake.types.dictionaries import TEXT, is_text
+from indexlake.types.python_rows import python_dicts
 from indexlake.types.selection import gather
 from indexlake.types.uuids import is_uuid
 from indexlake.types.vortex import vortex_type
@@ -55,7 +55,7 @@ def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch],
     import vortex
 
     stored = stored_schema(schema, _written_type)
-    rows = _Rows(_whole(batch) for batch in encoded(batches, stored))
+    rows = _CountedBatches(_whole(batch) for batch in encoded(batches, stored))
     with out.as_local_path() as path:
         try:
             vortex.io.write(pa.RecordBatchReader.from_batches(stored, rows), path)
@@ -322,7 +322,7 @@ class _Bytes:
             raise
 
 
-class _Rows:
+class _CountedBatches:
     """An iterator of batches that counts their rows and keeps the error that ended it."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
@@ -330,7 +330,7 @@ class _Rows:
         self.count = 0
         self.error: BaseException | None = None
 
-    def __iter__(self) -> _Rows:
+    def __iter__(self) -> _CountedBatches:
         return self
 
     def __next__(self) -> pa.RecordBatch:

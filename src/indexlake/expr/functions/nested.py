@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from indexlake.expr import tree
 from indexlake.expr.broadcast import full, rows_of
 from indexlake.expr.build import Builder, Leaf
-from indexlake.expr.coercion import combine, implicit_cost
+from indexlake.expr.coercion import combine, combine_all, implicit_cost
 from indexlake.expr.constants import NotCovered
 from indexlake.expr.functions.function import Function, Row, Signature, constant, same_for_all
 from indexlake.expr.sqltype import (
@@ -57,10 +57,8 @@ def _extract_types(operands: Types, literals: Literals) -> Signature | None:
 
 
 def _extract(values: list[Any], call: tree.Call) -> Any:
-    if call.arguments[0].type.kind != "list":
-        raise NotCovered
     lists, index = values
-    if isinstance(lists, pa.Scalar):
+    if call.arguments[0].type.kind != "list" or isinstance(lists, pa.Scalar):
         raise NotCovered
     offsets = lists.offsets.to_numpy().astype(np.int64)
     lengths = np.diff(offsets)
@@ -172,9 +170,7 @@ def _key_row(call: tree.Call) -> Row:
 
 
 def _list_types(operands: Types, literals: Literals) -> Signature | None:
-    element: SqlType | None = operands[0]
-    for operand in operands[1:]:
-        element = combine(element, operand) if element is not None else None
+    element = combine_all(operands)
     if element is None or element.kind == "nested":
         return None
     return (normal(element),) * len(operands), list_of(normal(element))
@@ -182,7 +178,7 @@ def _list_types(operands: Types, literals: Literals) -> Signature | None:
 
 def _list_value(values: list[Any], call: tree.Call) -> Any:
     rows = rows_of(*values)
-    element = to_arrow(call.of.parts[0])
+    element = to_arrow(call.type.parts[0])
     together = pa.concat_arrays([full(value, element, rows).cast(element) for value in values])
     order = np.arange(len(values) * rows).reshape(len(values), rows).T.ravel()
     offsets = np.arange(0, len(values) * rows + 1, len(values), dtype=np.int32)
@@ -204,9 +200,7 @@ def _struct_field(builder: Builder, arguments: list[tree.Node]) -> tree.Node:
 
 
 def _together_types(operands: Types, literals: Literals) -> Signature | None:
-    found: SqlType | None = operands[0]
-    for operand in operands[1:]:
-        found = combine(found, operand) if found is not None else None
+    found = combine_all(operands)
     element = None if found is None else element_of(found)
     return None if element is None else ((list_of(normal(element)),) * len(operands), list_of(normal(element)))
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from indexlake.errors import ExpressionError
 from indexlake.expr import casts, tree
 from indexlake.expr.build import Builder
-from indexlake.expr.coercion import combine, decimal_shape
+from indexlake.expr.coercion import combine_all, decimal_shape
 from indexlake.expr.compare import compare
 from indexlake.expr.constants import NotCovered
 from indexlake.expr.functions.function import Function, Row, Signature, constant, same_for_all
@@ -50,13 +50,13 @@ def _abs(values: list[Any], call: tree.Call) -> Any:
 
 
 def _abs_row(call: tree.Call) -> Row:
-    kind = call.of.kind
+    kind = call.type.kind
     high = INT_RANGE[kind][1] if kind in INTEGERS else None
 
     def absolute(value: Any) -> Any:
         result = abs(value) if kind != "decimal" else value.copy_abs()
         if high is not None and result > high:
-            raise ExpressionError(f"the result of abs() is out of range for {call.of}")
+            raise ExpressionError(f"the result of abs() is out of range for {call.type}")
         return result
 
     return absolute
@@ -86,7 +86,7 @@ def _round(values: list[Any], call: tree.Call) -> Any:
     if kind == "decimal":
         if len(values) > 1 and constant(values[1]) < 0:
             raise NotCovered
-        return casts.cast(values[0], call.arguments[0].type, call.of, False)
+        return casts.cast(values[0], call.arguments[0].type, call.type, False)
     if len(values) == 1:
         return values[0] if kind in INTEGERS else pc.round(values[0], 0, "half_towards_infinity")
     raise NotCovered
@@ -100,7 +100,7 @@ def _half_away(value: float) -> float:
 
 
 def _round_row(call: tree.Call) -> Row:
-    kind, digits = call.of.kind, len(call.arguments) - 1
+    kind, digits = call.type.kind, len(call.arguments) - 1
     if kind in INTEGERS and not digits:
         return lambda value: value
     if kind in FLOATS and not digits:
@@ -136,22 +136,22 @@ def _whole_types(types: tuple[SqlType, ...]) -> Callable[[tuple[SqlType, ...], t
 def _whole(kernel: Any) -> Any:
     def rounded(values: list[Any], call: tree.Call) -> Any:
         (value,) = values
-        if call.of.kind in INTEGERS:
+        if call.type.kind in INTEGERS:
             return value
-        if call.of.kind == "decimal":
-            if call.of.width >= 38:
+        if call.type.kind == "decimal":
+            if call.type.width >= 38:
                 raise NotCovered
             value = value.cast(pa.decimal128(value.type.precision + 1, value.type.scale))  # ceil() may need a digit
-        return kernel(value).cast(to_arrow(call.of))
+        return kernel(value).cast(to_arrow(call.type))
 
     return rounded
 
 
 def _whole_row(function: Callable[[float], float]) -> Callable[[tree.Call], Row]:
     def make(call: tree.Call) -> Row:
-        if call.of.kind in INTEGERS:
+        if call.type.kind in INTEGERS:
             return lambda value: value
-        if call.of.kind not in FLOATS:
+        if call.type.kind not in FLOATS:
             raise NotCovered
         return lambda value: math.copysign(function(value), value) if math.isfinite(value) else value
 
@@ -227,9 +227,7 @@ def _sign(values: list[Any], call: tree.Call) -> Any:
 
 
 def _common_types(operands: tuple[SqlType, ...], literals: tuple[Any, ...]) -> Signature | None:
-    found: SqlType | None = operands[0]
-    for operand in operands[1:]:
-        found = combine(found, operand) if found is not None else None
+    found = combine_all(operands)
     if found is None or found.kind == "nested":
         return None
     return (normal(found),) * len(operands), normal(found)
@@ -237,11 +235,11 @@ def _common_types(operands: tuple[SqlType, ...], literals: tuple[Any, ...]) -> S
 
 def _extreme(op: str) -> Any:
     def choose_each(values: list[Any], call: tree.Call) -> Any:
-        if call.of.kind in NESTED_KINDS or call.of.kind in ("null", "interval"):
+        if call.type.kind in NESTED_KINDS or call.type.kind in ("null", "interval"):
             raise NotCovered
         result = values[0]
         for value in values[1:]:
-            better = pc.or_kleene(pc.is_null(result), compare(op, value, result, call.of))
+            better = pc.or_kleene(pc.is_null(result), compare(op, value, result, call.type))
             result = pc.if_else(pc.fill_null(better, False), value, result)
         # Among several FLOATs, DuckDB takes -0.0 for 0.0.
         return pc.add(result, pa.scalar(0.0, pa.float32())) if _several_floats(call) else result
@@ -251,9 +249,9 @@ def _extreme(op: str) -> Any:
 
 def _extreme_row(op: str) -> Callable[[tree.Call], Row]:
     def make(call: tree.Call) -> Row:
-        if call.of.kind in NESTED_KINDS:
+        if call.type.kind in NESTED_KINDS:
             raise NotCovered
-        greater = _float_greater if call.of.kind in FLOATS else operator.gt
+        greater = _float_greater if call.type.kind in FLOATS else operator.gt
         several_floats = _several_floats(call)
 
         def better(value: Any, result: Any) -> bool:
@@ -272,7 +270,7 @@ def _extreme_row(op: str) -> Callable[[tree.Call], Row]:
 
 
 def _several_floats(call: tree.Call) -> bool:
-    return call.of.kind == "float" and len(call.arguments) > 1
+    return call.type.kind == "float" and len(call.arguments) > 1
 
 
 def _float_greater(left: float, right: float) -> bool:
@@ -290,7 +288,7 @@ _BITS: tuple[Signature, ...] = tuple(((type, type), type) for type in INTEGER_TY
 
 def _bits(kernel: Any) -> Any:
     def combined(values: list[Any], call: tree.Call) -> Any:
-        if call.of.kind == "hugeint":
+        if call.type.kind == "hugeint":
             raise NotCovered
         return kernel(*values)
 

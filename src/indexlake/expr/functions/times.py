@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ from indexlake.expr.sqltype import (
 
 _TIMESTAMP_NS = SqlType("timestamp_ns")
 _TIME_NS = SqlType("time_ns")
+_MOMENTS = TIMESTAMPS | {"date"}
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # of the years 1 and 9999
 
 
@@ -52,8 +54,7 @@ def _utc(value: Any) -> Any:
 
 def _part(kernel: Any) -> Any:
     def part(values: list[Any], call: tree.Call) -> Any:
-        kind = call.arguments[0].type.kind
-        if kind not in TIMESTAMPS and kind != "date":
+        if call.arguments[0].type.kind not in _MOMENTS:
             raise NotCovered
         return kernel(_ordinary(values[0])).cast(pa.int64())
 
@@ -61,13 +62,13 @@ def _part(kernel: Any) -> Any:
 
 
 def _clock_part(kernel: Any) -> Any:
+    moment_part = _part(kernel)
+
     def part(values: list[Any], call: tree.Call) -> Any:
         kind = call.arguments[0].type.kind
-        if kind == "date":
-            return _part(kernel)([values[0].cast(pa.timestamp("us"))], call)
         if kind == "time":
             return kernel(values[0]).cast(pa.int64())
-        return _part(kernel)(values, call)
+        return moment_part([values[0].cast(pa.timestamp("us"))] if kind == "date" else values, call)
 
     return part
 
@@ -77,7 +78,7 @@ def _part_row(function: Callable[[Any], int], clock: bool = False) -> Callable[[
         kind = call.arguments[0].type.kind
         if kind == "date" and clock:
             return lambda value: 0
-        if kind not in TIMESTAMPS and kind != "date":
+        if kind not in _MOMENTS:
             raise NotCovered
         return lambda value: function(_utc(value))
 
@@ -102,26 +103,17 @@ def _each(types: tuple[SqlType, ...], result: SqlType) -> tuple[Signature, ...]:
 
 
 def _calendar(name: str, gives: str, kernel: Any = None, row: Any = None, synonyms: tuple[str, ...] = ()) -> Function:
+    made = None if kernel is None else _part(kernel), None if row is None else _part_row(row)
+    signatures = _each(_CALENDAR, INT64)
     return Function(
-        name,
-        "date, timestamp or interval",
-        gives,
-        _each(_CALENDAR, INT64),
-        kernel=None if kernel is None else _part(kernel),
-        row=None if row is None else _part_row(row),
-        synonyms=synonyms,
+        name, "date, timestamp or interval", gives, signatures, kernel=made[0], row=made[1], synonyms=synonyms
     )
 
 
 def _clock(name: str, gives: str, kernel: Any = None, row: Any = None) -> Function:
-    return Function(
-        name,
-        "date, time, timestamp or interval",
-        gives,
-        _each(_CLOCK, INT64),
-        kernel=None if kernel is None else _clock_part(kernel),
-        row=None if row is None else _part_row(row, clock=True),
-    )
+    made = None if kernel is None else _clock_part(kernel), None if row is None else _part_row(row, clock=True)
+    signatures = _each(_CLOCK, INT64)
+    return Function(name, "date, time, timestamp or interval", gives, signatures, kernel=made[0], row=made[1])
 
 
 # fmt: off
@@ -188,6 +180,14 @@ def _date_trunc(values: list[Any], call: tree.Call) -> Any:
     return _ordinary(pc.floor_temporal(moments, 1, unit, week_starts_monday=True))
 
 
+_SMALLEST = {"microsecond": 0, "second": 0, "minute": 0, "hour": 0, "day": 1, "month": 1}
+_BELOW: dict[str, Any] = {
+    unit: dict(islice(_SMALLEST.items(), count))
+    for count, unit in enumerate(("second", "minute", "hour", "day", "month", "year"), 1)
+}
+"""What the parts below a unit are at its beginning."""
+
+
 def _date_trunc_row(call: tree.Call) -> Row:
     if call.arguments[1].type.kind not in ("date", "timestamp", "timestamptz"):
         raise NotCovered
@@ -197,24 +197,13 @@ def _date_trunc_row(call: tree.Call) -> Row:
         if not isinstance(value, dt.datetime):
             value = dt.datetime(value.year, value.month, value.day)
         unit = _TRUNC_WORDS.get(word.lower())
-        if unit == "second":
-            return value.replace(microsecond=0)
-        if unit == "minute":
-            return value.replace(second=0, microsecond=0)
-        if unit == "hour":
-            return value.replace(minute=0, second=0, microsecond=0)
-        midnight = value.replace(hour=0, minute=0, second=0, microsecond=0)
-        if unit == "day":
-            return midnight
-        if unit == "month":
-            return midnight.replace(day=1)
-        if unit == "quarter":
-            return midnight.replace(day=1, month=(value.month - 1) // 3 * 3 + 1)
-        if unit == "year":
-            return midnight.replace(day=1, month=1)
         if unit == "week" and value.year > 1:
-            return midnight - dt.timedelta(days=value.weekday())
-        raise NotCovered
+            value, unit = value - dt.timedelta(days=value.weekday()), "day"
+        if unit == "quarter":
+            value, unit = value.replace(day=1, month=(value.month - 1) // 3 * 3 + 1), "day"
+        if unit not in _BELOW:
+            raise NotCovered
+        return value.replace(**_BELOW[unit])
 
     return truncate
 
@@ -250,34 +239,24 @@ def _maker(place: int, factor: int) -> Any:
     return make
 
 
-def _interval(name: str, word: str, place: int, factor: int, types: tuple[SqlType, ...]) -> Function:
-    return Function(
-        name,
-        "number",
-        f"an interval of that many {word}",
-        _each(types, INTERVAL),
-        kernel=_maker(place, factor) if DOUBLE not in types else None,
-    )
-
-
-_WHOLE = (INT32, INT64)
-_MAKERS = (
-    _interval("to_years", "years", 0, 12, _WHOLE),
-    _interval("to_quarters", "quarters", 0, 3, _WHOLE),
-    _interval("to_months", "months", 0, 1, _WHOLE),
-    _interval("to_decades", "decades", 0, 120, _WHOLE),
-    _interval("to_centuries", "centuries", 0, 1200, _WHOLE),
-    _interval("to_millennia", "millennia", 0, 12_000, _WHOLE),
-    _interval("to_weeks", "weeks", 1, 7, _WHOLE),
-    _interval("to_days", "days", 1, 1, _WHOLE),
-    _interval("to_hours", "hours", 2, 3600 * 10**6, (INT64,)),
-    _interval("to_minutes", "minutes", 2, 60 * 10**6, (INT64,)),
-    _interval("to_microseconds", "microseconds", 2, 1, (INT64,)),
-    _interval("to_seconds", "seconds", 2, 10**6, (DOUBLE,)),
-    _interval("to_milliseconds", "milliseconds", 2, 1000, (DOUBLE,)),
-)
 _PLURALS = {"century": "centuries", "millennium": "millennia"}
 MAKER_OF = {unit: f"to_{_PLURALS.get(unit, unit + 's')}" for unit in set(intervals.UNITS.values())}
+
+
+def _interval(unit: str, place: int, factor: int) -> Function:
+    name = MAKER_OF[unit]
+    gives = f"an interval of that many {name.removeprefix('to_')}"
+    if unit in ("second", "millisecond"):
+        return Function(name, "number", gives, _each((DOUBLE,), INTERVAL))
+    types = (INT32, INT64) if place < 2 else (INT64,)
+    return Function(name, "number", gives, _each(types, INTERVAL), kernel=_maker(place, factor))
+
+
+_MAKERS = tuple(
+    _interval(unit, place, factor)
+    for place, units in enumerate((intervals.MONTHS, intervals.DAYS, intervals.MICROSECONDS))
+    for unit, factor in units.items()
+)
 
 
 # -- text --------------------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Arrow below the types: kernels, buffers, and how large a batch may get."""

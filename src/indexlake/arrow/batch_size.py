@@ -1,0 +1,136 @@
+"""How large a batch of rows may get: bounded by rows and by bytes, wherever rows are gathered, joined or cut.
+
+An Arrow column of text, bytes or lists holds 2 GiB at most, so a batch that is bounded by rows alone comes to a point
+where it cannot be made.  Whatever is made here holds at most ``BATCH_BYTES``, or a single row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from indexlake.errors import ConstraintError
+
+BATCH_BYTES = 64 << 20
+
+JOINED_BYTES = 1 << 30
+"""Batches that are together no larger may be joined for a while, to be sorted for example."""
+
+VALUE_BYTES = 2**31 - 1
+"""What one value may take, whatever its type: what 32-bit offsets hold."""
+
+Row = TypeVar("Row")
+
+
+def encoded_bytes(rows: Iterable[Iterable[Any]]) -> int:
+    """What the byte strings in encoded rows take."""
+    return sum([len(value) for row in rows for value in row if type(value) is bytes])
+
+
+def python_bytes(rows: Iterable[Any]) -> int:
+    """About what Python values take: dicts and lists with what is in them."""
+    total = 0
+    for value in rows:
+        if isinstance(value, str | bytes):
+            total += len(value)
+        elif isinstance(value, Mapping):
+            total += python_bytes(value.values())
+        elif isinstance(value, list | tuple):
+            total += python_bytes(value)
+    return total
+
+
+def row_chunks(rows: Iterable[Row], most: int, bytes_of: Callable[[Any], int] = encoded_bytes) -> Iterator[list[Row]]:
+    """Rows in lists of at most ``most`` rows and ``BATCH_BYTES``."""
+    source = iter(rows)
+    chunk: list[Row] = []
+    size, step = 0, 1
+    while group := list(islice(source, min(step, most - len(chunk)))):
+        more = bytes_of(group)
+        if size + more > BATCH_BYTES:
+            for row in group:
+                own = bytes_of([row])
+                if chunk and (size + own > BATCH_BYTES or len(chunk) == most):
+                    yield chunk
+                    chunk, size = [], 0
+                chunk.append(row)
+                size += own
+        else:
+            chunk += group
+            size += more
+        if len(chunk) >= most:
+            yield chunk
+            chunk, size = [], 0
+        step = max(1, min(4 * step, BATCH_BYTES * len(group) // (more + 1)))
+    if chunk:
+        yield chunk
+
+
+def rows_of(row_bytes: int) -> int:
+    """How many rows of so many bytes a batch may have."""
+    return max(1, BATCH_BYTES // max(1, row_bytes))
+
+
+def cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of at most ``BATCH_BYTES`` each; a value that no column can hold is an error."""
+    rows, size = batch.num_rows, batch_bytes(batch)
+    if size > BATCH_BYTES and rows > 1:
+        step = max(1, min(rows // 2, rows * BATCH_BYTES // size))
+        for start in range(0, rows, step):
+            yield from cut(batch.slice(start, step))
+        return
+    if size > VALUE_BYTES:
+        _check_values(batch)
+    yield batch
+
+
+def _check_values(batch: pa.RecordBatch) -> None:
+    for name, array in zip(batch.schema.names, batch.columns, strict=True):
+        if (size := _array_bytes(array)) > VALUE_BYTES + 64:  # with offsets and validity
+            raise ConstraintError(f"Column {name!r}: {too_large(size)}", column=name)
+
+
+def too_large(size: int) -> str:
+    """Why a value cannot be stored."""
+    return f"a value takes {size:,} bytes, and {VALUE_BYTES:,} is the most. Store it in pieces, or outside the table."
+
+
+def batch_bytes(batch: pa.RecordBatch) -> int:
+    """What the values of a batch take when each is written out."""
+    return sum(map(_array_bytes, batch.columns))
+
+
+def _array_bytes(array: Any) -> int:
+    t, type = pa.types, array.type
+    if t.is_string_view(type) or t.is_binary_view(type):
+        return int(_view_lengths(array).sum()) + 16 * len(array)
+    if t.is_dictionary(type):
+        indices = np.asarray(array.indices.drop_null())
+        return int(_value_lengths(array.dictionary)[indices].sum()) + int(array.indices.nbytes)
+    return int(array.nbytes)
+
+
+def _view_lengths(array: Any) -> Any:
+    if not len(array):
+        return np.zeros(0, np.int64)
+    end = array.offset + len(array)
+    lengths = np.frombuffer(array.buffers()[1], np.int32, 4 * end)[4 * array.offset :: 4].astype(np.int64)
+    if array.null_count:
+        lengths[np.asarray(array.is_null())] = 0
+    return lengths
+
+
+def _value_lengths(values: Any) -> Any:
+    """What each value of a dictionary takes."""
+    t, type = pa.types, values.type
+    if t.is_string_view(type) or t.is_binary_view(type):
+        return _view_lengths(values)
+    if t.is_string(type) or t.is_large_string(type) or t.is_binary(type) or t.is_large_binary(type):
+        from indexlake.arrow import kernels as pc
+
+        return np.asarray(pc.fill_null(pc.binary_length(values), 0)).astype(np.int64)
+    return np.full(len(values), -(-type.bit_width // 8), np.int64)

@@ -1,0 +1,53 @@
+"""Addresses: which row lies at which position of a block, and back.
+
+In a block that is ordered by row id the rank of a row id is its position, and the block's record tells them all
+(`RowIds`).  A block in another order holds its row ids in a column of its own, which is read for them.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from indexlake.blocks.row_ids import RowIds
+
+Ints = npt.NDArray[np.int64]
+
+
+class Addresses(Protocol):
+    """Of one block.  Immutable, and safe to share between threads."""
+
+    def row_id_at(self, position: int) -> int: ...
+    def row_ids_at(self, positions: npt.ArrayLike) -> Ints: ...
+    def positions_of(self, row_ids: npt.ArrayLike) -> Ints:
+        """The position of each row id, -1 where it is not in the block."""
+        ...
+
+
+ranked = lru_cache(4096)(RowIds.from_bytes)
+"""The addresses of a block ordered by row id, from the ``row_ids`` of its record."""
+
+
+class LookedUp:
+    """The addresses of a block in any order, from its row ids by position."""
+
+    def __init__(self, row_ids: Ints) -> None:
+        self._row_ids = row_ids
+        self._order = np.argsort(row_ids, kind="stable")
+
+    def row_id_at(self, position: int) -> int:
+        return int(self._row_ids[position])
+
+    def row_ids_at(self, positions: npt.ArrayLike) -> Ints:
+        return self._row_ids[np.asarray(positions).astype(np.int64, copy=False)]
+
+    def positions_of(self, row_ids: npt.ArrayLike) -> Ints:
+        wanted = np.asarray(row_ids).astype(np.int64, copy=False)
+        if not len(self._order):
+            return np.full(len(wanted), -1, np.int64)
+        places = np.searchsorted(self._row_ids, wanted, sorter=self._order)
+        found = self._order[np.minimum(places, len(self._order) - 1)]
+        return np.where(self._row_ids[found] == wanted, found, -1)

@@ -1,0 +1,136 @@
+"""The records of blocks (``indexlake_data_file``).
+
+Readers cache them and fetch what was physically written since (``changed_in``), or everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyroaring import BitMap
+
+from indexlake.blocks.block import BlockRecord
+from indexlake.catalog import delete_entries, segments
+from indexlake.catalog.driver import ReadTransaction, Transaction
+from indexlake.catalog.tables import next_values
+
+_BLOCK_COLUMNS = """data_file_id, table_id, relative_path, format, role, row_order, file_size_bytes, record_count,
+    row_ids, min_row_id, max_row_id, min_snapshot, max_snapshot, column_stats, checksum, partition_id,
+    schema_snapshot, begin_snapshot, end_snapshot, changed_in"""
+
+
+def read_blocks(r: ReadTransaction | Transaction, table_id: int, since: int = -1) -> list[BlockRecord]:
+    rows = r.rows(
+        f"select {_BLOCK_COLUMNS} from indexlake_data_file where table_id = ? and changed_in > ? order by data_file_id",
+        (table_id, since),
+    )
+    return [BlockRecord(*row) for row in rows]
+
+
+def block_ids(r: ReadTransaction | Transaction, table_id: int) -> list[int]:
+    """Every block that has a record."""
+    rows = r.rows("select data_file_id from indexlake_data_file where table_id = ?", (table_id,))
+    return [file_id for (file_id,) in rows]
+
+
+def live_block_ids(r: Transaction, file_ids: Sequence[int]) -> set[int]:
+    """Those of the files that are still live."""
+    found: set[int] = set()
+    for file_id in file_ids:
+        found.update(
+            i
+            for (i,) in r.rows(
+                "select data_file_id from indexlake_data_file where data_file_id = ? and end_snapshot is null",
+                (file_id,),
+            )
+        )
+    return found
+
+
+def live_blocks_with(r: Transaction, table_id: int, low: int, high: int, since: int) -> list[BlockRecord]:
+    """Live data blocks written since, whose row ids may lie between the bounds, newest first."""
+    rows = r.rows(
+        f"""select {_BLOCK_COLUMNS} from indexlake_data_file where table_id = ? and changed_in > ?
+        and end_snapshot is null and role <> 'history' and min_row_id <= ? and max_row_id >= ?
+        order by data_file_id desc""",
+        (table_id, since, high, low),
+    )
+    return [BlockRecord(*row) for row in rows]
+
+
+def live_row_count(r: ReadTransaction | Transaction, table_id: int) -> int:
+    """Rows in live data blocks that no delete covers."""
+    files = r.rows(
+        """select data_file_id, record_count from indexlake_data_file
+        where table_id = ? and end_snapshot is null and role <> 'history'""",
+        (table_id,),
+    )
+    total = sum(int(count) for _, count in files)
+    for file_id, _ in files:
+        dead = delete_entries.deleted_positions(r, file_id)
+        total -= len(BitMap.union(*dead)) if dead else 0
+    return total
+
+
+def has_new_live_blocks(r: Transaction, table_id: int, since: int, newest_above: int = -1) -> bool:
+    """Whether a live block was written, physically, after ``since``, with rows committed after ``newest_above``."""
+    return bool(
+        r.rows(
+            """select 1 from indexlake_data_file where table_id = ? and changed_in > ? and end_snapshot is null
+            and role <> 'history' and max_snapshot > ? limit 1""",
+            (table_id, since, newest_above),
+        )
+    )
+
+
+# ---------------------------------------------------------------- expire, inside the critical section
+
+
+def add_block(tx: Transaction, block: BlockRecord) -> int:
+    """Insert the record under a fresh id, which is returned."""
+    file_id = next_values(tx, "data_file")
+    values = [getattr(block, name) for name in BlockRecord.__slots__]
+    tx.execute(
+        f"insert into indexlake_data_file ({_BLOCK_COLUMNS}) values ({', '.join('?' * len(values))})",
+        (file_id, *values[1:]),
+    )
+    return file_id
+
+
+def end_live_blocks(tx: Transaction, table_id: int, snapshot: int) -> None:
+    """Truncate: every live data block ends here."""
+    live = tx.rows(
+        """select data_file_id from indexlake_data_file where table_id = ? and end_snapshot is null
+        and role <> 'history'""",
+        (table_id,),
+    )
+    end_blocks(tx, [file_id for (file_id,) in live], snapshot)
+
+
+def end_blocks(tx: Transaction, file_ids: Sequence[int], snapshot: int) -> None:
+    """The blocks are read by no snapshot from this one on.  Their segments stay: earlier snapshots use them."""
+    tx.execute_many(
+        "update indexlake_data_file set end_snapshot = ?, changed_in = ? where data_file_id = ?",
+        [(snapshot, snapshot, file_id) for file_id in file_ids],
+    )
+
+
+# ---------------------------------------------------------------- expire, inside the critical section
+
+
+def drop_ended_blocks(tx: Transaction, table_id: int, horizon: int, now: int, since: int = -1) -> int:
+    """Remove the records of blocks and segments that no retained snapshot reaches; remember their files.
+
+    ``since`` is the horizon of the last time: what ended before is gone, and what ended after was written after.
+    """
+    segments.drop_links(tx, table_id, horizon, now, since)
+    ended = "table_id = ? and changed_in > ? and end_snapshot is not null and end_snapshot <= ?"
+    tx.execute(
+        f"""insert into indexlake_garbage (relative_path, table_id, unreachable_at)
+        select relative_path, table_id, {int(now)} from indexlake_data_file where {ended}
+        on conflict (relative_path) do nothing""",
+        (table_id, since, horizon),
+    )
+    files = tx.rows(f"select data_file_id from indexlake_data_file where {ended}", (table_id, since, horizon))
+    tx.execute_many("delete from indexlake_delete where data_file_id = ?", files)
+    return tx.execute(f"delete from indexlake_data_file where {ended}", (table_id, since, horizon))

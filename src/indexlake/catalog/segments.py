@@ -1,0 +1,122 @@
+"""Indexes of a table, their segments, and the links between segments and blocks, in the catalog.
+
+A commit that writes links or definitions and no block record has to touch the table's record
+(``table_heads.touch_table``): readers look for them when that record or the blocks have changed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from indexlake.catalog.driver import ReadTransaction, Transaction
+from indexlake.catalog.tables import next_values
+from indexlake.indexes.index import PRIMARY, Index, Link
+from indexlake.indexes.kind import SegmentFile
+
+_OF_TABLE = "index_id in (select index_id from indexlake_index where table_id = ?)"
+
+
+def read_indexes(r: ReadTransaction | Transaction, table_id: int) -> list[Index]:
+    """Every index that has a record, the dropped ones included."""
+    rows = r.rows(
+        """select index_id, index_name, index_kind, key_field_ids, params, begin_snapshot, end_snapshot,
+        enforced_snapshot, changed_in from indexlake_index where table_id = ? order by index_id""",
+        (table_id,),
+    )
+    return [
+        Index(index_id, name, kind, tuple(map(int, fields.split(","))), json.loads(params).get("unique", False), *rest)
+        for index_id, name, kind, fields, params, *rest in rows
+    ]
+
+
+def read_links(r: ReadTransaction | Transaction, table_id: int, since: int = -1) -> dict[int, list[Link]]:
+    """The links written after ``since``, with their segments, by index id."""
+    rows = r.rows(
+        """select l.index_id, l.data_file_id, l.index_file_id, l.ordinal, l.begin_snapshot, l.end_snapshot,
+        l.changed_in, s.key_types, s.relative_path, s.file_size_bytes, s.checksum, s.min_key, s.max_key
+        from indexlake_index_file_block l join indexlake_index_file s on s.index_file_id = l.index_file_id
+        where l.index_id in (select index_id from indexlake_index where table_id = ?) and l.changed_in > ?""",
+        (table_id, since),
+    )
+    types = {text: tuple(json.loads(text)) for text in {row[7] for row in rows}}
+    links: dict[int, list[Link]] = {}
+    for index_id, file_id, number, ordinal, begin, end, changed, text, path, size, checksum, low, high in rows:
+        segment = SegmentFile(index_id, path, size, checksum, types[text], low, high)
+        links.setdefault(index_id, []).append(Link(file_id, number, segment, ordinal, begin, end, changed))
+    return links
+
+
+def links_to_nothing(r: ReadTransaction | Transaction, table_id: int) -> list[tuple[int, int]]:
+    """(data file id, index file id) of links whose segment has no record.  There should be none."""
+    return r.rows(
+        f"""select data_file_id, index_file_id from indexlake_index_file_block where {_OF_TABLE}
+        and index_file_id not in (select index_file_id from indexlake_index_file)""",
+        (table_id,),
+    )
+
+
+# ---------------------------------------------------------------- writing, inside the critical section
+
+
+def add_primary_index(tx: Transaction, table_id: int, key_field_ids: str, snapshot: int) -> None:
+    tx.execute(
+        """insert into indexlake_index (index_id, index_name, index_kind, table_id, key_field_ids, include_field_ids,
+        params, begin_snapshot, enforced_snapshot, changed_in)
+        values (?, ?, 'btree', ?, ?, '', '{"unique": true}', ?, ?, ?)""",
+        (next_values(tx, "index"), PRIMARY, table_id, key_field_ids, snapshot, snapshot, snapshot),
+    )
+
+
+def live_index_ids(tx: Transaction, table_id: int) -> set[int]:
+    rows = tx.rows("select index_id from indexlake_index where table_id = ? and end_snapshot is null", (table_id,))
+    return {index_id for (index_id,) in rows}
+
+
+def add_segment(tx: Transaction, table_id: int, segment: SegmentFile, file_ids: Sequence[int], snapshot: int) -> None:
+    """Add a segment with links to the blocks that it covers, in the order of their ordinals."""
+    segment_id = next_values(tx, "index_file")
+    key_types = json.dumps(segment.key_types)
+    tx.send(
+        """insert into indexlake_index_file (index_file_id, index_id, table_id, relative_path, file_size_bytes,
+        checksum, key_types, min_key, max_key, changed_in) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+        (segment_id, segment.index_id, table_id, segment.path, segment.size, segment.checksum, key_types,
+         segment.min_key, segment.max_key, snapshot),
+    )  # fmt: skip
+    tx.execute_many(
+        """insert into indexlake_index_file_block (index_id, data_file_id, index_file_id, ordinal, begin_snapshot,
+        changed_in) values (?, ?, ?, ?, ?, ?)""",
+        [(segment.index_id, file_id, segment_id, n, snapshot, snapshot) for n, file_id in enumerate(file_ids)],
+    )
+
+
+# ---------------------------------------------------------------- expire, inside the critical section
+
+
+def drop_links(tx: Transaction, table_id: int, horizon: int, now: int, since: int) -> None:
+    """Remove links that no retained snapshot uses, then segments without links; remember the files of these.
+
+    A link goes with its block, or when it has ended itself.  The blocks' records are still there.
+    """
+    ended = "select data_file_id from indexlake_data_file where table_id = ? and changed_in > ? and end_snapshot <= ?"
+    segments = {
+        *tx.rows(
+            f"""delete from indexlake_index_file_block where {_OF_TABLE} and data_file_id in ({ended})
+            returning index_file_id""",
+            (table_id, table_id, since, horizon),
+        ),
+        *tx.rows(
+            f"""delete from indexlake_index_file_block where {_OF_TABLE} and changed_in > ? and end_snapshot <= ?
+            returning index_file_id""",
+            (table_id, since, horizon),
+        ),
+    }
+    alone = """index_file_id = ? and not exists (select 1 from indexlake_index_file_block l
+        where l.index_file_id = indexlake_index_file.index_file_id)"""
+    tx.execute_many(
+        f"""insert into indexlake_garbage (relative_path, table_id, unreachable_at)
+        select relative_path, table_id, {int(now)} from indexlake_index_file where {alone}
+        on conflict (relative_path) do nothing""",
+        segments,
+    )
+    tx.execute_many(f"delete from indexlake_index_file where {alone}", segments)

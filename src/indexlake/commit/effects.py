@@ -1,0 +1,148 @@
+"""What a commit does once its requirements hold: the same few effects for users and for jobs.
+
+Closes come before inserts.  A row that a job has moved since it was read is found again by its row id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap
+
+from indexlake.blocks.addresses import ranked
+from indexlake.blocks.block import BlockRecord
+from indexlake.blocks.delete_vector import is_among
+from indexlake.catalog import data_files, delete_entries, segments
+
+if TYPE_CHECKING:
+    from indexlake.blocks.new_block import NewBlock
+    from indexlake.catalog.driver import Transaction
+    from indexlake.commit.section import Section
+    from indexlake.commit.sequencer import Touched
+    from indexlake.commit.write_set import TableWrites, WriteSet
+    from indexlake.hot.store import HotTable
+
+
+def apply(section: Section, ws: WriteSet, writes: TableWrites, hot: HotTable, s: int) -> int:
+    """The changes of a write-set to one table.  Returns how many rows a truncate removed."""
+    state, tx, sequencer = writes.state, section.tx, section.sequencer
+    table_id, removed = state.table.table_id, 0
+    if writes.truncate:
+        removed = hot.close_all(s) + data_files.live_row_count(tx, table_id)
+        data_files.end_live_blocks(tx, table_id, s)
+        sequencer.touch(table_id, s, None)
+    elif writes.closed:
+        sequencer.touch(table_id, s, writes.closed)
+    if writes.closed:
+        close_rows(tx, writes, hot, s, ws.base)
+    if ws.turn is not None and ws.turn.owns(table_id):
+        sequencer.end_reservation(table_id)
+    if writes.locked:
+        sequencer.lock(table_id, s, writes.locked)
+    if writes.rows:
+        columns, stored = writes.stored()
+        hot.insert(columns, stored, s)
+    for block in writes.own_live_blocks() if writes.blocks else ():
+        add_block(tx, table_id, block, s, begin=s, version=(s, s))
+    return removed
+
+
+def close_rows(tx: Transaction, writes: TableWrites, hot: HotTable, s: int, base: int) -> None:
+    """End the versions that the write-set replaces or deletes, wherever they lie now."""
+    moved = hot.close(writes.hot_closes, s) if writes.hot_closes else []
+    table_id = writes.state.table.table_id
+    deletes: dict[int, Any] = {}
+    live = data_files.live_block_ids(tx, list(writes.block_closes))
+    for file_id, positions in writes.block_closes.items():
+        if file_id in live:
+            deletes[file_id] = positions
+        else:
+            moved += writes.addresses[file_id].row_ids_at(np.frombuffer(positions.to_array(), np.uint32)).tolist()
+    if moved:
+        for file_id, positions in _resolve(tx, table_id, np.array(sorted(moved), np.int64), base).items():
+            deletes[file_id] = deletes[file_id] | positions if file_id in deletes else positions
+    for file_id, positions in deletes.items():
+        delete_entries.add_delete(tx, table_id, file_id, s, positions, s)
+
+
+def _resolve(tx: Transaction, table_id: int, row_ids: npt.NDArray[np.int64], base: int) -> dict[int, Any]:
+    """Where rows lie that a job has moved since ``base``: the block position that no delete entry covers."""
+    found: dict[int, Any] = {}
+    missing = row_ids
+    for block in data_files.live_blocks_with(tx, table_id, int(row_ids[0]), int(row_ids[-1]), base):
+        positions = ranked(block.row_ids).positions_of(missing)
+        here = positions >= 0
+        for dead in delete_entries.deleted_positions(tx, block.data_file_id) if here.any() else ():
+            here &= ~is_among(positions, dead)
+        if here.any():
+            found[block.data_file_id] = BitMap(positions[here].tolist())
+            missing = missing[~here]
+        if not len(missing):
+            return found
+    raise AssertionError(f"rows {missing[:5].tolist()} passed validation but are nowhere")
+
+
+def swap_blocks(
+    tx: Transaction,
+    table_id: int,
+    inputs: Sequence[int],
+    outputs: Iterable[tuple[NewBlock, tuple[int, int]]],
+    touched: Touched,
+    s: int,
+) -> None:
+    """Blocks end and others begin that hold their rows.
+
+    What commits did to the rows after the plan becomes delete entries of the outputs, with the commits' own snapshots.
+    """
+    data_files.end_blocks(tx, inputs, s)
+    for block, versions in outputs:
+        file_id = add_block(tx, table_id, block, s, begin=s, version=versions)
+        for snapshot, positions in touched_positions(touched, block):
+            delete_entries.add_delete(tx, table_id, file_id, snapshot, positions, s)
+
+
+def touched_positions(touched: Touched, block: NewBlock) -> Iterator[tuple[int, Any]]:
+    """Commits that touched rows of a block, and where these lie in it."""
+    for snapshot, row_ids in touched:
+        if row_ids is None:
+            yield snapshot, BitMap(range(block.record_count))
+            continue
+        ids = np.frombuffer(row_ids.to_array(), np.uint64).astype(np.int64)
+        ids = ids[(ids >= block.bounds[0]) & (ids <= block.bounds[1])]
+        positions = block.row_ids.positions_of(ids)
+        if len(found := positions[positions >= 0]):
+            yield snapshot, BitMap(found.tolist())
+
+
+def add_block(
+    tx: Transaction,
+    table_id: int,
+    block: NewBlock,
+    s: int,
+    *,
+    begin: int,
+    version: tuple[int, int],
+    end: int | None = None,
+    role: str = "data",
+) -> int:
+    """Add the records of a finished block and of its segments; own dead positions are never visible."""
+    record = BlockRecord(
+        data_file_id=0, table_id=table_id, path=block.file.path, format=block.format, role=role,  # type: ignore[arg-type]
+        row_order="row_id", size=block.file.size, record_count=block.record_count,
+        row_ids=block.row_ids.to_bytes() if role != "history" else b"",
+        min_row_id=block.bounds[0], max_row_id=block.bounds[1],
+        min_snapshot=version[0], max_snapshot=version[1], column_stats=block.column_stats,
+        checksum=block.file.checksum, partition_id=None, schema_snapshot=block.schema_snapshot,
+        begin_snapshot=begin, end_snapshot=end, changed_in=s,
+    )  # fmt: skip
+    file_id = data_files.add_block(tx, record)
+    live = segments.live_index_ids(tx, table_id) if block.segments else set()
+    for segment in block.segments:
+        if segment.index_id in live:  # its index may have been dropped while the block was written
+            segments.add_segment(tx, table_id, segment, [file_id], s)
+    if block.dead:
+        delete_entries.add_delete(tx, table_id, file_id, 0, block.dead, s)
+    return file_id

@@ -1,0 +1,116 @@
+"""What must hold inside the critical section before anything is written.
+
+A user's commit that fails a requirement raises; a job's plan that does not hold any more is dropped and made again.
+The order of a user's requirements is that of the design: horizon, definitions, touched rows, absent values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from indexlake.catalog import activity, data_files, definitions, fields, table_heads
+from indexlake.catalog.commits import RESERVED
+from indexlake.commit import absence
+from indexlake.commit.turns import turn_needed
+from indexlake.errors import ConflictError, NotFoundError, SnapshotExpiredError, StorageError
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap64
+
+    from indexlake.catalog.driver import Transaction
+    from indexlake.catalog.table_heads import Head
+    from indexlake.commit.absence import Look
+    from indexlake.commit.section import Section
+    from indexlake.commit.write_set import TableWrites, WriteSet
+    from indexlake.hot.store import HotTable
+    from indexlake.pipeline.job import Job
+
+
+def require(section: Section, ws: WriteSet, writes: TableWrites, looks: Sequence[Look]) -> HotTable:
+    """Everything that a write-set requires of one table.  Returns its hot rows, as they are now."""
+    head = _table_live(section, writes)
+    rows = writes.closed | writes.locked if writes.locked else writes.closed
+    if ws.base < head.horizon and (rows or not writes.blind):
+        raise SnapshotExpiredError(
+            f"The transaction on {writes.state.table.full_name!r} began at snapshot {ws.base}, which is older than the "
+            f"history that is kept (from {head.horizon} on). Run it again.",
+            snapshot_id=ws.base,
+            horizon=head.horizon,
+        )
+    if head.schema_version != writes.state.table.schema_version:
+        _schema_fits(section.tx, ws, writes)
+    if rows:
+        _rows_untouched(section, ws, writes, rows)
+    state = writes.state
+    hot = section.hot.table(section.tx, state.table.table_id, head, state.current, section.sequencer.last, newest=True)
+    if (
+        writes.truncate
+        and not writes.blind  # it may have read what it removes
+        and (hot.has_begun_since(ws.base) or section.sequencer.has_changed_since(state.table.table_id, ws.base))
+    ):
+        name = state.table.full_name
+        raise ConflictError(
+            f"This transaction truncates {name!r}, whose rows were changed by another commit after it began at "
+            f"{ws.base}. Run it again; lake.run does so by itself.",
+            table=name,
+        )
+    for found in looks:
+        absence.check(section.tx, head, hot, writes, found)
+    return hot
+
+
+def require_plan(section: Section, job: Job, table_id: int, planned_at: int, writer_id: str) -> bool:
+    """Everything that a job requires of its table.  False: what it has planned is to be planned again."""
+    job.fence(section.tx)
+    require_writers(section.tx, (writer_id,), ". Nothing was committed.")
+    table = definitions.read_table(section.tx, table_id)
+    return table is not None and table.end_snapshot is None and table.horizon <= planned_at
+
+
+def require_writers(tx: Transaction, writers: Iterable[str], advice: str) -> None:
+    """Only while the writer of a file counts as alive is the file safe from vacuum."""
+    if not all(activity.writer_is_alive(tx, writer) for writer in writers):
+        raise StorageError(f"This process was taken for dead while it wrote files{advice}")
+
+
+def blocks_live(tx: Transaction, file_ids: Collection[int]) -> bool:
+    """Whether nobody has ended any of the blocks."""
+    return len(data_files.live_block_ids(tx, list(file_ids))) == len(file_ids)
+
+
+def _table_live(section: Section, writes: TableWrites) -> Head:
+    table = writes.state.table
+    head = section.heads.get(table.table_id) or table_heads.read_head(section.tx, table.table_id)
+    if head is None or head.end_snapshot is not None:
+        raise NotFoundError(f"Table {table.full_name!r} was dropped by another commit.", name=table.full_name)
+    section.heads[table.table_id] = head
+    section.sequencer.learn(head)
+    return head
+
+
+def _schema_fits(tx: Transaction, ws: WriteSet, writes: TableWrites) -> None:
+    """The table's columns are not those that the write-set was made for."""
+    table = writes.state.table
+    if ws.single:
+        raise ConflictError(
+            f"The definition of table {table.full_name!r} changed meanwhile. Run it again.", table=table.full_name
+        )
+    found = definitions.read_table(tx, table.table_id)
+    assert found is not None
+    writes.adopt(fields.read_schema(tx, found).current)
+
+
+def _rows_untouched(section: Section, ws: WriteSet, writes: TableWrites, rows: BitMap64) -> None:
+    table = writes.state.table
+    writer = section.sequencer.first_conflict(table.table_id, ws.base, rows)
+    if writer == RESERVED:
+        if ws.turn is None or not ws.turn.has(table.table_id):
+            raise turn_needed(ws, [table.table_id])
+    elif writer is not None:
+        raise ConflictError(
+            f"Rows of {table.full_name!r} that this transaction changes were changed by commit {writer} after it began "
+            f"at {ws.base}. Run it again; lake.run does so by itself.",
+            table=table.full_name,
+            snapshot_id=writer,
+        )

@@ -1,0 +1,87 @@
+"""Row versions on their way to blocks, by the columns that their blocks are written with.
+
+A block holds rows that were written with the same columns, those that snapshots of their time show; of rows older
+than the horizon, with the columns at the horizon.  So a chunk may become several blocks, one for each such set.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from indexlake.blocks.writer import sorted_by_row_id
+from indexlake.errors import ConstraintError
+from indexlake.hot.store import ChunkPart
+from indexlake.schema import END, VERSION, SchemaHistory, TableSchema
+from indexlake.schema.lineage import HeldColumns
+
+Row = tuple[Any, ...]
+"""(begin, row id, end, encoded value of each of ``columns`` …)"""
+
+
+class Collected:
+    """Takes rows in any order and gives the parts of a chunk."""
+
+    def __init__(self, schemas: SchemaHistory, horizon: int, oldest: int, *, history: bool) -> None:
+        self._schemas = schemas
+        self._horizon = horizon
+        self._history = history
+        self.bytes = 0
+        self._batches: dict[tuple[str, ...], list[pa.RecordBatch]] = {}
+        self._written_with: dict[tuple[str, ...], tuple[TableSchema, int]] = {}
+        kept = schemas.since(max(horizon, oldest))
+        self._held = HeldColumns({f.field_id: f for schema in kept for f in schema.fields}.values())
+        self.columns = self._held.columns
+        self._alike = all(schema.columns == kept[0].columns for schema in kept)
+
+    def add(self, rows: list[Row]) -> None:
+        if self._alike:
+            self._add(rows, rows[0][0])
+            return
+        groups: dict[tuple[str, ...], list[Row]] = {}
+        for row in rows:
+            groups.setdefault(self._schema(row[0]).columns, []).append(row)
+        for group in groups.values():
+            self._add(group, group[0][0])
+
+    def _schema(self, begin: int) -> TableSchema:
+        """No snapshot before the horizon will be read again."""
+        return self._schemas.at(max(begin, self._horizon))
+
+    def _add(self, rows: list[Row], begin: int) -> None:
+        schema = self._schema(begin)
+        key = schema.columns
+        self._written_with.setdefault(key, (schema, max(begin, self._horizon)))
+        try:
+            batch = self._batch(rows, schema)
+        except ConstraintError:
+            # More distinct values than the index type of a dictionary column can number: half as many may fit.
+            half = len(rows) // 2
+            if not half:
+                raise
+            self._add(rows[:half], begin)
+            self._add(rows[half:], begin)
+            return
+        self._batches.setdefault(key, []).append(batch)
+        self.bytes += batch.nbytes
+
+    def _batch(self, rows: list[Row], schema: TableSchema) -> pa.RecordBatch:
+        begins, row_ids, ends, *columns = zip(*rows, strict=True)
+        values = self._held.only(schema.fields).values(begins, columns)
+        arrays = [f.codec.decode(column) for f, column in zip(schema.fields, values, strict=True)]
+        arrays += [pa.array(row_ids, pa.int64()), pa.array(begins, pa.int64())]
+        if self._history:
+            arrays.append(pa.array(ends, pa.int64()))
+        return pa.RecordBatch.from_arrays(arrays, schema=schema.history_file if self._history else schema.file)
+
+    def parts(self) -> tuple[ChunkPart, ...]:
+        found = []
+        for key, batches in self._batches.items():
+            schema, snapshot = self._written_with[key]
+            rows = pa.Table.from_batches(batches)
+            begins = rows.column(VERSION).to_numpy()
+            last_end = int(rows.column(END).to_numpy().max()) if self._history else None
+            rows = rows if self._history else sorted_by_row_id(rows)
+            found.append(ChunkPart(schema, snapshot, rows, (int(begins.min()), int(begins.max())), last_end))
+        return tuple(found)

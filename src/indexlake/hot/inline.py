@@ -1,0 +1,194 @@
+"""The ``inline`` hot store: rows in the catalog database, one table for each table of the lake.
+
+Many processes may write.  A version that is not superseded and lies at or below the *hot floor* has been dumped: its
+block copy is the row, and the inline copy waits for the purge.  The same holds for superseded versions and the
+*history floor*.  Floors are (snapshot, row id) pairs in the table's record; nobody but the inline store compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from indexlake.arrow.batch_size import row_chunks
+from indexlake.catalog import table_heads
+from indexlake.catalog.inline import Change, InlineRows, InlineTables, Row
+from indexlake.expr.test import ALWAYS, Test
+from indexlake.hot.collected import Collected
+from indexlake.hot.rows import BATCH_ROWS, HotRows
+from indexlake.hot.store import Chunk, HotRow
+from indexlake.indexes.key_set import KeySet
+from indexlake.indexes.keys import KeyColumn, decode_key, encode_key
+from indexlake.schema import Field, TableSchema
+from indexlake.schema.lineage import HeldColumns
+from indexlake.types.floats import is_float
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap64
+
+    from indexlake.catalog.definitions import TableRecord
+    from indexlake.catalog.driver import Catalog, Transaction
+    from indexlake.catalog.table_heads import Head
+    from indexlake.snapshots.state import TableState
+    from indexlake.storage.spill import Spill
+
+CHUNK_BYTES = 256 << 20
+
+FEW_KEYS = 64
+"""Up to so many keys are looked up one by one at a commit; more are compared with the rows while those are few."""
+
+ROWS_PER_KEY = 4
+"""A row costs about a quarter of a look-up."""
+
+FEW_LOOKUPS = 500
+"""A read looks up more keys than that only where there are more rows than keys,"""
+
+MOST_LOOKUPS = 10_000
+"""and never more than that: all rows are compared with them then."""
+
+
+class InlineStore(InlineTables):
+    """The hot store of a lake in its catalog database."""
+
+    def __init__(self, catalog: Catalog, spill: Spill) -> None:
+        super().__init__(catalog)
+        self._spill = spill
+
+    def table(
+        self, r: Any, table_id: int, moved: TableRecord | Head, schema: TableSchema, snapshot: int, *, newest: bool
+    ) -> InlineTable:
+        return InlineTable(r, table_id, moved, schema, snapshot, newest, self._spill)
+
+    def release(self, tx: Transaction, table_id: int, chunk: Chunk, snapshot: int) -> bool:
+        floor, new_floor = chunk.mark
+        name = "history_floor" if chunk.history else "hot_floor"
+        return table_heads.set_floor(tx, table_id, name, floor, new_floor, snapshot)
+
+    def locations(self, table_id: int, row_ids: Sequence[int]) -> list[str]:
+        return ["inline"] * len(row_ids)
+
+    def undo(self, tx: Transaction) -> None:
+        """The database has undone it."""
+
+
+@dataclass(slots=True, eq=False)
+class InlineTable(InlineRows):
+    """One table in one catalog transaction.  Outside the critical section only its reading half is used."""
+
+    _spill: Spill
+
+    # ------------------------------------------------------------ reading
+
+    def rows(self, fields: Sequence[Field], test: Test = ALWAYS) -> HotRows:
+        columns = HeldColumns(fields)
+        return self._taken(self._visible_rows(columns.columns, test), columns)
+
+    def rows_with(self, keys: KeyColumn, fields: Sequence[Field]) -> HotRows:
+        codecs = self._schema.key_codecs
+        if (
+            len(keys) > MOST_LOOKUPS
+            or any(is_float(codec) for codec in codecs)
+            or (len(keys) > FEW_LOOKUPS and not self._has_more_than(len(keys)))
+        ):
+            return self.rows(fields)
+        columns = HeldColumns(fields)
+        rows = self._with_keys(columns.columns, (decode_key(codecs, key) for key in keys))
+        return self._taken((row for row in rows if self._is_visible(row)), columns)
+
+    def _taken(self, rows: Iterator[Row], columns: HeldColumns) -> HotRows:
+        hot = HotRows(columns.fields, self._spill)
+        for begins, row_ids, _, values in _decodable(rows, columns):
+            hot.add(values, row_ids, begins)
+        return hot
+
+    def row(self, key: Sequence[Any]) -> HotRow | None:
+        schema = self._schema
+        older = schema.held if schema.evolved else None
+        for row in self._with_key(schema.columns if older is None else older.columns, key):
+            if self._is_visible(row):
+                return HotRow(row[1], row[0], row[3:] if older is None else older.row(row[0], row[3:]))
+        return None
+
+    def begun(self, since: int, until: int, fields: Sequence[Field]) -> Iterator[pa.RecordBatch]:
+        return self._batches("_begin", since, until, fields)
+
+    def ended(self, since: int, until: int, fields: Sequence[Field]) -> Iterator[pa.RecordBatch]:
+        return self._batches("_end", since, until, fields)
+
+    def _batches(self, kind: Change, since: int, until: int, fields: Sequence[Field]) -> Iterator[pa.RecordBatch]:
+        columns = HeldColumns(fields)
+        rows = self._changes(kind, since, until, columns.columns)
+        for begins, row_ids, ends, values in _decodable(rows, columns):
+            hot = HotRows(fields, self._spill)
+            hot.add(values, row_ids, begins if kind == "_begin" else ends)
+            yield from hot.batches()
+
+    # ------------------------------------------------------------ what a commit validates
+
+    def holders(self, fields: Sequence[Field], keys: KeyColumn, since: int, without: BitMap64) -> list[HotRow]:
+        """The smaller side drives: rows are compared with the keys while they are few, else keys are looked up."""
+        indexed = tuple(fields) == self._schema.key_fields
+        if indexed and len(keys) <= FEW_KEYS:
+            few = [decode_key(self._schema.key_codecs, key) for key in keys]
+            return self._newer([(*row, *key) for key in few for row in self._with_key((), key)], since, without)
+        codecs = [f.codec for f in fields]
+        indexed = indexed and not any(is_float(codec) for codec in codecs)
+        columns = tuple(f.column for f in fields)
+        wanted: KeySet | None = None
+        found: list[HotRow] = []
+        for seen, row in enumerate(self._live_since(since, columns)):
+            if indexed and seen > ROWS_PER_KEY * len(keys):
+                encoded = (decode_key(codecs, key) for key in keys)
+                return self._newer(self._with_keys(columns, encoded), since, without)
+            wanted = wanted or KeySet(keys)
+            values = row[3:]
+            if row[1] not in without and None not in values and encode_key(codecs, values) in wanted:
+                found.append(HotRow(row[1], row[0], values))
+        return found
+
+    def _newer(self, rows: Iterable[Row], since: int, without: BitMap64) -> list[HotRow]:
+        floor = self._floors.hot_floor
+        return [
+            HotRow(row[1], row[0], row[3:])
+            for row in rows
+            if row[2] is None and row[0] > since and (row[0], row[1]) > floor and row[1] not in without
+        ]
+
+    def since(self, fields: Sequence[Field], since: int) -> Iterator[HotRow]:
+        for row in self._live_since(since, tuple(f.column for f in fields)):
+            yield HotRow(row[1], row[0], row[3:])
+
+    # ------------------------------------------------------------ what a dump reads
+
+    def chunk(
+        self, state: TableState, *, history: bool, above: Chunk | None, check: Callable[[], None]
+    ) -> Chunk | None:
+        table, floors = state.table, self._floors
+        floor = above.mark[1] if above is not None else floors.history_floor if history else floors.hot_floor
+        size = table.config.block_row_count
+        collected = Collected(state.schema, table.horizon, table.begin_snapshot, history=history)
+        oldest = self._oldest(floor, collected.columns, size, history=history)
+        count = 0
+        final: Row | None = None
+        for rows in row_chunks(oldest, BATCH_ROWS):
+            check()
+            collected.add(rows)
+            final = rows[-1]
+            count += len(rows)
+            if collected.bytes > CHUNK_BYTES:
+                count = size  # there may be more
+                break
+        if final is None:
+            return None
+        new_floor = (final[2] if history else final[0], final[1])
+        return Chunk(history, collected.parts(), (floor, new_floor), everything=count < size)
+
+
+def _decodable(rows: Iterable[Row], columns: HeldColumns) -> Iterator[tuple[Any, Any, Any, Any]]:
+    """(begins, row ids, ends, encoded values of each field), some rows at a time."""
+    for chunk in row_chunks(rows, BATCH_ROWS):
+        begins, row_ids, ends, *values = zip(*chunk, strict=True)
+        yield begins, row_ids, ends, columns.values(begins, values)

@@ -1,0 +1,30 @@
+"""The hot stores that there are, by the name that a lake's record gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from indexlake.errors import CatalogError
+from indexlake.hot.inline import InlineStore
+
+if TYPE_CHECKING:
+    from indexlake.catalog.driver import Catalog
+    from indexlake.hot.store import HotStore
+    from indexlake.storage.spill import Spill
+
+DEFAULT = "inline"
+"""What a new lake gets."""
+
+STORES: dict[str, Callable[[Catalog, Spill], HotStore]] = {"inline": InlineStore}
+
+
+def open_store(name: str, catalog: Catalog, spill: Spill) -> HotStore:
+    """The hot store of a lake whose record says ``name``."""
+    make = STORES.get(name)
+    if make is None:
+        raise CatalogError(
+            f"The lake at {catalog.location} keeps its newest rows in a hot store {name!r}; this IndexLake knows "
+            f"{', '.join(map(repr, STORES))}. Upgrade with: pip install -U indexlake"
+        )
+    return make(catalog, spill)

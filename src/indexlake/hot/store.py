@@ -1,0 +1,202 @@
+"""What every hot store does.
+
+A hot store holds row versions that no block holds yet: live ones, and superseded ones that retained snapshots show.
+How it knows which of them have moved to blocks is its own business: callers ask for rows at a snapshot and get those
+that no block of the same catalog state holds.  Rows go out as Arrow (`HotRows`) or as encoded values in the order of
+the table's fields, and are named by row id and the snapshot in which they began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from indexlake.expr.test import ALWAYS, Test
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap64
+
+    from indexlake.catalog.definitions import TableRecord
+    from indexlake.catalog.driver import ReadTransaction, Transaction
+    from indexlake.catalog.table_heads import Head
+    from indexlake.hot.rows import HotRows
+    from indexlake.indexes.keys import KeyColumn
+    from indexlake.schema import Field, TableSchema
+    from indexlake.schema.fitting import Values
+    from indexlake.snapshots.state import TableState
+
+
+class HotRow(NamedTuple):
+    """One row version: ``values`` are encoded, of the fields that were asked for."""
+
+    row_id: int
+    begin: int
+    values: Values
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkPart:
+    """The rows of a chunk that have the same columns: those of one block."""
+
+    schema: TableSchema
+    schema_snapshot: int
+    rows: pa.Table  # as a block holds them; live rows in row-id order
+    versions: tuple[int, int]  # smallest and largest begin
+    last_end: int | None  # of superseded versions
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The oldest rows of a table, ready to become blocks.  ``mark`` is the store's own: where the chunk ends."""
+
+    history: bool  # superseded versions rather than live ones
+    parts: tuple[ChunkPart, ...]
+    mark: Any
+    everything: bool  # there were no more rows when these were read
+
+    @property
+    def size(self) -> int:
+        return sum(int(part.rows.nbytes) for part in self.parts)
+
+
+class HotTable(Protocol):
+    """The hot rows of one table as one catalog transaction sees them, at one snapshot."""
+
+    # -- reading
+
+    def rows(self, fields: Sequence[Field], test: Test = ALWAYS) -> HotRows:
+        """The visible rows, without some that cannot satisfy the test (a necessary condition on file columns)."""
+        ...
+
+    def count(self) -> int:
+        """How many rows are visible."""
+        ...
+
+    def rows_with(self, keys: KeyColumn, fields: Sequence[Field]) -> HotRows:
+        """The visible rows, without some that have none of these primary keys."""
+        ...
+
+    def row(self, key: Sequence[Any]) -> HotRow | None:
+        """The visible row with that primary key, given as encoded values."""
+        ...
+
+    def begun(self, since: int, until: int, fields: Sequence[Field]) -> Iterator[pa.RecordBatch]:
+        """Versions that began in (since, until], by snapshot and row id; the version column holds that snapshot."""
+        ...
+
+    def ended(self, since: int, until: int, fields: Sequence[Field]) -> Iterator[pa.RecordBatch]:
+        """Versions that ended in (since, until], by snapshot and row id; the version column holds that snapshot."""
+        ...
+
+    def count_changes(self, since: int, until: int) -> int:
+        """How many rows ``begun`` and ``ended`` give together."""
+        ...
+
+    def sizes(self) -> tuple[int, int]:
+        """(live, superseded) versions that no block holds, now."""
+        ...
+
+    # -- what a commit validates
+
+    def holders(self, fields: Sequence[Field], keys: KeyColumn, since: int, without: BitMap64) -> list[HotRow]:
+        """Live rows committed after ``since`` whose values of these fields are one of the keys; ``values`` are those.
+
+        Rows named in ``without`` do not count.
+        """
+        ...
+
+    def since(self, fields: Sequence[Field], since: int) -> Iterator[HotRow]:
+        """Live rows committed after ``since``, with their values of these fields."""
+        ...
+
+    def is_live(self, row_id: int, begin: int) -> bool:
+        """Whether a version is the live one of its row, and no block holds it."""
+        ...
+
+    def has_begun_since(self, since: int) -> bool:
+        """Whether a commit after ``since`` wrote a row version here, whatever became of it."""
+        ...
+
+    # -- what a commit does
+
+    def insert(self, columns: tuple[str, ...], rows: Collection[tuple[int, Values]], snapshot: int) -> None:
+        """Add versions: row ids and the encoded values of the named file columns."""
+        ...
+
+    def close(self, versions: Mapping[int, int], snapshot: int) -> list[int]:
+        """End versions given as row id → begin.  Returns the rows that have moved to a block: they are not ended."""
+        ...
+
+    def close_all(self, snapshot: int) -> int:
+        """End every live version; how many there were."""
+        ...
+
+    # -- what a dump reads
+
+    def chunk(
+        self, state: TableState, *, history: bool, above: Chunk | None, check: Callable[[], None]
+    ) -> Chunk | None:
+        """The oldest rows that no block holds, or those above another chunk; None when there are none."""
+        ...
+
+
+class HotStore(Protocol):
+    """Where the commits of one lake land."""
+
+    def table(
+        self,
+        r: ReadTransaction | Transaction,
+        table_id: int,
+        moved: TableRecord | Head,
+        schema: TableSchema,
+        snapshot: int,
+        *,
+        newest: bool,
+    ) -> HotTable:
+        """A table at a snapshot.
+
+        ``moved`` is the catalog's record of it in the same transaction, which tells what has moved to blocks;
+        ``newest`` promises that no commit is later than the snapshot.
+        """
+        ...
+
+    def create(self, tx: Transaction, table_id: int, fields: Sequence[Field], key: Sequence[int]) -> None:
+        """A new table; ``key`` names the fields of its primary key by id."""
+        ...
+
+    def drop(self, tx: Transaction, table_id: int) -> None:
+        """The table's records are being removed."""
+        ...
+
+    def add_columns(self, tx: Transaction, table_id: int, fields: Sequence[Field]) -> None: ...
+
+    def drop_column(self, tx: Transaction, table_id: int, field_id: int) -> None:
+        """No reader asks for the column any more."""
+        ...
+
+    def bounds(self, tx: Transaction, table_id: int, f: Field) -> tuple[int, int] | None:
+        """The least and greatest encoded value of an integer-coded column in live rows; None when there is none."""
+        ...
+
+    def oldest(self, tx: Transaction, table_id: int) -> int | None:
+        """The snapshot in which the oldest version that is still here began."""
+        ...
+
+    def release(self, tx: Transaction, table_id: int, chunk: Chunk, snapshot: int) -> bool:
+        """From this commit on blocks hold the chunk; False when another job has taken rows since it was read."""
+        ...
+
+    def purge(self, tx: Transaction, table: TableRecord, limit: int) -> int:
+        """Remove up to so many versions that blocks hold or that no retained snapshot shows; how many were removed."""
+        ...
+
+    def locations(self, table_id: int, row_ids: Sequence[int]) -> list[str]:
+        """Where the hot rows lie, as ``t.locate`` tells it."""
+        ...
+
+    def undo(self, tx: Transaction) -> None:
+        """The transaction was left without a commit: what was written through it did not happen."""
+        ...

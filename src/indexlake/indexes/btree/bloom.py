@@ -1,0 +1,77 @@
+"""A blocked Bloom filter over keys: all bits of a key lie in one 64-byte block, a cache line.
+
+With 10 bits a key about one absent key in a hundred passes.  The filter is part of the file format: hashes
+and bit places are the same in every process and on every platform.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+BLOCK_BYTES = 64
+BITS_PER_KEY = 10
+
+_PROBES = 7
+_WORD = (1 << 64) - 1
+_SPREAD = 0x9E3779B97F4A7C15
+_SLICE = 1 << 18
+
+
+def block_count(key_count: int) -> int:
+    """How many blocks a filter for so many keys has."""
+    return max(1, -(-key_count * BITS_PER_KEY // (8 * BLOCK_BYTES)))
+
+
+def build(hashes: npt.NDArray[np.uint64], blocks: int) -> npt.NDArray[np.uint64]:
+    """The filter of some hashes: `blocks` times eight words, little-endian on disk."""
+    words = np.zeros(blocks * 8, np.uint64)
+    for start in range(0, len(hashes), _SLICE):
+        part = hashes[start : start + _SLICE]
+        base = (_block_numbers(part, blocks) << np.uint64(3)).astype(np.int64)
+        bits = part * np.uint64(_SPREAD)
+        for probe in range(_PROBES):
+            bit = (bits >> np.uint64(9 * probe)) & np.uint64(511)
+            np.bitwise_or.at(
+                words, base + (bit >> np.uint64(6)).astype(np.int64), np.uint64(1) << (bit & np.uint64(63))
+            )
+    return words.astype("<u8", copy=False)
+
+
+def block_of(hash_: int, blocks: int) -> int:
+    """The block that holds the bits of a hash."""
+    return ((hash_ >> 32) * blocks) >> 32
+
+
+def block_has(block: Any, hash_: int) -> bool:
+    """Whether a block (64 bytes) has all bits of a hash."""
+    b = (hash_ * _SPREAD) & _WORD
+    mask = (
+        1 << (b & 511)
+        | 1 << (b >> 9 & 511)
+        | 1 << (b >> 18 & 511)
+        | 1 << (b >> 27 & 511)
+        | 1 << (b >> 36 & 511)
+        | 1 << (b >> 45 & 511)
+        | 1 << (b >> 54 & 511)
+    )
+    return int.from_bytes(block, "little") & mask == mask
+
+
+def may_hold(words: npt.NDArray[np.uint64], hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    """Which hashes a whole filter may hold."""
+    blocks = len(words) // 8
+    base = (_block_numbers(hashes, blocks) << np.uint64(3)).astype(np.int64)
+    bits = hashes * np.uint64(_SPREAD)
+    found = np.ones(len(hashes), np.bool_)
+    for probe in range(_PROBES):
+        bit = (bits >> np.uint64(9 * probe)) & np.uint64(511)
+        word = words[base + (bit >> np.uint64(6)).astype(np.int64)]
+        found &= ((word >> (bit & np.uint64(63))) & np.uint64(1)).astype(np.bool_)
+    return found
+
+
+def _block_numbers(hashes: npt.NDArray[np.uint64], blocks: int) -> npt.NDArray[np.uint64]:
+    return ((hashes >> np.uint64(32)) * np.uint64(blocks)) >> np.uint64(32)

@@ -1,0 +1,295 @@
+"""Keys of one or several columns as values whose plain order is the order of the keys.
+
+A key of one integer-like column is an unsigned 64-bit integer: the encoded value with its sign bit flipped.
+Any other key is a byte string: integers as eight big-endian bytes; byte values as they are if they come last,
+else escaped and ended (00 → 00 FF, end 00 00).  Two keys are equal exactly when all their canonical values
+are, so -0.0 and 0.0 are one key and every NaN is one key.  A key has no null part: the caller refuses those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from xxhash import xxh3_64_intdigest
+
+from indexlake.arrow import kernels as pc
+from indexlake.types import Codec, SqlValue
+
+Key: TypeAlias = int | bytes
+
+_SIGN = 1 << 63
+_WORD = (1 << 64) - 1
+_MIX_1, _MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_END = b"\x00\x00"
+
+
+def encode_key(codecs: Sequence[Codec], values: Sequence[SqlValue]) -> Key:
+    """The key of encoded values, one per column."""
+    if len(codecs) == 1:
+        value: Any = codecs[0].canonical(values[0])
+        return value + _SIGN if codecs[0].kind == "int" else bytes(value)
+    parts: list[bytes] = []
+    last = len(codecs) - 1
+    for number, (codec, raw) in enumerate(zip(codecs, values, strict=True)):
+        value = codec.canonical(raw)
+        if codec.kind == "int":
+            parts.append((value + _SIGN).to_bytes(8, "big"))
+        elif number == last:
+            parts.append(value)
+        else:
+            parts.append(value.replace(b"\x00", b"\x00\xff") + _END)
+    return b"".join(parts)
+
+
+def decode_key(codecs: Sequence[Codec], key: Key) -> list[Any]:
+    """The encoded values of a key, in their canonical form."""
+    if isinstance(key, int):
+        return [key - _SIGN]
+    if len(codecs) == 1:
+        return [key]
+    values: list[Any] = []
+    rest = key
+    for number, codec in enumerate(codecs):
+        if codec.kind == "int":
+            values.append(int.from_bytes(rest[:8], "big") - _SIGN)
+            rest = rest[8:]
+        elif number == len(codecs) - 1:
+            values.append(rest)
+        else:
+            end = 0
+            while rest[end : end + 2] != _END:
+                end += 2 if rest[end] == 0 else 1
+            values.append(rest[:end].replace(b"\x00\xff", b"\x00"))
+            rest = rest[end + 2 :]
+    return values
+
+
+def key_to_bytes(key: Key) -> bytes:
+    """A key as bytes in key order, for catalog records."""
+    return key if isinstance(key, bytes) else key.to_bytes(8, "big")
+
+
+class KeyColumn:
+    """Many keys: unsigned integers, or byte strings as a large binary array without nulls."""
+
+    __slots__ = ("binary", "ints")
+
+    def __init__(self, ints: npt.NDArray[np.uint64] | None = None, binary: pa.LargeBinaryArray | None = None) -> None:
+        if (ints is None) == (binary is None):
+            raise ValueError("a key column holds either integers or byte strings")
+        self.ints = ints
+        self.binary: Any = binary
+
+    @classmethod
+    def from_arrays(cls, codecs: Sequence[Codec], arrays: Sequence[pa.Array | pa.ChunkedArray]) -> KeyColumn:
+        """The keys of the rows of some columns, which hold no null."""
+        if len(codecs) == 1 and codecs[0].kind == "int":
+            values = np.asarray(codecs[0].canonical_array(arrays[0]))
+            return cls(ints=_flipped(values))
+        last = len(codecs) - 1
+        parts: list[Any] = []
+        for number, (codec, column) in enumerate(zip(codecs, arrays, strict=True)):
+            if codec.kind == "int":
+                parts.append(_int_bytes(_flipped(np.asarray(codec.canonical_array(column)))))
+                continue
+            values = _byte_values(codec, column)
+            if number == last:
+                parts.append(values)
+            else:
+                parts += [pc.replace_substring(values, b"\x00", b"\x00\xff"), _scalar(_END)]
+        joined = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, _scalar(b""))
+        return cls(binary=joined)
+
+    @classmethod
+    def from_keys(cls, keys: Sequence[Key], *, ints: bool) -> KeyColumn:
+        """The given keys, all of them integers or all of them byte strings."""
+        if ints:
+            return cls(ints=np.array(keys, np.uint64))
+        return cls(binary=pa.array(keys, pa.large_binary()))
+
+    @property
+    def is_int(self) -> bool:
+        """Whether the keys are integers."""
+        return self.ints is not None
+
+    def __len__(self) -> int:
+        return len(self.ints) if self.ints is not None else len(self.binary)
+
+    def __getitem__(self, index: int) -> Key:
+        if self.ints is not None:
+            return int(self.ints[index])
+        return bytes(self.binary[index].as_py())
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self.to_list())
+
+    def __repr__(self) -> str:
+        return f"KeyColumn({len(self)} {'integers' if self.is_int else 'byte strings'})"
+
+    def to_list(self) -> list[Key]:
+        """All keys as Python values."""
+        keys: list[Key] = self.ints.tolist() if self.ints is not None else self.binary.to_pylist()
+        return keys
+
+    def slice(self, offset: int, length: int | None = None) -> KeyColumn:
+        """Some consecutive keys, without copying them."""
+        if self.ints is not None:
+            return KeyColumn(ints=self.ints[offset : None if length is None else offset + length])
+        return KeyColumn(binary=self.binary.slice(offset, length))
+
+    def take(self, indices: npt.NDArray[Any]) -> KeyColumn:
+        """The keys at some indices, in their order."""
+        if self.ints is not None:
+            return KeyColumn(ints=self.ints[indices])
+        return KeyColumn(binary=self.binary.take(pa.array(indices)))
+
+    @staticmethod
+    def concat(columns: Sequence[KeyColumn]) -> KeyColumn:
+        """The keys of several columns of one kind, one after the other."""
+        if columns[0].ints is not None:
+            return KeyColumn(ints=np.concatenate([c.ints for c in columns if c.ints is not None]))
+        return KeyColumn(binary=pa.concat_arrays([c.binary for c in columns]))
+
+    def is_sorted(self) -> bool:
+        """Whether no key is greater than the next one."""
+        if self.ints is not None:
+            return bool((self.ints[1:] >= self.ints[:-1]).all())
+        if len(self) < 2:
+            return True
+        return bool(pc.all(pc.less_equal(self.binary.slice(0, len(self) - 1), self.binary.slice(1))).as_py())
+
+    def argsort(self) -> npt.NDArray[np.intp]:
+        """The stable permutation that sorts the keys."""
+        if self.is_sorted():
+            return np.arange(len(self))
+        if self.ints is not None:
+            return _argsort_ints(self.ints)
+        return self._argsort_binary()
+
+    def _argsort_binary(self) -> npt.NDArray[np.intp]:
+        """Sort by the first eight bytes that differ, then repair the runs where those are equal."""
+        prefixes = self.prefixes(len(self.common_prefix()))
+        order = _argsort_ints(prefixes)
+        ordered = prefixes[order]
+        same = ordered[1:] == ordered[:-1]
+        tied = np.zeros(len(order), np.bool_)
+        tied[1:] |= same
+        tied[:-1] |= same
+        places = np.flatnonzero(tied)
+        if len(places):
+            members = order[places]
+            # Rows of one run stay within its places, because runs are compared by their prefixes first.
+            table = pa.table({"prefix": prefixes[members], "key": self.binary.take(pa.array(members))})
+            repaired = pc.sort_indices(table, [("prefix", "ascending"), ("key", "ascending")])
+            order[places] = members[np.asarray(repaired).astype(np.intp)]
+        return order
+
+    def first_duplicate(self) -> int | None:
+        """The index of the first key that an earlier one equals, or None if all keys differ."""
+        order = self.argsort()
+        if self.ints is not None:
+            ordered = self.ints[order]
+            again = ordered[1:] == ordered[:-1]
+        elif len(order) < 2:
+            return None
+        else:
+            keys = self.binary.take(pa.array(order))
+            again = np.asarray(pc.equal(keys.slice(1), keys.slice(0, len(keys) - 1)))
+        return int(order[1:][again].min()) if again.any() else None
+
+    def common_prefix(self) -> bytes:
+        """The longest byte string that every key starts with; empty for integers."""
+        if self.ints is not None or not len(self):
+            return b""
+        bounds = pc.min_max(self.binary)
+        low, high = bounds["min"].as_py(), bounds["max"].as_py()
+        length = 0
+        while length < len(low) and low[length] == high[length]:
+            length += 1
+        return bytes(low[:length])
+
+    def prefixes(self, skip: int = 0) -> npt.NDArray[np.uint64]:
+        """Eight bytes of each key from `skip` on, filled up with zeros, as an integer in key order."""
+        if self.ints is not None:
+            return self.ints
+        offsets, data = binary_parts(self.binary)
+        starts = np.minimum(offsets[:-1] + skip, offsets[1:])
+        padded = np.concatenate((data, np.zeros(8, np.uint8)))
+        windows = np.lib.stride_tricks.sliding_window_view(padded, 8)[starts]
+        words = windows.view(">u8").ravel().astype(np.uint64)
+        unused = np.uint64(64) - np.uint64(8) * np.minimum(offsets[1:] - starts, 8).astype(np.uint64)
+        short = unused > 0
+        if short.any():
+            # Two shifts, because shifting a word by all its 64 bits is undefined.
+            half = unused[short] >> np.uint64(1)
+            words[short] = (words[short] >> half >> half) << half << half
+        return words
+
+
+def hash_key(key: Key) -> int:
+    """The 64-bit hash of one key, which files hold: splitmix64's finaliser for integers, xxh3-64 for byte strings."""
+    if isinstance(key, bytes):
+        return xxh3_64_intdigest(key)
+    key = ((key ^ (key >> 30)) * _MIX_1) & _WORD
+    key = ((key ^ (key >> 27)) * _MIX_2) & _WORD
+    return key ^ (key >> 31)
+
+
+def hash_keys(keys: KeyColumn) -> npt.NDArray[np.uint64]:
+    """The hashes of many keys."""
+    if keys.ints is None:
+        return np.fromiter(map(xxh3_64_intdigest, keys.binary.to_pylist()), np.uint64, len(keys))
+    x = keys.ints
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(_MIX_1)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(_MIX_2)
+    return x ^ (x >> np.uint64(31))
+
+
+def binary_parts(array: pa.LargeBinaryArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """The offsets (from zero, one more than keys) and the bytes, not copied, of a large binary array."""
+    if not len(array):
+        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
+    _, offsets_buffer, data_buffer = array.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int64, len(array) + 1, array.offset * 8)
+    data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.zeros(0, np.uint8)
+    return offsets - offsets[0], data[offsets[0] : offsets[-1]]
+
+
+def _byte_values(codec: Codec, column: pa.Array | pa.ChunkedArray) -> pa.LargeBinaryArray:
+    """Canonical values, chunk by chunk because small offsets end at 2 GiB."""
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    values: list[Any] = [codec.canonical_array(chunk) for chunk in chunks]
+    parts = [part.cast(pa.large_binary()) for part in values]
+    return pa.concat_arrays(parts) if parts else pa.array([], pa.large_binary())
+
+
+def _flipped(values: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    return values.astype(np.int64, copy=False).view(np.uint64) ^ np.uint64(_SIGN)
+
+
+def _int_bytes(keys: npt.NDArray[np.uint64]) -> pa.LargeBinaryArray:
+    offsets = np.arange(0, 8 * len(keys) + 1, 8, dtype=np.int64)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(keys.astype(">u8").tobytes())]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(keys), buffers)
+
+
+def _scalar(value: bytes) -> pa.Scalar:
+    return pa.scalar(value, pa.large_binary())
+
+
+def _argsort_ints(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
+    """Stable.  Keys in a narrow range are sorted together with their index in one word, which is faster."""
+    if not len(keys):
+        return np.zeros(0, np.intp)
+    low = keys.min()
+    bits = max(1, int(len(keys) - 1).bit_length())
+    if int(keys.max() - low).bit_length() + bits <= 64:
+        words = ((keys - low) << np.uint64(bits)) | np.arange(len(keys), dtype=np.uint64)
+        words.sort()
+        order: npt.NDArray[np.intp] = (words & np.uint64((1 << bits) - 1)).astype(np.intp)
+        return order
+    return np.argsort(keys, kind="stable")

@@ -1,0 +1,174 @@
+"""Access paths: how a scan finds the rows of blocks that may satisfy its predicate.
+
+Each path answers, from the predicate's necessary condition, where such rows lie: blocks, and positions in them.  A path
+may name rows that do not match, and never misses one that does; the predicate has the last word on every row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexlake.blocks.block import BlockRecord
+from indexlake.errors import ConstraintError
+from indexlake.expr.test import ALWAYS, All, Any_, ColumnTest, Test
+from indexlake.indexes.keys import Key, KeyColumn, encode_key
+from indexlake.schema import ROW_ID, TableSchema
+from indexlake.schema.lineage import older_tests
+from indexlake.types import Codec, SqlValue
+
+if TYPE_CHECKING:
+    from indexlake.blocks.open_files import OpenFiles
+    from indexlake.expr import Bound
+    from indexlake.indexes.coverage import Coverage
+    from indexlake.snapshots.reading import Reading
+
+MOST_KEYS = 10_000
+"""A predicate that names up to so many primary keys is answered through the key segments."""
+
+Place = tuple[BlockRecord, "npt.NDArray[np.uint64] | None"]
+"""A block, and the positions in it where rows may lie; None: all of it."""
+
+
+def choose_path(
+    reading: Reading, files: OpenFiles, test: Test, chosen: Sequence[BlockRecord]
+) -> tuple[str, Iterator[Place]]:
+    """The most precise path that the condition allows, by name, and what it finds among the chosen blocks."""
+    ids = row_ids_in(test)
+    if ids is not None:
+        return "row id", places_of_row_ids(reading, files, chosen, np.array(sorted(ids), np.int64))
+    keys = keys_in(test, reading.schema)
+    if keys is not None:
+        return "primary key", places_of_keys(reading, files, chosen, keys)
+    return "statistics", ((block, None) for block in chosen)
+
+
+def file_test(predicate: Bound | None, schema: TableSchema) -> Test:
+    """The predicate's necessary condition on file columns."""
+    return ALWAYS if predicate is None else renamed(predicate.test(), schema.column_of)
+
+
+def renamed(test: Test, names: Mapping[str, str]) -> Test:
+    if isinstance(test, ColumnTest):
+        return ColumnTest(names[test.column], test.op, test.values)
+    return type(test)(tuple(renamed(child, names) for child in test.children))
+
+
+def with_older_columns(test: Test, schema: TableSchema) -> tuple[Test, dict[str, Codec]]:
+    """The test for statistics: of a column that was widened, also on the columns that older blocks hold instead.
+
+    A block holds one column of a line, and statistics know nothing of the others, so all may be asked at once.
+    """
+    codecs = dict(schema.column_codecs)
+    fields = {f.column: f for f in schema.fields if f.source is not None}
+
+    def extended(part: Test) -> Test:
+        if not isinstance(part, ColumnTest):
+            return type(part)(tuple(extended(child) for child in part.children))
+        if part.column not in fields:
+            return part
+        older = older_tests(fields[part.column], part.op, part.values)
+        codecs.update({f.column: f.codec for f, _ in older})
+        return All((part, *(ColumnTest(f.column, part.op, values) for f, values in older)))
+
+    return extended(test), codecs
+
+
+def by_statistics(reading: Reading, test: Test) -> list[BlockRecord]:
+    """The visible blocks that may hold a matching row, by the statistics of their columns."""
+    schema, blocks = reading.schema, reading.state.blocks
+    block_test, codecs = (test, schema.column_codecs) if not schema.evolved else with_older_columns(test, schema)
+    return [blocks.records[n] for n in blocks.candidates(block_test, codecs, reading.snapshot)]
+
+
+def places_of_row_ids(
+    reading: Reading, files: OpenFiles, chosen: Sequence[BlockRecord], ids: npt.NDArray[np.int64]
+) -> Iterator[Place]:
+    """Where rows with one of the ids may lie."""
+    for block in chosen:
+        within = ids[(ids >= block.min_row_id) & (ids <= block.max_row_id)]
+        if not len(within):
+            continue
+        if block.role == "history":
+            yield block, None
+            continue
+        positions = reading.state.addresses(block, files).positions_of(within)
+        positions = positions[positions >= 0]
+        if len(positions):
+            yield block, positions.astype(np.uint64)
+
+
+def places_of_keys(
+    reading: Reading, files: OpenFiles, chosen: Sequence[BlockRecord], keys: KeyColumn
+) -> Iterator[Place]:
+    """Where rows with one of the primary keys may lie."""
+    state, snapshot = reading.state, reading.snapshot
+    assert state.primary is not None
+    yield from uncovered(chosen, state.primary)
+    if len(keys) == 1:
+        for block, position in state.primary.find(keys[0], state, snapshot, files):
+            yield block, np.array([position], np.uint64)
+        return
+    for block, _, positions in state.primary.find_many(keys, state, snapshot, files):
+        yield block, np.unique(positions).astype(np.uint64)
+
+
+def uncovered(chosen: Sequence[BlockRecord], index: Coverage) -> Iterator[Place]:
+    """The blocks that no segment of an index covers."""
+    return ((block, None) for block in chosen if block.role == "history" or block.data_file_id in index.gaps)
+
+
+def row_ids_in(test: Test) -> set[int] | None:
+    """The row ids that a matching row must be among, when the test says so."""
+    for part in conjuncts(test):
+        if isinstance(part, ColumnTest) and part.column == ROW_ID and part.op in ("=", "in"):
+            return {int(v) for v in part.values if v is not None}
+    return None
+
+
+def keys_in(test: Test, schema: TableSchema) -> KeyColumn | None:
+    """The primary keys that a matching row must have, when the test names them all."""
+    if not schema.primary_key:
+        return None
+    choices: list[Sequence[Any]] = []
+    count = 1
+    parts = conjuncts(test)
+    for key_field in schema.key_fields:
+        named = [
+            p.values
+            for p in parts
+            if isinstance(p, ColumnTest) and p.column == key_field.column and p.op in ("=", "in")
+        ]
+        if not named:
+            return None
+        choices.append(min(named, key=len))
+        count *= len(choices[-1])
+        if count > MOST_KEYS:
+            return None
+    codecs = schema.key_codecs
+    keys: set[Key] = set()
+    try:
+        for values in product(*choices):
+            if None not in values:
+                keys.add(encode_key(codecs, [c.encode_constant(v) for c, v in zip(codecs, values, strict=True)]))
+    except ConstraintError:
+        return None
+    return KeyColumn.from_keys(sorted(keys), ints=len(codecs) == 1 and codecs[0].kind == "int")
+
+
+def keys_test(schema: TableSchema, keys: Sequence[Sequence[SqlValue]]) -> Test:
+    """What statistics can say of the rows that have one of the primary keys, which are given as encoded values."""
+    values = zip(schema.key_fields, zip(*keys, strict=True), strict=True)
+    return All(tuple(ColumnTest(f.column, "in", tuple(map(f.codec.decode_one, set(some)))) for f, some in values))
+
+
+def conjuncts(test: Test) -> list[Test]:
+    if isinstance(test, All):
+        return [part for child in test.children for part in conjuncts(child)]
+    if isinstance(test, Any_) and len(test.children) == 1:
+        return conjuncts(test.children[0])
+    return [test]

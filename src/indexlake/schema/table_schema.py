@@ -1,0 +1,240 @@
+"""Table schemas: columns with field ids, defaults and a primary key.
+
+A column is named ``f<field_id>`` in the hot store and in files, so its user-facing name is metadata only.  A
+rename is another record of the same field; a column that changes in what it holds is another field, which knows the
+one whose place it took.  Schemas are immutable; ``SchemaHistory.at(snapshot)`` gives the columns that existed then.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from indexlake.errors import ConstraintError, SchemaError
+from indexlake.schema.field_steps import Step
+from indexlake.schema.lineage import HeldColumns
+from indexlake.types import Codec, SqlValue, codec_for
+from indexlake.types.uuids import is_uuid
+
+ROW_ID = "_indexlake_row_id"
+VERSION = "_indexlake_snapshot"
+END = "_indexlake_end"
+RESERVED_PREFIX = "_indexlake_"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One column, from one snapshot to another.
+
+    ``default`` is the encoded value that rows take which do not name the column.  Row versions and files older than
+    ``since`` do not hold the column: they take the value of its ``source`` through ``steps``, or the default.
+    """
+
+    field_id: int
+    name: str
+    type: pa.DataType
+    nullable: bool
+    default: SqlValue = None
+    metadata: Mapping[bytes, bytes] | None = field(default=None, hash=False)
+    begin_snapshot: int = 0  # of this name
+    end_snapshot: int | None = None
+    position: int = 0  # in the order of the table's columns
+    since: int = 0  # the snapshot that added the column; 0: it is as old as the table
+    source: Field | None = None
+    steps: tuple[Step, ...] = ()
+    released: bool = False  # the hot store need not have the column any more
+
+    @property
+    def column(self) -> str:
+        return f"f{self.field_id}"
+
+    @property
+    def codec(self) -> Codec:
+        return codec_for(self.type)
+
+    def arrow(self, name: str | None = None) -> pa.Field:
+        return pa.field(name or self.name, self.type, self.nullable, self.metadata)
+
+    @property
+    def default_value(self) -> Any:
+        """The default as a Python value, or as an Arrow scalar where Python has no such value."""
+        try:
+            return self.codec.decode_one(self.default)
+        except ConstraintError:
+            return self.codec.decode([self.default])[0]
+
+    def derived(self, array: Any) -> Any:
+        """Values of this column, made from those of its source."""
+        for step in self.steps:
+            array = step.apply(array)
+        return array
+
+
+class TableSchema:
+    """The columns of a table at one snapshot, with lookups by name and the derived Arrow schemas."""
+
+    def __init__(self, fields: Sequence[Field], primary_key: Sequence[int] = ()) -> None:
+        self.fields = tuple(fields)
+        self.primary_key = tuple(primary_key)
+        self.by_name = {f.name.lower(): f for f in self.fields}
+        self.by_id = {f.field_id: f for f in self.fields}
+
+    def __repr__(self) -> str:
+        return f"TableSchema({', '.join(f'{f.name} {f.type}' for f in self.fields)})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TableSchema) and self.fields == other.fields and self.primary_key == other.primary_key
+
+    def __hash__(self) -> int:
+        return hash((tuple(f.field_id for f in self.fields), self.primary_key))
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    @cached_property
+    def evolved(self) -> bool:
+        """Whether a row version or file may be older than one of the columns."""
+        return any(f.since for f in self.fields)
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """What users see."""
+        return pa.schema([f.arrow() for f in self.fields])
+
+    @cached_property
+    def arrow_with_row_id(self) -> pa.Schema:
+        """What predicates may name."""
+        return self.arrow.append(pa.field(ROW_ID, pa.int64(), False))
+
+    @cached_property
+    def file(self) -> pa.Schema:
+        """What a data block holds."""
+        hidden = [pa.field(ROW_ID, pa.int64(), False), pa.field(VERSION, pa.int64(), True)]
+        return pa.schema([f.arrow(f.column) for f in self.fields] + hidden)
+
+    @cached_property
+    def history_file(self) -> pa.Schema:
+        """What a history block holds."""
+        return self.file.append(pa.field(END, pa.int64(), False))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f.name for f in self.fields)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(f.column for f in self.fields)
+
+    @cached_property
+    def column_of(self) -> dict[str, str]:
+        """User-facing name to file column, the row id included."""
+        return {f.name: f.column for f in self.fields} | {ROW_ID: ROW_ID}
+
+    @cached_property
+    def codecs(self) -> tuple[Codec, ...]:
+        return tuple(f.codec for f in self.fields)
+
+    @cached_property
+    def column_codecs(self) -> dict[str, Codec]:
+        return {f.column: f.codec for f in self.fields} | {ROW_ID: codec_for(pa.int64())}
+
+    @cached_property
+    def column_since(self) -> dict[str, int]:
+        """The columns that rows begun before some snapshot do not hold, with that snapshot."""
+        return {f.column: f.since for f in self.fields if f.since}
+
+    @cached_property
+    def held(self) -> HeldColumns:
+        """How all columns are read from hot rows, older ones included."""
+        return HeldColumns(self.fields)
+
+    @cached_property
+    def key_fields(self) -> tuple[Field, ...]:
+        return tuple(self.by_id[i] for i in self.primary_key)
+
+    @cached_property
+    def key_columns(self) -> tuple[str, ...]:
+        return tuple(f.column for f in self.key_fields)
+
+    @cached_property
+    def key_places(self) -> tuple[int, ...]:
+        """Where the key columns stand in a row tuple."""
+        place = {f.field_id: i for i, f in enumerate(self.fields)}
+        return tuple(place[i] for i in self.primary_key)
+
+    @cached_property
+    def key_codecs(self) -> tuple[Codec, ...]:
+        return tuple(f.codec for f in self.key_fields)
+
+    @cached_property
+    def plain_names(self) -> frozenset[str]:
+        """The columns whose values Python holds exactly as Arrow does."""
+        return frozenset(f.name for f in self.fields if _is_plain(f.type))
+
+    @cached_property
+    def place_of(self) -> dict[str, int]:
+        return {f.name.lower(): i for i, f in enumerate(self.fields)}
+
+    def field(self, name: str) -> Field:
+        """The column of that name, in any case; an error that suggests the closest one otherwise."""
+        found = self.by_name.get(name.lower()) if isinstance(name, str) else None
+        if found is None:
+            raise unknown_column(name, self.names)
+        return found
+
+    def project(self, columns: Iterable[str]) -> tuple[Field, ...]:
+        return tuple(self.field(name) for name in columns)
+
+
+class SchemaHistory:
+    """Every field record that a table ever had.  The schema of a snapshot is made once."""
+
+    def __init__(self, fields: Sequence[Field], primary_key: Sequence[int] = ()) -> None:
+        self.fields = tuple(sorted(fields, key=lambda f: (f.position, f.begin_snapshot)))
+        self.primary_key = tuple(primary_key)
+        ends = {f.end_snapshot for f in self.fields if f.end_snapshot is not None}
+        self._changes = sorted({f.begin_snapshot for f in self.fields} | ends)
+        self._schemas: dict[int, TableSchema] = {}
+
+    def __repr__(self) -> str:
+        return f"SchemaHistory({len(self.fields)} fields, {len(self._changes)} changes)"
+
+    @property
+    def current(self) -> TableSchema:
+        return self._schema(len(self._changes))
+
+    def at(self, snapshot: int) -> TableSchema:
+        return self._schema(bisect_right(self._changes, snapshot))
+
+    def since(self, snapshot: int) -> list[TableSchema]:
+        """The schemas of a snapshot and of all that follow, in order."""
+        return [self._schema(n) for n in range(bisect_right(self._changes, snapshot), len(self._changes) + 1)]
+
+    def _schema(self, number: int) -> TableSchema:
+        """The columns after so many changes."""
+        found = self._schemas.get(number)
+        if found is None:
+            at = self._changes[number - 1] if number else -1
+            fields = [
+                f for f in self.fields if f.begin_snapshot <= at and (f.end_snapshot is None or f.end_snapshot > at)
+            ]
+            found = self._schemas[number] = TableSchema(fields, self.primary_key)
+        return found
+
+
+def _is_plain(type: pa.DataType) -> bool:
+    t = pa.types
+    kinds = (t.is_boolean, t.is_integer, t.is_float64, t.is_string, t.is_large_string, t.is_binary, t.is_large_binary)
+    return is_uuid(type) or any(kind(type) for kind in kinds)
+
+
+def unknown_column(name: object, names: Sequence[str]) -> SchemaError:
+    close = get_close_matches(str(name), names, 1)
+    hint = f" Did you mean {close[0]!r}?" if close else f" The columns are {', '.join(names) or 'none'}."
+    return SchemaError(f"There is no column {name!r}.{hint}", column=str(name))

@@ -1,0 +1,50 @@
+"""Pins: snapshots that readers, transactions and jobs of this process work from.
+
+A pin that is held for a while is written to the catalog with the heartbeats of the lake, and the horizon does not pass
+it.  Whoever drops a pin without releasing it, by dropping the transaction that holds it, has released it all the same.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable
+
+
+class Pin:
+    """A snapshot that somebody reads.  A context manager: leaving it releases the snapshot."""
+
+    __slots__ = ("__weakref__", "_pins", "snapshot", "started")
+
+    def __init__(self, pins: Pins, snapshot: int) -> None:
+        self._pins = pins
+        self.snapshot = snapshot
+        self.started = time.monotonic()
+
+    def release(self) -> None:
+        self._pins.held.discard(self)
+
+    def __enter__(self) -> Pin:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class Pins:
+    """The pins of one open lake.  ``on_pin`` is called with each new one."""
+
+    def __init__(self, on_pin: Callable[[], None]) -> None:
+        self.held: weakref.WeakSet[Pin] = weakref.WeakSet()
+        self._on_pin = on_pin
+
+    def pin(self, snapshot: int) -> Pin:
+        """Hold a snapshot until the pin is released."""
+        pin = Pin(self, snapshot)
+        self.held.add(pin)
+        self._on_pin()
+        return pin
+
+    def held_before(self, moment: float) -> list[int]:
+        """The snapshots that were pinned before a moment of the monotonic clock and still are."""
+        return [pin.snapshot for pin in list(self.held) if pin.started < moment]

@@ -1,0 +1,110 @@
+"""One table at one snapshot, as one read transaction sees it.
+
+The state of the table and its hot rows come out of the same read transaction, so no concurrent job can hide or double
+a row.  ``hot`` and ``transaction`` end with the transaction; the other parts stay valid, and files are read after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from indexlake.snapshots.state import Stale, StateCache, TableState, refresh
+
+if TYPE_CHECKING:
+    from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
+    from indexlake.commit.write_set import TableWrites
+    from indexlake.hot.store import HotStore, HotTable
+    from indexlake.schema import TableSchema
+
+
+class Reading:
+    """Immutable.  ``state`` has the columns of the snapshot; ``writes`` are the reading transaction's own."""
+
+    __slots__ = ("hot", "newest", "snapshot", "state", "transaction", "writes")
+
+    def __init__(
+        self,
+        transaction: ReadTransaction | Transaction,
+        state: TableState,
+        snapshot: int,
+        store: HotStore,
+        writes: TableWrites | None = None,
+    ) -> None:
+        self.transaction = transaction
+        self.state = state.as_of(snapshot)
+        self.snapshot = snapshot
+        self.newest = snapshot == state.at  # no commit is later, as far as the transaction knows
+        self.hot: HotTable = store.table(
+            transaction, state.table.table_id, state.table, self.state.current, snapshot, newest=self.newest
+        )
+        self.writes = writes
+
+    @property
+    def schema(self) -> TableSchema:
+        """The columns at the snapshot."""
+        return self.state.current
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the reading transaction has removed everything that was committed."""
+        return self.writes is not None and self.writes.truncate
+
+
+Choose = Callable[[TableState], "tuple[int, TableWrites | None]"]
+"""Which snapshot of a table to read, and with whose writes; may refuse."""
+
+
+class Readings:
+    """Opens tables of one lake, each with the state that this process knows already, brought up to date."""
+
+    def __init__(self, catalog: Catalog, store: HotStore) -> None:
+        self.catalog = catalog
+        self.store = store
+        self.states = StateCache()
+
+    def open(self, table_id: int, choose: Choose | None = None) -> OpenReading:
+        """A context manager that gives a ``Reading``; of the newest snapshot unless another one is chosen."""
+        return OpenReading(self, table_id, choose)
+
+    def state_in(self, transaction: ReadTransaction, table_id: int) -> TableState:
+        """The table's state as of a read transaction.  Raises ``Stale`` when another one has to be begun."""
+        state = refresh(transaction, table_id, self.states.get(table_id))
+        self.states.offer(state)
+        return state
+
+    def latest(self, table_id: int) -> TableState:
+        """The table's state as of now."""
+        with self.open(table_id) as reading:
+            return reading.state
+
+
+class OpenReading:
+    """A read transaction that ends with the ``with`` block."""
+
+    __slots__ = ("_choose", "_readings", "_table_id", "_transaction")
+
+    def __init__(self, readings: Readings, table_id: int, choose: Choose | None) -> None:
+        self._readings = readings
+        self._table_id = table_id
+        self._choose = choose
+
+    def __enter__(self) -> Reading:
+        readings, choose = self._readings, self._choose
+        while True:
+            transaction = self._transaction = readings.catalog.read()
+            try:
+                state = readings.state_in(transaction, self._table_id)
+                snapshot, writes = (state.at, None) if choose is None else choose(state)
+                return Reading(transaction, state, snapshot, readings.store, writes)
+            except Stale:  # another thread has read further: begin again
+                transaction.close()
+            except BaseException:
+                transaction.close()
+                raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._transaction.__exit__(kind, error, trace)

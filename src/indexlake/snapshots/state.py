@@ -1,0 +1,195 @@
+"""What one process knows of one table: its record, schema, blocks, indexes and deletes, complete up to a snapshot.
+
+A ``TableState`` is immutable.  It advances only from read transactions (``refresh``), by what was physically
+written since; a purge number that changed says that records were removed too, and they are taken out.  A state that
+is newer than a read transaction must not be used with it: ``refresh`` says so and the reader begins again.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from indexlake.blocks.addresses import Addresses, ranked
+from indexlake.blocks.block import BlockRecord
+from indexlake.blocks.block_index import BlockIndex
+from indexlake.blocks.delete_vector import DeleteLog
+from indexlake.blocks.open_files import OpenFiles
+from indexlake.catalog import data_files, definitions, delete_entries, fields, segments, table_heads
+from indexlake.catalog.definitions import TableRecord
+from indexlake.catalog.driver import ReadTransaction, Transaction
+from indexlake.errors import NotFoundError
+from indexlake.indexes.coverage import Coverage
+from indexlake.indexes.index import PRIMARY, Index, Link
+from indexlake.schema import SchemaHistory, TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    table: TableRecord
+    schema: SchemaHistory
+    current: TableSchema  # of now, or of the snapshot that a reader of the past or a transaction works at
+    blocks: BlockIndex
+    deletes: Mapping[int, DeleteLog]
+    indexes: Mapping[int, Coverage]  # by index id
+    primary: Coverage | None  # that of the primary key
+    at: int
+
+    @property
+    def live_indexes(self) -> tuple[Index, ...]:
+        """Those that every new block is written for."""
+        return tuple(coverage.index for coverage in self.indexes.values() if coverage.index.end_snapshot is None)
+
+    def as_of(self, snapshot: int) -> TableState:
+        """The same state with the schema of a snapshot, for those who read or write at it."""
+        if snapshot >= self.table.schema_version:
+            return self
+        return replace(self, table=replace(self.table, schema_version=snapshot), current=self.schema.at(snapshot))
+
+    def addresses(self, block: BlockRecord, files: OpenFiles) -> Addresses:
+        """Which row lies where in a data block."""
+        if block.row_order == "row_id":
+            return ranked(block.row_ids)
+        return files.addresses(block, self.schema.at(block.schema_snapshot).file)
+
+    def deleted(self, file_id: int, position: int, snapshot: int) -> bool:
+        log = self.deletes.get(file_id)
+        return log is not None and log.contains(position, snapshot)
+
+
+class Stale(Exception):
+    """The cached state is newer than the read transaction: begin another one."""
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Records have no cycles, and to look at all that are there again and again takes as long as to make them."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_without_collection()
+def load(r: ReadTransaction | Transaction, table_id: int, last: int) -> TableState:
+    """The whole state, in one read transaction."""
+    table = definitions.read_table(r, table_id)
+    if table is None:
+        raise gone(table_id)
+    schema = fields.read_schema(r, table)
+    blocks = BlockIndex(data_files.read_blocks(r, table_id))
+    deletes = _read_deletes(r, table_id)
+    links = segments.read_links(r, table_id)
+    indexes = {
+        index.index_id: _coverage(index, blocks, links.get(index.index_id, []), schema)
+        for index in segments.read_indexes(r, table_id)
+    }
+    return TableState(table, schema, schema.current, blocks, deletes, indexes, _primary(indexes), last)
+
+
+def refresh(r: ReadTransaction | Transaction, table_id: int, cached: TableState | None) -> TableState:
+    """The state as of this read transaction; its ``at`` is the newest snapshot in it."""
+    head = table_heads.read_head(r, table_id)
+    if head is None:
+        raise gone(table_id)
+    if cached is None:
+        return load(r, table_id, head.last)
+    if cached.at > head.last:
+        raise Stale
+    if cached.at == head.last:
+        return cached
+    table, schema, current = cached.table, cached.schema, cached.current
+    purged = head.purge_number != table.purge_number
+    blocks, deletes, indexes, primary = cached.blocks, cached.deletes, cached.indexes, cached.primary
+    altered = head.changed_in > cached.at
+    if altered:
+        found = definitions.read_table(r, table_id)
+        assert found is not None
+        if purged or found.schema_version != table.schema_version:
+            schema = fields.read_schema(r, found)
+            current = schema.current
+        table = found
+    if altered or head.blocks_changed_in > cached.at:
+        added = data_files.read_blocks(r, table_id, cached.at) if head.blocks_changed_in > cached.at else []
+        gone_ids = _removed(r, table_id, blocks) if purged else set()
+        kept = blocks.without(added, gone_ids)
+        if added or gone_ids:
+            blocks = blocks.with_blocks(added, gone_ids)
+        links = segments.read_links(r, table_id, cached.at)
+        known = segments.read_indexes(r, table_id) if altered else [c.index for c in indexes.values()]
+        horizon = table.horizon if purged else None
+        indexes = {
+            i.index_id: coverage.advance(i, blocks, added, kept, gone_ids, links.get(i.index_id, []), horizon)
+            if (coverage := indexes.get(i.index_id)) is not None
+            else _coverage(i, blocks, links.get(i.index_id, []), schema)
+            for i in known
+        }
+        primary = _primary(indexes)
+    if purged:
+        deletes = _read_deletes(r, table_id)
+    elif head.deletes_changed_in > cached.at:
+        changed = dict(deletes)
+        for file_id, snapshot, positions in delete_entries.read_deletes(r, table_id, cached.at):
+            changed[file_id] = changed.get(file_id, _NO_DELETES).add(snapshot, positions)
+        deletes = changed
+    return TableState(table, schema, current, blocks, deletes, indexes, primary, head.last)
+
+
+def _read_deletes(r: ReadTransaction | Transaction, table_id: int) -> dict[int, DeleteLog]:
+    collected: dict[int, list[tuple[int, Any]]] = {}
+    for file_id, snapshot, positions in delete_entries.read_deletes(r, table_id):
+        collected.setdefault(file_id, []).append((snapshot, positions))
+    return {file_id: DeleteLog(entries) for file_id, entries in collected.items()}
+
+
+def _removed(r: ReadTransaction | Transaction, table_id: int, blocks: BlockIndex) -> set[int]:
+    """The blocks whose records are gone.  To compare the numbers costs a fraction of reading all records again."""
+    there = np.array(data_files.block_ids(r, table_id), np.int64)
+    known = blocks.numbers("data_file_id")
+    return set(known[~np.isin(known, there)].tolist())
+
+
+def gone(table_id: int) -> NotFoundError:
+    return NotFoundError(f"Table number {table_id} was dropped. Look it up again with lake.table(name).")
+
+
+def _coverage(index: Index, blocks: BlockIndex, links: list[Link], schema: SchemaHistory) -> Coverage:
+    kinds = [next(f for f in schema.fields if f.field_id == i).codec.kind for i in index.key_field_ids]
+    return Coverage.of(index, blocks, links, ints=kinds == ["int"])
+
+
+def _primary(indexes: Mapping[int, Coverage]) -> Coverage | None:
+    return next((c for c in indexes.values() if c.index.name == PRIMARY and c.index.end_snapshot is None), None)
+
+
+_NO_DELETES = DeleteLog()
+
+
+class StateCache:
+    """The newest state of each table that this process has read; it never goes back."""
+
+    def __init__(self) -> None:
+        self._states: dict[int, TableState] = {}
+        self._lock = threading.Lock()
+
+    def get(self, table_id: int) -> TableState | None:
+        return self._states.get(table_id)
+
+    def offer(self, state: TableState) -> None:
+        with self._lock:
+            known = self._states.get(state.table.table_id)
+            if known is None or known.at < state.at:
+                self._states[state.table.table_id] = state
+
+    def forget(self, table_id: int) -> None:
+        with self._lock:
+            self._states.pop(table_id, None)

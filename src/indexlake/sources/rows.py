@@ -1,0 +1,183 @@
+"""Rows on their way in: whatever the caller has becomes encoded row tuples or exact Arrow batches, or an error.
+
+Small inputs become tuples of encoded values, in the order of the table's fields.  Large ones stay Arrow and stream.
+Nothing is written here; an error names the column that is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from indexlake.arrow import batch_size
+from indexlake.arrow.batch_size import batch_bytes, cut, encoded_bytes, row_chunks
+from indexlake.errors import ConstraintError, SchemaError
+from indexlake.schema import TableSchema
+from indexlake.schema.fitting import Values, conform, decode_batch, encode_batch, in_column, null_error
+from indexlake.types import SqlValue
+from indexlake.types.inference import inferred_column
+
+if TYPE_CHECKING:
+    from indexlake.display.progress import ProgressBar
+
+_DICTS_PER_BATCH = 10_000
+_GATHERED_ROWS = 8_192
+_GATHERED_BYTES = 16 << 20
+
+
+class RowEncoder:
+    """Turns dicts into encoded tuples, without Arrow's fixed cost per row."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self._schema = schema
+        self._columns = [(f.name, f.codec.encode_one, f.nullable, f.default) for f in schema.fields]
+        self._names = frozenset(f.name for f in schema.fields)
+
+    def encode(self, row: Mapping[str, Any]) -> Values:
+        values: list[SqlValue] = []
+        named = 0
+        for name, encode, nullable, default in self._columns:
+            if name in row:
+                named += 1
+                try:
+                    value = encode(row[name])
+                except ConstraintError as error:
+                    raise in_column(name, error) from None
+            else:
+                value = default
+            if value is None and not nullable:
+                if name not in row and not self._names.issuperset(row):
+                    break  # perhaps it is spelt in another case
+                raise null_error(name, given=name in row)
+            values.append(value)
+        if named != len(row):
+            return self.encode(self._respelt(row))
+        return tuple(values)
+
+    def _respelt(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """The same row with column names in the table's own case; unknown or doubled names are errors."""
+        result: dict[str, Any] = {}
+        for key, value in row.items():
+            name = self._schema.field(key).name
+            if name in result:
+                raise SchemaError(f"Column {name!r} is given twice in one row.", column=name)
+            result[name] = value
+        return result
+
+
+def take_rows(
+    rows: Any, schema: TableSchema, encoder: RowEncoder, limit: int, bar: ProgressBar | None = None
+) -> list[Values] | Iterator[pa.RecordBatch]:
+    """Fewer than ``limit`` rows, and not many bytes, as encoded tuples; otherwise a stream of exact batches."""
+    found: list[Values] | None = None
+    if isinstance(rows, Mapping):
+        found = [encoder.encode(rows)]
+    elif isinstance(rows, list | tuple) and len(rows) < limit and all(isinstance(row, Mapping) for row in rows):
+        found = [encoder.encode(row) for row in rows]
+    if found is not None:
+        few = encoded_bytes(found) <= batch_size.BATCH_BYTES
+        return found if few else (decode_batch(some, schema) for some in row_chunks(found, _DICTS_PER_BATCH))
+    given = arrow_batches(rows, schema)
+    if bar is not None:
+        given = bar.watch(given, getattr(rows, "num_rows", None))
+    batches = (conform(batch, schema) for batch in gathered(given))
+    held: list[pa.RecordBatch] = []
+    count = size = 0
+    for batch in batches:
+        held.append(batch)
+        count += batch.num_rows
+        size += batch_bytes(batch)
+        if count >= limit or size > batch_size.BATCH_BYTES:
+            return chain(held, batches)
+    return [values for batch in held for values in encode_batch(batch, schema)]
+
+
+def arrow_batches(rows: Any, schema: TableSchema | None) -> Iterator[pa.RecordBatch]:
+    """Anything that holds rows, as record batches with the columns it came with."""
+    from indexlake.sources.files import as_files
+    from indexlake.sources.objects import checked, reader_of
+    from indexlake.sources.stream import FileStream
+
+    if (found := as_files(rows)) is not None:
+        return FileStream(found.list(), schema)
+    if (reader := reader_of(rows)) is not None:
+        return checked(reader)
+    if isinstance(rows, Iterable) and not isinstance(rows, str | bytes):
+        return _from_items(iter(rows), schema)
+    raise SchemaError(
+        f"Rows cannot be read from {type(rows).__name__}. Give a dict, a list of dicts, files, or Arrow-compatible "
+        "data: a pyarrow Table, a pandas or polars DataFrame, a DuckDB relation."
+    )
+
+
+def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches that are worth their fixed cost (small neighbours are joined) and none too large."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in (part for given in batches for part in cut(given)):
+        if held and (not batch.schema.equals(held[0].schema) or size + batch.nbytes > _GATHERED_BYTES):
+            yield from _joined(held)
+            held, rows, size = [], 0, 0
+        held.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= _GATHERED_ROWS or size >= _GATHERED_BYTES:
+            yield from _joined(held)
+            held, rows, size = [], 0, 0
+    if held:
+        yield from _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    try:
+        return [pa.concat_batches(batches)] if len(batches) > 1 else batches
+    except pa.ArrowInvalid:
+        return batches  # one dictionary could not number the values of all of them
+
+
+def schema_and_rows(source: Any) -> tuple[pa.Schema, Any]:
+    """What a table made from the source looks like, and the rows to insert into it: a stream has not begun."""
+    from indexlake.sources.files import as_files
+    from indexlake.sources.objects import reader_of
+    from indexlake.sources.stream import common_schema
+
+    if (found := as_files(source)) is not None:
+        return common_schema(found), found
+    if (reader := reader_of(source)) is not None:
+        return reader.schema, reader
+    batches = arrow_batches([source] if isinstance(source, Mapping) else source, None)
+    first = next(batches, None)
+    if first is None:
+        raise SchemaError("A table cannot be made from no rows: give a schema, such as {'id': 'int64'}.")
+    return first.schema, chain([first], batches)
+
+
+def _from_items(items: Iterator[Any], schema: TableSchema | None) -> Iterator[pa.RecordBatch]:
+    encoder = RowEncoder(schema) if schema is not None else None
+    for first in items:
+        if isinstance(first, pa.RecordBatch | pa.Table):
+            yield from arrow_batches(first, schema)
+            continue
+        rows = map(_dict, chain([first], items))
+        if encoder is not None and schema is not None:
+            for chunk in row_chunks(map(encoder.encode, rows), _DICTS_PER_BATCH):
+                yield decode_batch(chunk, schema)
+        else:
+            yield from _inferred(list(rows)).to_batches()  # types are inferred from all rows together
+
+
+def _dict(row: Any) -> Mapping[str, Any]:
+    if not isinstance(row, Mapping):
+        hint = " Give paths of files as a list." if isinstance(row, str | PathLike) else ""
+        raise SchemaError(f"A row is a dict of column names and values, not {type(row).__name__}.{hint}")
+    return row
+
+
+def _inferred(rows: list[Mapping[str, Any]]) -> pa.Table:
+    """Dicts as a table with every column that any of them names."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return pa.table([inferred_column(name, [row.get(name) for row in rows]) for name in names], names)

@@ -1,0 +1,196 @@
+"""Create, drop and alter, taken apart by keyword."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from indexlake.sql.parse import statement as st
+from indexlake.sql.parse.fragment import Fragment
+from indexlake.sql.parse.token_reader import TokenReader
+
+_COLUMN_WORDS = ("not", "null", "default", "primary", "unique", "check", "references", "collate", "generated", "as",
+                 "constraint", "using")  # fmt: skip
+_AFTER_DEFAULT = ("not", "primary", "unique", "check", "references")
+_TABLE_WORDS = ("primary", "unique", "check", "foreign", "constraint")
+
+
+def create(r: TokenReader) -> st.CreateTable | st.CreateSchema:
+    r.expect("create")
+    if r.sees("or", "replace"):
+        r.fail("CREATE OR REPLACE is not supported: drop the table first, or use IF NOT EXISTS.")
+    if r.take("schema"):
+        name = st.CreateSchema(if_not_exists=r.take("if", "not", "exists"), name=r.name("a schema name"))
+        r.expect_end()
+        return name
+    if not r.take("table"):
+        what = r.here.text if r.here is not None else ""
+        r.fail(f"CREATE {what.upper()} is not supported; there are CREATE TABLE and CREATE SCHEMA.")
+    return _create_table(r)
+
+
+def _create_table(r: TokenReader) -> st.CreateTable:
+    if_not_exists = r.take("if", "not", "exists")
+    table = r.table_name()
+    columns: list[st.ColumnDefinition] = []
+    key: tuple[str, ...] = ()
+    if r.sees_symbol("("):
+        columns, key = _elements(r)
+    options = _options(r) if r.take("with") else ()
+    query, with_data = None, True
+    if r.take("as"):
+        if columns:
+            r.fail("CREATE TABLE … AS takes its columns from the query; leave the column list out.")
+        query = st.Query(r.rest("a query"))
+        query, with_data = _without_data_clause(r, query)
+    elif not columns:
+        r.fail("Expected the columns in parentheses, or AS and a query.")
+    r.expect_end()
+    return st.CreateTable(table, if_not_exists, tuple(columns), key, query, with_data, options)
+
+
+def _without_data_clause(r: TokenReader, query: st.Query) -> tuple[st.Query, bool]:
+    tokens = query.text.tokens
+    for words, kept in ((("with", "no", "data"), False), (("with", "data"), True)):
+        ahead = tokens[-len(words) :]
+        if len(tokens) > len(words) and all(t.is_word(w) for t, w in zip(ahead, words, strict=True)):
+            return st.Query(Fragment(r.source, tokens[: -len(words)], r.question_marks)), kept
+    return query, True
+
+
+def _elements(r: TokenReader) -> tuple[list[st.ColumnDefinition], tuple[str, ...]]:
+    """Columns and table constraints between parentheses."""
+    columns: list[st.ColumnDefinition] = []
+    keys: list[tuple[str, ...]] = []
+
+    def element() -> None:
+        if r.take("constraint"):
+            r.name("a constraint name")
+        if r.take("primary", "key"):
+            keys.append(tuple(r.names()))
+        elif r.here is not None and r.here.is_word(*_TABLE_WORDS):
+            _refuse_constraint(r)
+        else:
+            column, is_key = _column(r)
+            columns.append(column)
+            if is_key:
+                keys.append((column.name,))
+
+    r.listed(element)
+    if len(keys) > 1:
+        r.fail("A table has one primary key; name several columns as PRIMARY KEY (a, b).", r.tokens[0])
+    return columns, keys[0] if keys else ()
+
+
+def _column(r: TokenReader) -> tuple[st.ColumnDefinition, bool]:
+    place = r.here.start if r.here is not None else 0
+    name = r.name("a column name")
+    return _column_after_name(r, name, place)
+
+
+def _column_after_name(r: TokenReader, name: str, place: int) -> tuple[st.ColumnDefinition, bool]:
+    type_text = _type(r)
+    nullable, is_key = True, False
+    default: Fragment | None = None
+    while r.here is not None and not r.sees_symbol(",") and not r.sees_symbol(")"):
+        if r.take("not", "null"):
+            nullable = False
+        elif r.take("null"):
+            nullable = True
+        elif r.take("primary", "key"):
+            is_key = True
+        elif r.take("default"):
+            default = r.operand("Expected the default's value here.", *_AFTER_DEFAULT)
+        else:
+            _refuse_constraint(r)
+    return st.ColumnDefinition(name, type_text, nullable and not is_key, default, place), is_key
+
+
+def _type(r: TokenReader) -> Fragment:
+    return r.operand("Expected a type here, for example BIGINT, VARCHAR, DOUBLE, DATE, TIMESTAMP.", *_COLUMN_WORDS)
+
+
+def _refuse_constraint(r: TokenReader) -> NoReturn:
+    word = r.here.text.upper() if r.here is not None else ""
+    r.fail(f"{word} is not supported in a table; there are NOT NULL, DEFAULT and PRIMARY KEY.")
+
+
+def _options(r: TokenReader) -> tuple[tuple[str, Fragment], ...]:
+    """``(name = value, …)``: the fields of TableConfig."""
+
+    def option() -> tuple[str, Fragment]:
+        name = r.name("an option")
+        r.expect_symbol("=")
+        return name, r.operand("Expected the option's value here.")
+
+    return tuple(r.listed(option))
+
+
+def drop(r: TokenReader) -> st.DropTable | st.DropSchema:
+    r.expect("drop")
+    found: st.DropTable | st.DropSchema
+    if r.take("schema"):
+        if_exists = r.take("if", "exists")
+        name = r.name("a schema name")
+        cascade = r.take("cascade")
+        if not cascade:
+            r.take("restrict")
+        found = st.DropSchema(name, if_exists, cascade)
+    elif r.take("table"):
+        if_exists = r.take("if", "exists")
+        found = st.DropTable(r.table_name(), if_exists)
+        if not r.take("cascade"):
+            r.take("restrict")
+    else:
+        what = r.here.text if r.here is not None else ""
+        r.fail(f"DROP {what.upper()} is not supported; there are DROP TABLE and DROP SCHEMA.")
+    r.expect_end()
+    return found
+
+
+def alter(r: TokenReader) -> st.AlterTable:
+    r.expect("alter")
+    r.expect("table")
+    if_exists = r.take("if", "exists")
+    table = r.table_name()
+    action = _action(r)
+    if r.sees_symbol(","):
+        r.fail("Change one thing per ALTER TABLE; for several in one commit use table.alter() in Python.")
+    r.expect_end()
+    return st.AlterTable(table, if_exists, action)
+
+
+def _action(r: TokenReader) -> st.AlterAction:
+    if r.take("add"):
+        r.take("column")
+        if_not_exists = r.take("if", "not", "exists")
+        place = r.here.start if r.here is not None else 0
+        column, is_key = _column_after_name(r, ".".join(r.parts("a column name")), place)
+        if is_key:
+            r.fail("A primary key is given when the table is created.", r.tokens[0])
+        return st.AddColumn(column, if_not_exists)
+    if r.take("drop"):
+        r.take("column")
+        if_exists = r.take("if", "exists")
+        name = ".".join(r.parts("a column name"))
+        if not r.take("cascade"):
+            r.take("restrict")
+        return st.DropColumn(name, if_exists)
+    if r.take("rename", "to"):
+        new = r.table_name()
+        return st.RenameTable(new.name if new.namespace is None else f"{new.namespace}.{new.name}")
+    if r.take("rename"):
+        r.take("column")
+        old = ".".join(r.parts("a column name"))
+        r.expect("to")
+        return st.RenameColumn(old, r.name("a column name"))
+    if r.take("alter"):
+        r.take("column")
+        column_name = ".".join(r.parts("a column name"))
+        if not r.take("set", "data", "type") and not r.take("type"):
+            r.fail("A column can be given a wider type: ALTER COLUMN c TYPE t.")
+        return st.ChangeType(column_name, _type(r))
+    if r.take("set"):
+        return st.SetOptions(_options(r))
+    raise r.wrong(
+        "Supported: ADD COLUMN, DROP COLUMN, RENAME COLUMN … TO …, RENAME TO, ALTER COLUMN … TYPE, SET (option = …)."
+    )

@@ -1,0 +1,132 @@
+"""A piece of a statement as it was written, and how it is handed on.
+
+Handing on replaces parameters by one spelling (``$name``, ``$1``) and may replace further spans, such as table
+names.  ``Spliced`` remembers what came from where, so that the place of an error is found in the original.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from indexlake.sql.parse.tokens import Source, Token, tokenize
+
+Edit = tuple[int, int, str]  # of the original: start, end, what stands there instead
+
+
+@dataclass(frozen=True, eq=False)
+class Fragment:
+    """Tokens ``first`` … ``last`` (exclusive) of a text."""
+
+    source: Source
+    tokens: Sequence[Token]
+    question_marks: dict[int, int]  # start of a `?` -> its number in the whole text
+
+    @property
+    def start(self) -> int:
+        return self.tokens[0].start
+
+    @property
+    def end(self) -> int:
+        return self.tokens[-1].end
+
+    def key(self, token: Token) -> str:
+        """The name or number of a parameter."""
+        if token.text == "?":
+            return str(self.question_marks[token.start])
+        return token.text[1:]
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The parameters that the fragment uses, once each."""
+        return tuple(dict.fromkeys(self.key(t) for t in self.tokens if t.kind == "parameter"))
+
+    def parameter_edits(self) -> list[Edit]:
+        return [(t.start, t.end, f"${self.key(t)}") for t in self.tokens if t.kind == "parameter"]
+
+    def spliced(self, edits: Sequence[Edit] = (), prefix: str = "", suffix: str = "") -> Spliced:
+        """A copy with edits; an edit that covers a parameter takes its place."""
+        covered = [(start, end) for start, end, _ in edits]
+        own = [e for e in self.parameter_edits() if not any(a <= e[0] < b for a, b in covered)]
+        copy = _Copy()
+        copy.add(prefix, self.start, False)
+        place = self.start
+        for start, end, new in sorted([*edits, *own]):
+            copy.add(self.source.text[place:start], place, True)
+            copy.add(new, start, False)
+            place = end
+        copy.add(self.source.text[place : self.end], place, True)
+        copy.add(suffix, self.end, False)
+        return copy.done()
+
+    @property
+    def text(self) -> str:
+        """The fragment with its parameters spelt in one way."""
+        return self.spliced().text
+
+    @property
+    def is_default(self) -> bool:
+        """Whether it is the word ``default`` and nothing else."""
+        return len(self.tokens) == 1 and self.tokens[0].is_word("default")
+
+    def has_word(self, *words: str) -> bool:
+        return any(t.is_word(*words) for t in self.tokens)
+
+    def calls(self, function: str) -> bool:
+        following = zip(self.tokens, self.tokens[1:], strict=False)
+        return any(t.is_word(function) and after.is_symbol("(") for t, after in following)
+
+
+@dataclass(frozen=True, slots=True)
+class Spliced:
+    """A text made of pieces of another one."""
+
+    text: str
+    starts: tuple[int, ...]  # of the pieces, in this text
+    origins: tuple[tuple[int, bool], ...]  # their places in the original, and whether they were copied from there
+
+    def original(self, place: int) -> int:
+        """Where in the original a place of this text comes from."""
+        n = max(0, bisect_right(self.starts, place) - 1)
+        origin, copied = self.origins[n]
+        return origin + (place - self.starts[n] if copied else 0)
+
+
+class _Copy:
+    """A text in the making, with the origin of each piece."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._starts: list[int] = []
+        self._origins: list[tuple[int, bool]] = []
+        self._length = 0
+
+    def add(self, piece: str, origin: int, copied: bool) -> None:
+        if piece:
+            self._pieces.append(piece)
+            self._starts.append(self._length)
+            self._origins.append((origin, copied))
+            self._length += len(piece)
+
+    def done(self) -> Spliced:
+        return Spliced("".join(self._pieces), tuple(self._starts), tuple(self._origins))
+
+
+def composed(parts: Sequence[str | Fragment], source: Source, prefix: Fragment | None = None) -> Fragment:
+    """A new text from pieces of another one, after a ``with``; its errors show where they are in the other."""
+    copy = _Copy()
+    parts = parts if prefix is None else [prefix, " ", *parts]
+    last = next(part.start for part in parts if isinstance(part, Fragment))
+    for part in parts:
+        if isinstance(part, str):
+            copy.add(part, last, False)
+            continue
+        inner = part.spliced()
+        ends = [*inner.starts[1:], len(inner.text)]
+        for start, end, (origin, copied) in zip(inner.starts, ends, inner.origins, strict=True):
+            copy.add(inner.text[start:end], origin, copied)
+        last = part.end
+    made = copy.done()
+    whole = Source(made.text, (source, made.original))
+    return Fragment(whole, tokenize(whole), {})

@@ -1,0 +1,41 @@
+"""The values of ``$name``, ``$1`` and ``?`` of one call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from indexlake.errors import ExpressionError
+from indexlake.expr.constants import plain
+from indexlake.expr.foreign_parameters import parameter_hint
+
+Params = Mapping[str, Any] | Sequence[Any] | None
+
+
+class Parameters:
+    """Checked against what the text uses: nothing is missing, nothing is left over."""
+
+    def __init__(self, params: Params, used: Sequence[str], text: str) -> None:
+        if (hint := parameter_hint(text)) is not None:
+            raise ExpressionError(f"{hint[0].upper()}{hint[1:]}.", text=text)
+        if params is None:
+            given: dict[str, Any] = {}
+        elif isinstance(params, Mapping):
+            given = {str(name): value for name, value in params.items()}
+        elif isinstance(params, str | bytes) or not isinstance(params, Sequence):
+            raise ExpressionError(
+                f"params must be a dict of names or a list of values, not {type(params).__name__}.", text=text
+            )
+        else:
+            given = {str(n): value for n, value in enumerate(params, 1)}
+        missing = [name for name in used if name not in given]
+        if missing:
+            how = f'params={{"{missing[0]}": …}}' if not missing[0].isdigit() else "params=[…]"
+            raise ExpressionError(f"Parameter ${missing[0]} has no value; give {how}.", text=text)
+        unused = [name for name in given if name not in used]
+        if unused:
+            raise ExpressionError(f"Parameter ${unused[0]} is given, but the text does not use it.", text=text)
+        self.values = {name: plain(value) for name, value in given.items()}
+
+    def of(self, names: Iterable[str]) -> dict[str, Any]:
+        return {name: self.values[name] for name in names}

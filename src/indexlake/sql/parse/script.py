@@ -1,0 +1,166 @@
+"""A text as its statements, each parsed by its first keyword.  A text is parsed once and kept."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from indexlake.errors import ExpressionError
+from indexlake.sql.parse import definition_syntax, write_syntax
+from indexlake.sql.parse import statement as st
+from indexlake.sql.parse.fragment import Fragment
+from indexlake.sql.parse.token_reader import TokenReader
+from indexlake.sql.parse.tokens import Source, Token, tokenize
+
+MAX_PARSED = 512
+
+
+@dataclass(frozen=True, eq=False)
+class Script:
+    """The statements of one text."""
+
+    source: Source
+    statements: tuple[st.Statement, ...]
+    starts: tuple[int, ...]
+    parameters: tuple[str, ...]
+
+
+_scripts: dict[str, Script] = {}
+_lock = threading.Lock()
+
+
+def parse(text: str) -> Script:
+    """Every statement of the text; a text that does not parse is refused before anything of it has run."""
+    found = _scripts.get(text) if isinstance(text, str) else None
+    if found is not None:
+        return found
+    if not isinstance(text, str):
+        raise ExpressionError(f"SQL is text, not {type(text).__name__}.")
+    script = _parse(Source(text))
+    with _lock:
+        while len(_scripts) >= MAX_PARSED:
+            del _scripts[next(iter(_scripts))]
+        return _scripts.setdefault(text, script)
+
+
+def _parse(source: Source) -> Script:
+    tokens = tokenize(source)
+    marks = [t for t in tokens if t.kind == "parameter" and t.text == "?"]
+    numbered = {t.start: n for n, t in enumerate(marks, 1)}
+    statements, starts = [], []
+    for part in _split(tokens):
+        reader = TokenReader(source, part, numbered)
+        statements.append(_statement(reader))
+        starts.append(part[0].start)
+    if not statements:
+        source.fail("The text holds no statement.")
+    whole = Fragment(source, tokens, numbered)
+    names = whole.parameters
+    if any(n.isdigit() for n in names) and not all(n.isdigit() for n in names):
+        source.fail("Parameters are all numbered ($1, ?) or all named ($name), not both.")
+    return Script(source, tuple(statements), tuple(starts), names)
+
+
+def _split(tokens: Sequence[Token]) -> list[list[Token]]:
+    parts: list[list[Token]] = [[]]
+    for token in tokens:
+        if token.is_symbol(";"):
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return [part for part in parts if part]
+
+
+_QUERY_WORDS = ("select", "from", "values", "table", "pivot", "unpivot", "summarize")
+
+
+def _statement(r: TokenReader) -> st.Statement:
+    first = r.here
+    assert first is not None
+    prefix = _common_tables(r) if first.is_word("with") else None
+    head = r.here
+    if head is None:
+        r.fail("Expected a statement after WITH.")
+    if head.is_symbol("(") or head.is_word(*_QUERY_WORDS):
+        r.place = 0
+        return st.Query(r.rest())
+    writes: dict[str, Callable[[TokenReader, Fragment | None], st.Statement]] = {
+        "insert": write_syntax.insert,
+        "update": write_syntax.update,
+        "delete": write_syntax.delete,
+        "merge": write_syntax.merge,
+    }
+    if head.kind == "word" and head.value in writes:
+        return writes[head.value](r, prefix)
+    if prefix is None and head.kind == "word":
+        others: dict[str, Callable[[TokenReader], st.Statement]] = {
+            "truncate": write_syntax.truncate,
+            "create": definition_syntax.create,
+            "drop": definition_syntax.drop,
+            "alter": definition_syntax.alter,
+            "explain": _explain,
+            "describe": _describe,
+            "desc": _describe,
+            "show": _show,
+        }
+        if head.value in others:
+            return others[head.value](r)
+        for control, texts in _CONTROLS.items():
+            if any(len(words) == len(r.tokens) and r.take(*words) for words in map(str.split, texts)):
+                return st.Control(control)
+    raise r.wrong(
+        f"{head.text!r} is not a supported statement. Supported: select, insert, update, delete, merge, "
+        "truncate, create/drop/alter table, create/drop schema, begin, commit, rollback, show, describe, explain."
+    )
+
+
+_CONTROLS: dict[Literal["begin", "commit", "rollback"], tuple[str, ...]] = {
+    "begin": ("begin", "begin transaction", "start transaction"),
+    "commit": ("commit", "commit transaction", "end"),
+    "rollback": ("rollback", "rollback transaction", "abort"),
+}
+
+
+def _common_tables(r: TokenReader) -> Fragment:
+    """``with a as (…), b as (…)``, up to the statement that uses them."""
+    return r.until("select", "from", "values", "insert", "update", "delete", "merge", "pivot", "unpivot", "table")
+
+
+def _explain(r: TokenReader) -> st.Explain:
+    r.expect("explain")
+    analyze = r.take("analyze")
+    inner = _statement(TokenReader(r.source, r.tokens[r.place :], r.question_marks)) if not r.at_end else None
+    if not isinstance(inner, st.Query):
+        r.fail("explain is for queries.")
+    return st.Explain(inner, analyze)
+
+
+def _describe(r: TokenReader) -> st.DescribeTable | st.DescribeQuery:
+    r.place += 1
+    if r.sees("select") or r.sees("from") or r.sees("with") or r.sees("values") or r.sees_symbol("("):
+        return st.DescribeQuery(st.Query(r.rest()))
+    r.take("table")
+    table = r.table_name()
+    r.expect_end()
+    return st.DescribeTable(table)
+
+
+def _show(r: TokenReader) -> st.ShowTables | st.ShowSchemas | st.DescribeTable:
+    r.expect("show")
+    found: st.ShowTables | st.ShowSchemas | st.DescribeTable
+    if r.take("all", "tables"):
+        found = st.ShowTables(None, everywhere=True)
+    elif r.take("tables"):
+        found = st.ShowTables(r.name("a namespace") if r.take("from") or r.take("in") else None)
+    elif r.take("schemas") or r.take("namespaces"):
+        found = st.ShowSchemas()
+    elif r.take("columns", "from") or r.take("columns", "in"):
+        found = st.DescribeTable(r.table_name())
+    else:
+        r.fail(
+            "Show what? Supported: show tables [from namespace], show all tables, show schemas, show columns from t."
+        )
+    r.expect_end()
+    return found

@@ -1,0 +1,222 @@
+"""What a statement asks for, taken apart as far as it concerns IndexLake.
+
+Expressions and queries stay as they were written.  Nothing here knows which tables exist.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from indexlake.sql.parse.fragment import Fragment
+from indexlake.sql.parse.token_reader import TableName
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """Anything that gives rows; DuckDB answers it over our scans."""
+
+    text: Fragment
+
+
+@dataclass(frozen=True, eq=False)
+class Explain:
+    query: Query
+    analyze: bool
+
+
+@dataclass(frozen=True, eq=False)
+class DescribeTable:
+    table: TableName
+
+
+@dataclass(frozen=True, eq=False)
+class DescribeQuery:
+    query: Query
+
+
+@dataclass(frozen=True, eq=False)
+class ShowTables:
+    namespace: str | None
+    everywhere: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class ShowSchemas:
+    pass
+
+
+@dataclass(frozen=True, eq=False)
+class Insert:
+    table: TableName
+    alias: str | None
+    columns: tuple[str, ...] | None
+    by_name: bool
+    query: Query | None  # None: default values
+    conflict: Conflict | None
+    prefix: Fragment | None
+
+
+@dataclass(frozen=True, eq=False)
+class Conflict:
+    """What to do with rows whose key is there: nothing, replace every given column, or these assignments."""
+
+    action: str  # "nothing" | "replace" | "update"
+    columns: tuple[str, ...] | None
+    assignments: tuple[Assignment, ...] = ()
+    where: Fragment | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    column: str
+    value: Fragment
+    place: int
+
+
+@dataclass(frozen=True, eq=False)
+class Update:
+    table: TableName
+    alias: str | None
+    assignments: tuple[Assignment, ...]
+    source: Fragment | None
+    where: Fragment | None
+    prefix: Fragment | None
+
+
+@dataclass(frozen=True, eq=False)
+class Delete:
+    table: TableName
+    alias: str | None
+    source: Fragment | None
+    where: Fragment | None
+    prefix: Fragment | None
+
+
+@dataclass(frozen=True, eq=False)
+class Truncate:
+    table: TableName
+
+
+@dataclass(frozen=True, eq=False)
+class MergeClause:
+    """``when …``: which rows, on which further condition, and what happens to them."""
+
+    rows: str  # "matched" | "not matched" | "not matched by source"
+    condition: Fragment | None
+    action: str  # "update" | "delete" | "insert" | "nothing"
+    assignments: tuple[Assignment, ...] | None
+    place: int
+    values: tuple[Fragment, ...] | None = None  # for all columns of the table in their order
+    by_name: bool = False  # without assignments and values: how columns of the source find those of the table
+
+
+@dataclass(frozen=True, eq=False)
+class Merge:
+    table: TableName
+    alias: str | None
+    source: Fragment  # a table name or a query in parentheses
+    source_is_query: bool
+    source_alias: str
+    source_table: TableName | None  # where it has no alias
+    source_columns: tuple[str, ...] | None
+    on: Fragment | None
+    using: tuple[str, ...]
+    clauses: tuple[MergeClause, ...]
+    prefix: Fragment | None
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnDefinition:
+    name: str
+    type: Fragment
+    nullable: bool
+    default: Fragment | None
+    place: int
+
+
+@dataclass(frozen=True, eq=False)
+class CreateTable:
+    table: TableName
+    if_not_exists: bool
+    columns: tuple[ColumnDefinition, ...]
+    primary_key: tuple[str, ...]
+    query: Query | None  # create table … as
+    with_data: bool
+    options: tuple[tuple[str, Fragment], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class CreateSchema:
+    name: str
+    if_not_exists: bool
+
+
+@dataclass(frozen=True, eq=False)
+class DropTable:
+    table: TableName
+    if_exists: bool
+
+
+@dataclass(frozen=True, eq=False)
+class DropSchema:
+    name: str
+    if_exists: bool
+    cascade: bool
+
+
+@dataclass(frozen=True, eq=False)
+class AddColumn:
+    column: ColumnDefinition
+    if_not_exists: bool
+
+
+@dataclass(frozen=True, eq=False)
+class DropColumn:
+    name: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, eq=False)
+class RenameColumn:
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, eq=False)
+class RenameTable:
+    new: str
+
+
+@dataclass(frozen=True, eq=False)
+class ChangeType:
+    column: str
+    type: Fragment
+
+
+@dataclass(frozen=True, eq=False)
+class SetOptions:
+    options: tuple[tuple[str, Fragment], ...]
+
+
+AlterAction = AddColumn | DropColumn | RenameColumn | RenameTable | ChangeType | SetOptions
+
+
+@dataclass(frozen=True, eq=False)
+class AlterTable:
+    table: TableName
+    if_exists: bool
+    action: AlterAction
+
+
+@dataclass(frozen=True, eq=False)
+class Control:
+    """The begin or the end of a transaction."""
+
+    word: Literal["begin", "commit", "rollback"]
+
+
+Write = Insert | Update | Delete | Truncate | Merge
+Definition = CreateTable | CreateSchema | DropTable | DropSchema | AlterTable
+Reading = Query | Explain | DescribeTable | DescribeQuery | ShowTables | ShowSchemas
+Statement = Write | Definition | Reading | Control

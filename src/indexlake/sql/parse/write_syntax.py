@@ -1,0 +1,204 @@
+"""Insert, update, delete, merge and truncate, taken apart by keyword."""
+
+from __future__ import annotations
+
+from indexlake.display import counted
+from indexlake.sql.parse import statement as st
+from indexlake.sql.parse.fragment import Fragment
+from indexlake.sql.parse.token_reader import TokenReader
+
+
+def insert(r: TokenReader, prefix: Fragment | None) -> st.Insert:
+    r.expect("insert")
+    conflict = None
+    if r.take("or", "replace"):
+        conflict = st.Conflict("replace", None)
+    elif r.take("or", "ignore"):
+        conflict = st.Conflict("nothing", None)
+    r.expect("into")
+    table = r.table_name()
+    alias = r.name("an alias") if r.take("as") else None
+    columns = tuple(r.names()) if r.sees_symbol("(") and not _begins_query(r) else None
+    by_name = _by_name(r)
+    if by_name and columns is not None:
+        r.fail("BY NAME takes the columns from the query; leave the column list out.")
+    query = None
+    if not r.take("default", "values"):
+        query = st.Query(_query_before_conflict(r))
+    if r.take("on", "conflict"):
+        if conflict is not None:
+            r.fail("Write either INSERT OR … or ON CONFLICT, not both.")
+        conflict = _on_conflict(r)
+    _expect_end(r)
+    return st.Insert(table, alias, columns, by_name, query, conflict, prefix)
+
+
+def _begins_query(r: TokenReader) -> bool:
+    ahead = r.tokens[r.place + 1] if r.place + 1 < len(r.tokens) else None
+    return ahead is not None and (ahead.is_word("select", "from", "values", "with", "table") or ahead.is_symbol("("))
+
+
+def _query_before_conflict(r: TokenReader) -> Fragment:
+    """The source of the rows: up to ``on conflict`` or ``returning``.  A join's ``on`` is no end."""
+    first = r.place
+    while True:
+        r.until("on", "returning", what="the rows to insert")
+        if r.at_end or r.sees("returning") or r.sees("on", "conflict"):
+            break
+        r.place += 1
+        if r.at_end:
+            break
+    return r.since(first)
+
+
+def _on_conflict(r: TokenReader) -> st.Conflict:
+    columns = tuple(r.names()) if r.sees_symbol("(") else None
+    r.expect("do")
+    if r.take("nothing"):
+        return st.Conflict("nothing", columns)
+    r.expect("update", "set")
+    assignments = _assignments(r, "where", "returning")
+    where = r.until("returning") if r.take("where") else None
+    return st.Conflict("update", columns, assignments, where)
+
+
+def update(r: TokenReader, prefix: Fragment | None) -> st.Update:
+    r.expect("update")
+    table = r.table_name()
+    alias = r.alias("set")
+    r.expect("set")
+    assignments = _assignments(r, "from", "where", "returning")
+    source = r.until("where", "returning", what="a table") if r.take("from") else None
+    where = r.until("returning") if r.take("where") else None
+    _expect_end(r)
+    return st.Update(table, alias, assignments, source, where, prefix)
+
+
+def delete(r: TokenReader, prefix: Fragment | None) -> st.Delete:
+    r.expect("delete")
+    r.expect("from")
+    table = r.table_name()
+    alias = r.alias("where", "using", "returning")
+    source = r.until("where", "returning", what="a table") if r.take("using") else None
+    where = r.until("returning") if r.take("where") else None
+    _expect_end(r)
+    return st.Delete(table, alias, source, where, prefix)
+
+
+def truncate(r: TokenReader) -> st.Truncate:
+    r.expect("truncate")
+    r.take("table")
+    table = r.table_name()
+    r.expect_end()
+    return st.Truncate(table)
+
+
+def merge(r: TokenReader, prefix: Fragment | None) -> st.Merge:
+    r.expect("merge")
+    r.expect("into")
+    table = r.table_name()
+    alias = r.alias("using")
+    r.expect("using")
+    is_query = r.sees_symbol("(")
+    if is_query:
+        source = r.parenthesised()
+        name = None
+    else:
+        first = r.place
+        name = r.table_name()
+        source = r.since(first)
+    given = r.alias("on", "using")
+    source_alias = given or (None if name is None else name.name)
+    if source_alias is None:
+        r.fail("Give the source of the merge a name: using (…) as s.")
+    source_columns = tuple(r.names()) if r.sees_symbol("(") else None
+    on: Fragment | None = None
+    using: tuple[str, ...] = ()
+    if r.take("using"):
+        using = tuple(r.names())
+    else:
+        r.expect("on")
+        on = r.until("when")
+    clauses = []
+    while r.sees("when"):
+        clauses.append(_clause(r))
+    if not clauses:
+        r.fail("A merge needs at least one WHEN … THEN ….")
+    _expect_end(r)
+    source_table = None if given else name
+    return st.Merge(
+        table, alias, source, is_query, source_alias, source_table, source_columns, on, using, tuple(clauses), prefix
+    )  # fmt: skip
+
+
+def _clause(r: TokenReader) -> st.MergeClause:
+    place = r.tokens[r.place].start
+    r.expect("when")
+    rows = "not matched" if r.take("not", "matched") else "matched"
+    if rows == "matched":
+        r.expect("matched")
+    elif r.take("by", "source"):
+        rows = "not matched by source"
+    else:
+        r.take("by", "target")
+    condition = r.until("then") if r.take("and") else None
+    r.expect("then")
+    if r.take("do", "nothing"):
+        return st.MergeClause(rows, condition, "nothing", None, place)
+    if rows != "not matched" and r.take("delete"):
+        return st.MergeClause(rows, condition, "delete", None, place)
+    if rows != "not matched" and r.take("update"):
+        if r.take("set") and not r.take_symbol("*"):
+            return st.MergeClause(rows, condition, "update", _assignments(r, "when", "returning"), place)
+        return st.MergeClause(rows, condition, "update", None, place, by_name=_by_name(r))
+    if rows == "not matched" and r.take("insert"):
+        return _insert_clause(r, condition, place)
+    what = "INSERT" if rows == "not matched" else "UPDATE or DELETE"
+    raise r.wrong(f"After WHEN {rows.upper()} comes {what}, or DO NOTHING.")
+
+
+def _by_name(r: TokenReader) -> bool:
+    """How columns of the source find those of the table: by position unless it says ``by name``."""
+    if r.take("by", "name"):
+        return True
+    r.take("by", "position")
+    return False
+
+
+def _insert_clause(r: TokenReader, condition: Fragment | None, place: int) -> st.MergeClause:
+    rows, action = "not matched", "insert"
+    by_name = _by_name(r)
+    if r.take_symbol("*") or r.at_end or r.sees("when") or r.sees("returning"):
+        return st.MergeClause(rows, condition, action, None, place, by_name=by_name)
+    opening = r.here
+    columns = r.names() if r.sees_symbol("(") else None
+    r.expect("values")
+    values = r.listed(lambda: r.operand("Expected a value here."))
+    if columns is None:
+        return st.MergeClause(rows, condition, action, None, place, values=tuple(values))
+    if len(columns) != len(values):
+        r.fail(f"{counted(len(columns), 'column')} named, but {counted(len(values), 'value')} given.", opening)
+    assert opening is not None
+    assignments = tuple(st.Assignment(c, v, opening.start) for c, v in zip(columns, values, strict=True))
+    return st.MergeClause(rows, condition, action, assignments, place)
+
+
+def _assignments(r: TokenReader, *ends: str) -> tuple[st.Assignment, ...]:
+    found = []
+    while True:
+        place = r.here.start if r.here is not None else 0
+        if r.sees_symbol("("):
+            r.fail("Assign columns one by one: set a = …, b = ….")
+        column = r.name("a column")
+        if r.take_symbol("."):
+            column = r.name("a column")  # the table's own name before it
+        r.expect_symbol("=")
+        found.append(st.Assignment(column, r.until(*ends, comma=True), place))
+        if not r.take_symbol(","):
+            return tuple(found)
+
+
+def _expect_end(r: TokenReader) -> None:
+    if r.sees("returning"):
+        r.fail("RETURNING is not supported: read the rows with a select, in the same transaction if need be.")
+    r.expect_end()

@@ -1,0 +1,152 @@
+"""A query and the tables it names, and the text that DuckDB is asked instead.
+
+The text is kept as it is; only the names of our tables (with their ``at (…)``) are replaced by the names under which
+the scans are registered.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlglot import exp
+
+from indexlake.sql.parse.fragment import Edit, Fragment, Spliced
+from indexlake.sql.parse.token_reader import TableName
+from indexlake.sql.parse.tokens import quoted
+from indexlake.sql.plan.qualified_names import Qualified, qualifier_edits
+from indexlake.sql.plan.scopes import Scopes
+
+_NAME = r"(?:\"(?:[^\"]|\"\")+\"|\w+)"
+_PRINTED = re.compile(
+    r"(?:(?:\(SELECT \* FROM __il_(\d+) TABLESAMPLE System\(100\.0 PERCENT\)\)|__il_(\d+)) AS "
+    rf"|__il_\d+_(\d+)\.{_NAME}\.){_NAME}"
+)
+"""How DuckDB prints what stands for a table, in the names that it gives to expressions."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class At:
+    """``at (version => …)`` or ``at (timestamp => …)`` after a table."""
+
+    kind: str
+    value: Fragment
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reference:
+    """One mention of one of our tables."""
+
+    number: int
+    table: TableName
+    start: int  # of the name in the whole text
+    end: int  # of the name, or of its `at (…)`
+    alias: str  # by which its columns are qualified
+    replacement: str
+    at: At | None
+    node: Any  # of sqlglot's tree; None when DuckDB parsed the query
+    once: bool  # whether DuckDB opens the scan a single time
+    in_schema: bool = False  # whether DuckDB has to know its namespace, to tell it from another of its name
+
+    def edit(self) -> Edit:
+        return self.start, self.end, self.replacement
+
+    @property
+    def named(self) -> str:
+        """The table as DuckDB would print it."""
+        name = self.table.name if self.table.namespace is None else f"{self.table.namespace}.{self.table.name}"
+        return name if self.alias == self.table.name else f"{name} AS {self.alias}"
+
+
+@dataclass(eq=False)
+class ParsedQuery:
+    """A query taken apart as far as possible without knowing its tables."""
+
+    fragment: Fragment
+    references: tuple[Reference, ...]
+    tree: Any  # None: only DuckDB could parse it
+    scopes: Scopes | None  # of the tree
+    edits: tuple[Edit, ...]
+    qualified: tuple[Qualified, ...] = ()
+    groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of ``text_groups``
+    analyses: dict[Any, Any] = field(default_factory=dict)  # by the schemas of the references
+
+    def text(
+        self,
+        prefix: str = "",
+        *,
+        columns: Sequence[Collection[str]] = (),
+        namespace: str = "main",
+        careful: bool = False,
+        places: Mapping[int, str] | None = None,
+    ) -> Spliced:
+        """What DuckDB is asked.
+
+        ``columns``: of each reference, in lower case.  ``namespace``: of the tables that are named without one.
+        ``careful``: DuckDB may read every table as often as it likes.  ``places``: the full names of the references
+        that are ``in_schema``, by their numbers.
+        """
+        edits = self.edits_over(columns, namespace)
+        if places:
+            named = {self.references[number].start: name for number, name in places.items()}
+            edits = [(start, end, named.get(start, new)) for start, end, new in edits]
+        if careful:
+            bare = {r.start: (quoted(view_name(r.number)), sampled(r.number)) for r in self.references if r.once}
+            edits = [(start, end, new.replace(*bare.get(start, ("", "")))) for start, end, new in edits]
+        return self.fragment.spliced(edits, prefix)
+
+    def edits_over(self, columns: Sequence[Collection[str]], namespace: str) -> list[Edit]:
+        """The changes of the text, given the columns of each reference in lower case."""
+        aliases = [r.alias for r in self.references]
+        names = [q for q in self.qualified if not self.references[q.reference].in_schema]
+        return [*self.edits, *qualifier_edits(names, aliases, columns, namespace)]
+
+    def edits_apart(self, columns: Sequence[Collection[str]], namespace: str) -> list[Edit]:
+        """The same for an engine that knows no namespaces.
+
+        There tables of one name get an alias each, unless something is named by what they share: that is for the
+        engine to judge.
+        """
+        apart = [r for r in self.references if r.in_schema]
+        shared = {r.table.name.lower() for r in apart}
+        if not apart or any(column.parts[0].name.lower() in shared for column in self.tree.find_all(exp.Column)):
+            return self.edits_over(columns, namespace)
+        long = {r.number: quoted(f"{r.table.namespace or namespace}.{r.table.name}") for r in apart}
+        edits = {r.start: r.edit() for r in self.references}
+        for r in apart:
+            edits[r.start] = (r.start, r.end, f"{r.replacement.rpartition(' as ')[0]} as {long[r.number]}")
+        names = [replace(q, alias=long.get(q.reference, q.alias)) for q in self.qualified]
+        rest = [e for e in self.edits if e[0] not in edits]
+        aliases = [r.alias for r in self.references]
+        return [*edits.values(), *rest, *qualifier_edits(names, aliases, columns, namespace)]
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The parameters that are left in the text: those of ``at (…)`` are not."""
+        spans = [(r.start, r.end) for r in self.references]
+        tokens = [t for t in self.fragment.tokens if t.kind == "parameter"]
+        kept = (t for t in tokens if not any(start <= t.start < end for start, end in spans))
+        return tuple(dict.fromkeys(self.fragment.key(t) for t in kept))
+
+    def shown(self, name: str) -> str:
+        """The name of a result column or a message of DuckDB's, with tables named as in the query."""
+        if "__il_" not in name:
+            return name
+        return _PRINTED.sub(lambda match: self.references[int(next(filter(None, match.groups())))].named, name)
+
+
+DEFAULTS = "__il_defaults"
+"""A table of one row with the defaults of columns, for ``insert``."""
+
+
+def view_name(number: int) -> str:
+    return f"__il_{number}"
+
+
+def sampled(number: int) -> str:
+    """How DuckDB reads a scan that it can open again, in one thread: Arrow would evaluate its filters, and ranks NaN
+    otherwise; none passes a sample.  A stream that is read once gets no filters, and is read by all threads.
+    """
+    return f"(select * from {quoted(view_name(number))} tablesample system(100%))"

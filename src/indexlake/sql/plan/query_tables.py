@@ -1,0 +1,211 @@
+"""The tables of a query, found in its text.
+
+sqlglot says where they stand and what may be pushed into each scan; what it cannot parse is parsed by DuckDB itself,
+and then nothing is pushed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+
+from indexlake.expr.dialect import expression_dialect
+from indexlake.sql.parse.fragment import Fragment
+from indexlake.sql.parse.token_reader import TableName
+from indexlake.sql.parse.tokens import Token, quoted
+from indexlake.sql.plan.qualified_names import qualified_names
+from indexlake.sql.plan.query import DEFAULTS, At, ParsedQuery, Reference, sampled, view_name
+from indexlake.sql.plan.scopes import Scopes, with_selects
+from indexlake.sql.plan.text_groups import text_groups
+
+_lock = threading.Lock()
+
+
+def parse_query(fragment: Fragment, parse_in_duckdb: Callable[[str], Any]) -> ParsedQuery:
+    """Find the tables of a query.  Raises ``ExpressionError`` when neither parser understands it."""
+    spliced = fragment.spliced()
+    parsed = _parsed(spliced.text)
+    if parsed is None:
+        return _parsed_by_duckdb(fragment, parse_in_duckdb)
+    tree, scopes, bare = parsed
+    found = []
+    for node in tree.find_all(exp.Table):
+        name = node.this
+        if not isinstance(name, exp.Identifier) or name.name == DEFAULTS or scopes.common_table(node) is not None:
+            continue
+        place = name.meta.get("start")
+        if place is None:
+            return _parsed_by_duckdb(fragment, parse_in_duckdb)
+        place = spliced.original(place)
+        if fragment.source.text[place] == "'":
+            continue  # a file, as DuckDB reads it
+        found.append((place, node))
+    references = []
+    shared = _shared_names(tree, [node for _, node in found])
+    once = _read_once(tree, scopes)
+    for number, (place, node) in enumerate(sorted(found, key=lambda item: item[0])):
+        is_bare = id(node) in bare
+        in_schema = not is_bare and not node.alias and node.name in shared
+        once_only = once(node) and not in_schema
+        reference = _reference(fragment, number, place, node.alias or None, node, bare=is_bare, once=once_only)
+        references.append(replace(reference, in_schema=in_schema))
+    edits = [r.edit() for r in references]
+    first = fragment.tokens[0]
+    if first.is_word("table"):
+        edits.append((first.start, first.end, "from"))
+    known = {
+        (r.table.namespace and r.table.namespace.lower(), r.table.name.lower()): (r.number, quoted(r.table.name))
+        for r in references
+        if not r.node.alias
+    }
+    qualified = qualified_names(spliced, tree, known)
+    return ParsedQuery(fragment, tuple(references), tree, scopes, tuple(edits), qualified, text_groups(tree))
+
+
+def _parsed(text: str) -> tuple[Any, Scopes, set[int]] | None:
+    """sqlglot's tree with its scopes, and its tables that only ``summarize`` and ``describe`` name.
+
+    The tree has calls as they are written, or in sqlglot's own vocabulary; None when it can do neither.
+    """
+    for dialect in (expression_dialect(), "duckdb"):
+        try:
+            with _lock:  # sqlglot shows a dialect to other threads while it still loads it
+                tree = sqlglot.parse_one(text, read=dialect)
+            if isinstance(tree, exp.Command | exp.Block):
+                continue
+            bare = {id(node.this) for node in tree.find_all(exp.Summarize, exp.Describe)}
+            tree = with_selects(tree)
+            return tree, Scopes(tree), bare
+        except Exception:  # of the parser, whatever it is
+            continue
+    return None
+
+
+def _read_once(tree: Any, scopes: Scopes) -> Callable[[Any], bool]:
+    """Tells whether DuckDB reads a table node a single time.
+
+    It repeats what a recursion needs, may repeat a common table expression that is named several times, and looks at
+    the rows before it pivots them.
+    """
+    if tree.find(exp.Pivot) is not None or any(common.args.get("recursive") for common in tree.find_all(exp.With)):
+        return lambda node: False
+
+    def once(node: Any) -> bool:
+        cte = node.find_ancestor(exp.CTE)
+        if cte is None:
+            return True
+        named = scopes.uses(cte)
+        return len(named) < 2 and all(map(once, [cte, *named]))
+
+    return once
+
+
+def _reference(
+    fragment: Fragment,
+    number: int,
+    place: int,
+    alias: str | None,
+    node: Any,
+    *,
+    bare: bool = False,
+    once: bool = False,
+) -> Reference:
+    """The reference whose last name part stands at ``place``."""
+    tokens = fragment.tokens
+    n = next(i for i, t in enumerate(tokens) if t.start == place)
+    last = tokens[n]
+    parts = [last]
+    while n >= 2 and tokens[n - 1].is_symbol("."):
+        n -= 2
+        parts.insert(0, tokens[n])
+    if len(parts) > 2:
+        fragment.source.fail("A table is named `table` or `namespace.table`.", parts[0].start)
+    name = TableName(_name(parts[0]) if len(parts) == 2 else None, _name(last), parts[0].start)
+    at, end = _at(fragment, last)
+    replacement = quoted(view_name(number)) if bare or once else sampled(number)
+    if not bare and alias is None:
+        replacement += f" as {quoted(name.name)}"
+    return Reference(number, name, parts[0].start, end, alias or name.name, replacement, at, node, once)
+
+
+def _name(token: Token) -> str:
+    return token.text if token.kind == "word" else token.value
+
+
+def _at(fragment: Fragment, after: Token) -> tuple[At | None, int]:
+    tokens = fragment.tokens
+    n = next(i for i, t in enumerate(tokens) if t is after) + 1
+    ahead = tokens[n : n + 4]
+    if not (
+        len(ahead) == 4
+        and ahead[0].is_word("at")
+        and ahead[1].is_symbol("(")
+        and ahead[2].is_word("version", "timestamp")
+        and ahead[3].is_symbol("=>")
+    ):
+        return None, after.end
+    depth, last = 1, n + 4
+    while last < len(tokens):
+        depth += tokens[last].is_symbol("(") - tokens[last].is_symbol(")")
+        if not depth:
+            break
+        last += 1
+    inner = tokens[n + 4 : last]
+    if depth or not inner:
+        fragment.source.fail("Write at (version => 12) or at (timestamp => '2024-01-31 12:00:00+00').", ahead[0].start)
+    return At(ahead[2].value, Fragment(fragment.source, inner, fragment.question_marks)), tokens[last].end
+
+
+def _shared_names(tree: Any, tables: Sequence[Any]) -> set[str]:
+    """The names that tables of several namespaces have in one query, or a table and anything else.
+
+    The latter only where a column is named with a namespace: else the name alone says what is meant.
+    """
+    own = {id(node) for node in tables if not node.alias}
+    spaces: dict[str, set[str]] = {}
+    others: set[str] = set()
+    for node in tree.find_all(exp.Table, exp.Subquery, exp.UDTF):
+        if id(node) in own:
+            spaces.setdefault(node.name.lower(), set()).add(node.db.lower())
+        else:
+            others.add(node.alias_or_name.lower())
+    behind = {column.parts[1].name.lower() for column in tree.find_all(exp.Column) if len(column.parts) > 1}
+    return {name for name, found in spaces.items() if len(found) > 1 or name in others & behind}
+
+
+# ---------------------------------------------------------------- what only DuckDB can parse
+
+
+def _parsed_by_duckdb(fragment: Fragment, parse_in_duckdb: Callable[[str], Any]) -> ParsedQuery:
+    spliced = fragment.spliced()
+    encoded = spliced.text.encode()
+    found: list[tuple[int, str | None]] = []
+
+    def visit(node: Any, shadowed: frozenset[str]) -> None:
+        if isinstance(node, list):
+            for item in node:
+                visit(item, shadowed)
+        elif isinstance(node, dict):
+            common = (node.get("cte_map") or {}).get("map") or []
+            names = frozenset(str(entry["key"]).lower() for entry in common)
+            if node.get("type") == "BASE_TABLE":
+                own = not node["schema_name"] and node["table_name"].lower() in shadowed
+                place = len(encoded[: node["query_location"]].decode())
+                if not own and spliced.text[place] != "'":
+                    found.append((spliced.original(place), node["alias"] or None))
+            for value in node.values():
+                visit(value, shadowed | names)
+
+    visit(parse_in_duckdb(spliced.text), frozenset())
+    references = []
+    for number, (place, alias) in enumerate(sorted(found)):
+        n = next(i for i, t in enumerate(fragment.tokens) if t.start == place)
+        while n + 2 < len(fragment.tokens) and fragment.tokens[n + 1].is_symbol("."):
+            n += 2
+        references.append(_reference(fragment, number, fragment.tokens[n].start, alias, None))
+    return ParsedQuery(fragment, tuple(references), None, None, tuple(r.edit() for r in references))

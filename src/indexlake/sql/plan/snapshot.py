@@ -1,0 +1,98 @@
+"""Several tables at one moment: whose eyes a query reads with, and one read transaction that plans all its scans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from indexlake.catalog import commits, definitions
+from indexlake.catalog.driver import ReadTransaction
+from indexlake.errors import NotFoundError, SnapshotExpiredError
+from indexlake.snapshots.reading import Reading
+from indexlake.snapshots.state import Stale
+from indexlake.snapshots.time_travel import check_snapshot
+from indexlake.sql.parse.token_reader import TableName
+
+if TYPE_CHECKING:
+    from indexlake.lake import Lake
+    from indexlake.transaction import Transaction
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Viewpoint:
+    """The newest snapshot, a past one, or that of a transaction with its own writes."""
+
+    lake: Lake
+    namespace: str
+    snapshot: int | None = None
+    transaction: Transaction | None = None
+
+
+def read_together(
+    view: Viewpoint,
+    wanted: Sequence[tuple[TableName, int | None]],
+    then: Callable[[list[Reading]], T],
+) -> T:
+    """Find the tables (each with the snapshot it is wanted at, if any) and go on inside the same read transaction."""
+    lake = view.lake
+    lake._check()
+    if view.transaction is not None:
+        view.transaction._check()
+    while True:
+        with lake.catalog.read() as r:
+            try:
+                found = [_find(r, view, name, at) for name, at in wanted]
+            except Stale:
+                continue  # another thread has read further: begin again
+            return then(found)
+
+
+def _find(r: ReadTransaction, view: Viewpoint, name: TableName, at: int | None) -> Reading:
+    lake, tx = view.lake, view.transaction
+    snapshot = at if at is not None else view.snapshot
+    if snapshot is None and tx is not None:
+        snapshot = tx.snapshot_id
+    record = definitions.find_table(r, name.namespace or view.namespace, name.name, snapshot)
+    if record is None:
+        raise _not_found(r, name.full(view.namespace), snapshot)
+    state = lake._readings.state_in(r, record.table_id)
+    last = state.at
+    writes = None
+    if snapshot is None:
+        snapshot = last
+    if tx is not None:
+        tx._set_base(last)
+        if at is None:
+            writes = tx.own_writes(record.table_id)
+            if snapshot < state.table.horizon:
+                raise SnapshotExpiredError(
+                    f"Snapshot {snapshot} of {state.table.full_name!r} is older than the history that is kept "
+                    f"(from {state.table.horizon} on). Begin a new transaction.",
+                    snapshot_id=snapshot,
+                    horizon=state.table.horizon,
+                )
+    check_snapshot(snapshot, last, state.table)
+    return Reading(r, state, snapshot, lake._readings.store, writes)
+
+
+def newest_snapshot(view: Viewpoint) -> int:
+    """The snapshot that a query of no table reads."""
+    if view.snapshot is not None:
+        return view.snapshot
+    if view.transaction is not None and view.transaction.snapshot_id is not None:
+        return view.transaction.snapshot_id
+    with view.lake.catalog.read() as r:
+        return commits.last_snapshot(r)[0]
+
+
+def _not_found(r: ReadTransaction, full: str, snapshot: int | None) -> NotFoundError:
+    near = definitions.near_name(full, [t.full_name for t in definitions.list_tables(r, snapshot)])
+    if full.lower().startswith("information_schema."):
+        hint = " information_schema is not supported: use SHOW ALL TABLES, SHOW SCHEMAS and DESCRIBE."
+    else:
+        hint = f" Did you mean {near!r}?" if near else ""
+    when = "" if snapshot is None else f" at snapshot {snapshot}"
+    return NotFoundError(f"There is no table {full!r}{when}.{hint}", name=full)

@@ -1,0 +1,170 @@
+"""Create, drop and alter: parsed statements to the lake's own operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from indexlake.commit.write_set import WriteResult
+from indexlake.config import TableConfig
+from indexlake.errors import ExpressionError, IndexLakeError, NotFoundError, SchemaError
+from indexlake.sql.parse import statement as st
+from indexlake.sql.parse.fragment import Fragment
+from indexlake.sql.parse.parameters import Parameters
+from indexlake.sql.plan.snapshot import Viewpoint
+from indexlake.sql.run.engine import Engine
+from indexlake.sql.run.engine_errors import translating
+from indexlake.sql.run.planning import plan_query
+from indexlake.sql.run.result import SqlChange
+from indexlake.sql.run.type_names import declared_field, sql_names
+from indexlake.types.outside import python_value
+
+if TYPE_CHECKING:
+    from indexlake.table import Table
+
+_CHANGING = {
+    "now", "current_timestamp", "current_date", "current_time", "localtime", "localtimestamp", "today",
+    "get_current_timestamp", "transaction_timestamp", "random", "gen_random_uuid", "uuidv4", "uuidv7", "nextval",
+    "currval",
+}  # fmt: skip
+
+
+class Definitions:
+    def __init__(self, engine: Engine, view: Viewpoint, parameters: Parameters) -> None:
+        self._engine = engine
+        self._view = view
+        self._lake = view.lake
+        self._parameters = parameters
+
+    def run(self, statement: st.Definition) -> SqlChange:
+        self._lake._check(writing=True)
+        if isinstance(statement, st.CreateSchema):
+            self._lake.create_namespace(statement.name, exist_ok=statement.if_not_exists)
+            return _done("create schema")
+        if isinstance(statement, st.DropSchema):
+            self._lake.drop_namespace(statement.name, cascade=statement.cascade, missing_ok=statement.if_exists)
+            return _done("drop schema")
+        if isinstance(statement, st.DropTable):
+            self._lake.drop_table(statement.table.full(self._view.namespace), missing_ok=statement.if_exists)
+            return _done("drop table")
+        if isinstance(statement, st.CreateTable):
+            return self._create(statement)
+        return self._alter(statement)
+
+    # ------------------------------------------------------------ create table
+
+    def _create(self, statement: st.CreateTable) -> SqlChange:
+        name = statement.table.full(self._view.namespace)
+        config = TableConfig(**self._options(statement.options))
+        if statement.query is not None:
+            return self._create_from_query(statement, name, statement.query, config)
+        fields, defaults = [], {}
+        for column in statement.columns:
+            field = declared_field(self._engine, column.type, column.name)
+            fields.append(field.with_nullable(column.nullable))
+            if column.default is not None:
+                defaults[column.name] = self._default(column, field)
+        self._lake.create_table(
+            name, pa.schema(fields), primary_key=list(statement.primary_key) or None,
+            exist_ok=statement.if_not_exists, config=config, defaults=defaults,
+        )  # fmt: skip
+        return _done("create table")
+
+    def _create_from_query(
+        self, statement: st.CreateTable, name: str, query: st.Query, config: TableConfig
+    ) -> SqlChange:
+        if statement.if_not_exists and self._found(name) is not None:
+            return _done("create table")
+        planned = plan_query(self._engine, self._view, query, self._parameters)
+        planned.storing = True
+        schema, batches = planned.run()
+        fields = planned.stored_fields(schema)
+        table = self._lake.create_table(name, pa.schema(fields), config=config)
+        if not statement.with_data:
+            return _done("create table")
+        try:
+            result = table.insert(pa.RecordBatchReader.from_batches(schema, batches))
+        except BaseException:
+            with suppress(IndexLakeError):
+                self._lake.drop_table(name)
+            raise
+        return SqlChange("create table", result)
+
+    def _default(self, column: st.ColumnDefinition, field: pa.Field) -> Any:
+        """The value of a default, which is one for all rows."""
+        written = column.default
+        assert written is not None
+        if written.has_word(*_CHANGING) or written.calls("uuid"):  # which is also a type
+            written.source.fail("A default is one value for all rows; this changes from row to row.", written.start)
+        if written.parameters and len(written.tokens) > 1:
+            written.source.fail("A default is a constant or a parameter.", written.start)
+        (name,) = sql_names(self._engine, [field])
+        spliced = written.spliced(prefix="select cast((", suffix=f") as {name}) as c")
+        try:
+            with translating(written.source, spliced):
+                table = self._engine.table(spliced.text, self._parameters.of(written.parameters))
+        except ExpressionError as error:
+            raise SchemaError(f"The default of column {column.name!r}: {error}", column=column.name) from None
+        return python_value(table.column(0)[0])
+
+    def _options(self, options: Sequence[tuple[str, Fragment]]) -> dict[str, Any]:
+        """``with (dump_format = 'parquet')`` and ``set (…)``: the fields of ``TableConfig``."""
+        values: dict[str, Any] = {}
+        for name, written in options:
+            if name.lower() not in TableConfig.__dataclass_fields__:
+                known = ", ".join(TableConfig.__dataclass_fields__)
+                raise written.source.error(f"There is no table option {name!r}; there are {known}.", written.start)
+            spliced = written.spliced(prefix="select ", suffix=" as c")
+            with translating(written.source, spliced):
+                value = self._engine.table(spliced.text, self._parameters.of(written.parameters)).column(0)[0].as_py()
+            if isinstance(value, pa.MonthDayNano):
+                value = timedelta(days=value.days, microseconds=value.nanoseconds // 1000)
+            values[name.lower()] = value
+        return values
+
+    # ------------------------------------------------------------ alter table
+
+    def _found(self, name: str) -> Table | None:
+        try:
+            return self._lake.table(name)
+        except NotFoundError:
+            return None
+
+    def _alter(self, statement: st.AlterTable) -> SqlChange:
+        name = statement.table.full(self._view.namespace)
+        if statement.if_exists and self._found(name) is None:
+            return _done("alter table")
+        table = self._lake.table(name)
+        action = statement.action
+        if isinstance(action, st.AddColumn):
+            column = action.column
+            if action.if_not_exists and column.name.lower() in table._schema_now().by_name:
+                return _done("alter table")
+            field = declared_field(self._engine, column.type, column.name, inside="." in column.name)
+            default = None if column.default is None else self._default(column, field)
+            with table.alter() as a:
+                a.add_column(column.name, field.type, default, column.nullable, metadata=field.metadata)
+        elif isinstance(action, st.DropColumn):
+            if action.if_exists and action.name.lower() not in table._schema_now().by_name and "." not in action.name:
+                return _done("alter table")
+            table.drop_column(action.name)
+        elif isinstance(action, st.RenameColumn):
+            table.rename_column(action.old, action.new)
+        elif isinstance(action, st.RenameTable):
+            namespace = statement.table.namespace or self._view.namespace
+            table.rename(action.new if "." in action.new else f"{namespace}.{action.new}")
+        elif isinstance(action, st.ChangeType):
+            field = declared_field(self._engine, action.type, action.column, inside="." in action.column)
+            with table.alter() as a:
+                a.widen_column(action.column, field.type, metadata=field.metadata)
+        else:
+            table.set_config(**self._options(action.options))
+        return _done("alter table")
+
+
+def _done(operation: str) -> SqlChange:
+    return SqlChange(operation, WriteResult(0))

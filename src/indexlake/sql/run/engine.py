@@ -1,0 +1,242 @@
+"""DuckDB inside a lake: one in-memory database, one cursor per running query.
+
+It reads nothing by itself: no extension is installed or loaded, and no Python variable is taken for a table.  Times
+are in UTC.  What does not fit into memory goes where the lake spills.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from indexlake.arrow.batch_size import rows_of
+from indexlake.errors import MissingExtraError, OwnershipError
+from indexlake.sql.parse.tokens import quoted
+from indexlake.sql.run.duckdb_types import check_shown
+from indexlake.sql.run.engine_errors import Unparsed
+from indexlake.sql.run.table_stream import Openings
+from indexlake.sql.run.types import restored
+from indexlake.storage.spill import Spill
+from indexlake.types.convert import shown_type
+
+MEMORY_SHARE = 0.6
+BATCH_ROWS = 100_000
+CLOSE_SECONDS = 2.0
+_IDLE = 8
+_SETTINGS = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "arrow_lossless_conversion": "true",
+}
+_READS_TWICE = "window_self_join"
+"""The optimizer that would read a table twice for one mention of it: our streams are read once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a query finds a table that it cannot know by its name alone."""
+
+    database: str
+    schema: str
+    table: str
+
+    @property
+    def name(self) -> str:
+        return ".".join(map(quoted, (self.database, self.schema, self.table)))
+
+
+class Engine:
+    """Made with the first query of a lake."""
+
+    def __init__(self, threads: int, spill: Spill) -> None:
+        try:
+            import duckdb
+        except ImportError:
+            raise MissingExtraError("SQL needs DuckDB: pip install 'indexlake[sql]'", extra="sql") from None
+        config = {**_SETTINGS, "threads": str(threads), "temp_directory": spill.folder()}
+        self._database = duckdb.connect(":memory:", config=config)
+        self._database.execute(f"set disabled_optimizers = '{_READS_TWICE}'")
+        limit = _memory_bytes()
+        if limit is not None:
+            self._database.execute(f"set memory_limit = '{int(limit * MEMORY_SHARE) >> 20}MiB'")
+        self._idle: list[Any] = []
+        self.openings = Openings()
+        self._running: weakref.WeakSet[Running] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self.closed = False
+
+    def close(self) -> None:
+        """End everything that runs: no thread of DuckDB may be inside Python when the interpreter ends."""
+        with self._lock:
+            self.closed = True
+            idle, self._idle = self._idle, []
+        self.openings.stop()
+        for running in list(self._running):
+            running.close()
+        for cursor in idle:
+            cursor.close()
+        self._database.close()
+        self.openings.wait(CLOSE_SECONDS)
+
+    def take(self) -> Any:
+        """A cursor of one's own."""
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+            cursor = self._database.cursor()
+        cursor.execute("set TimeZone = 'UTC'; set errors_as_json = true; set enable_progress_bar = false")
+        return cursor
+
+    def give_back(self, cursor: Any) -> None:
+        with self._lock:
+            if not self.closed and len(self._idle) < _IDLE:
+                self._idle.append(cursor)
+                return
+        with suppress(Exception):
+            cursor.close()
+
+    def begin(
+        self,
+        views: Mapping[str, Any],
+        sql: str,
+        parameters: Mapping[str, Any],
+        row_bytes: int,
+        check: Callable[[Any, str], None] = check_shown,
+        *,
+        places: Mapping[Place, str] | None = None,
+    ) -> Running:
+        """Begin a query over these Arrow streams and tables; its rows are read as they are computed.
+
+        ``places``: what stands at each of some places, as a query over the streams and tables.
+
+        ``row_bytes`` is about what a row takes: of larger ones fewer are read at a time.  ``check`` refuses columns by
+        their type and name before any row is computed.
+        """
+        rows = min(BATCH_ROWS, rows_of(row_bytes))
+        cursor = self.take()
+        try:
+            for name, view in views.items():
+                cursor.register(name, view)
+            for place, query in (places or {}).items():
+                cursor.execute(
+                    f"attach ':memory:' as {quoted(place.database)};"
+                    f"create schema if not exists {quoted(place.database)}.{quoted(place.schema)};"
+                    f"create view {place.name} as {query}"
+                )
+            types = _executed(cursor, sql, parameters, check)
+            reader = cursor.to_arrow_reader(rows)
+        except BaseException:
+            cursor.close()
+            self.remove(places or ())
+            raise
+        running = Running(self, cursor, tuple(views), tuple(places or ()), reader, reader.schema, types)
+        self._running.add(running)
+        return running
+
+    def remove(self, places: Iterable[Place]) -> None:
+        """Forget what stood at some places, when nobody reads it any more."""
+        for place in places:
+            with suppress(Exception), self.cursor() as cursor:  # the lake may be closed
+                cursor.execute(f"detach database if exists {quoted(place.database)}")
+
+    @contextmanager
+    def cursor(self) -> Iterator[Any]:
+        """For a question that is answered at once."""
+        cursor = self.take()
+        try:
+            yield cursor
+        except BaseException:
+            cursor.close()
+            raise
+        self.give_back(cursor)
+
+    def table(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
+        """The answer to a question about no table of ours."""
+        with self.cursor() as cursor:
+            _executed(cursor, sql, parameters or {}, check_shown)
+            found = cursor.to_arrow_table()
+        named = zip(found.column_names, found.columns, strict=True)
+        columns = [restored(column, shown_type(column.type), name) for name, column in named]
+        return pa.table(columns, found.column_names)
+
+    def types(self, sql: str) -> list[Any]:
+        """What DuckDB calls the columns of a query about no table of ours."""
+        with self.cursor() as cursor:
+            return [column[1] for column in cursor.execute(sql).description]
+
+    def syntax_tree(self, text: str) -> Any:
+        """What DuckDB's parser makes of a query."""
+        found = json.loads(self.table("select json_serialize_sql($text)", {"text": text}).column(0)[0].as_py())
+        if found.get("error"):
+            raise Unparsed(found)
+        return found["statements"]
+
+
+@dataclass(eq=False)
+class Running:
+    """A query that has begun."""
+
+    _engine: Engine
+    _cursor: Any
+    _views: tuple[str, ...]
+    _places: tuple[Place, ...]
+    _reader: Any
+    schema: pa.Schema
+    types: list[Any]  # as DuckDB calls them
+    _reading: threading.Lock = field(default_factory=threading.Lock)
+
+    def next(self) -> pa.RecordBatch | None:
+        """The next batch; None at the end, when the cursor goes back."""
+        with self._reading:
+            reader, cursor = self._reader, self._cursor
+            if reader is None:
+                raise OwnershipError("The lake was closed while this result was being read.")
+            try:
+                return reader.read_next_batch()
+            except StopIteration:
+                self._reader = self._cursor = None
+                for name in self._views:
+                    cursor.unregister(name)
+                self._engine.give_back(cursor)
+                self._engine.remove(self._places)
+                return None
+
+    def close(self) -> None:
+        """Stop, if it has not ended; a thread that reads at the moment comes out of DuckDB first."""
+        cursor, self._cursor = self._cursor, None
+        if cursor is None:
+            return
+        with suppress(Exception):
+            cursor.interrupt()
+        came_out = self._reading.acquire(timeout=CLOSE_SECONDS)
+        self._reader = None
+        with suppress(Exception):
+            cursor.close()
+        self._engine.remove(self._places)
+        if came_out:
+            self._reading.release()
+
+
+def _executed(cursor: Any, sql: str, parameters: Mapping[str, Any], check: Callable[[Any, str], None]) -> list[Any]:
+    """The types of the columns that a query gives, as DuckDB calls them, all of them checked."""
+    columns = cursor.execute(sql, dict(parameters) or None).description
+    for name, type, *_ in columns:
+        check(type, name)
+    return [type for _, type, *_ in columns]
+
+
+def _memory_bytes() -> int | None:
+    import os
+
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None

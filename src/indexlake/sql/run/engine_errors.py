@@ -1,0 +1,73 @@
+"""Errors of DuckDB as errors of ours, with the place in the text that the user wrote."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pyarrow as pa
+
+from indexlake.errors import ExpressionError, IndexLakeError, StorageError
+from indexlake.sql.parse.fragment import Spliced
+from indexlake.sql.parse.tokens import Source
+
+
+class Unparsed(Exception):
+    """DuckDB's own account of what is wrong."""
+
+
+_TYPES_OF_STORAGE = ("IO", "HTTP", "Permission")
+
+
+@contextmanager
+def translating(source: Source, spliced: Spliced) -> Iterator[None]:
+    """Errors of DuckDB as errors of ours."""
+    try:
+        yield
+    except BaseException as error:
+        made = translated(error, source, spliced)
+        if made is None:
+            raise
+        raise made from None
+
+
+def translated(
+    error: BaseException, source: Source, spliced: Spliced, suggestion: Callable[[str], str] | None = None
+) -> IndexLakeError | None:
+    """DuckDB's error as one of ours, with the place in the text that the user wrote; None when it is not DuckDB's."""
+    import duckdb
+
+    if isinstance(error, IndexLakeError) or not isinstance(
+        error, duckdb.Error | pa.ArrowException | OSError | Unparsed
+    ):
+        return None
+    details: dict[str, Any] = {}
+    if isinstance(error, Unparsed):
+        details = error.args[0]
+        details.setdefault("exception_message", details.get("error_message", ""))
+    else:
+        text = str(error)
+        start = text.find('{"exception_type"')
+        if start >= 0:
+            with suppress(json.JSONDecodeError):
+                details = json.JSONDecoder().raw_decode(text, start)[0]
+        if not details:
+            details = {"exception_message": text.strip().splitlines()[0]}
+    message = str(details.get("exception_message", "")).strip()
+    kind = str(details.get("exception_type", ""))
+    if suggestion is not None and details.get("error_subtype") == "COLUMN_NOT_FOUND" and "name" in details:
+        message = f"{message.splitlines()[0]}\n{suggestion(str(details['name']))}".strip()
+    if details.get("error_subtype") == "COLUMN_NOT_FOUND" and f'"{details.get("name")}"' in source.text:
+        text = str(details["name"]).replace("'", "''")
+        message = f"{message}\nIf {details['name']!r} is text, write it in single quotes: '{text}'."
+    if kind in _TYPES_OF_STORAGE:
+        return StorageError(message)
+    if "Out of Memory" in kind or isinstance(error, duckdb.OutOfMemoryException):
+        return ExpressionError(f"The query needs more memory than it may use: {message}", text=source.text)
+    place = None
+    if str(details.get("position", "")).isdigit():
+        given = spliced.text.encode()[: int(details["position"])].decode(errors="ignore")
+        place = spliced.original(len(given))
+    return source.error(message, place)

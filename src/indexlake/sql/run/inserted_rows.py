@@ -1,0 +1,204 @@
+"""The rows of an insert, in the types of the table.
+
+As in SQL, any value that can be cast to its column's type is accepted.  The cells of ``values`` are cast one by one,
+the columns of a query as they come.  Rows of plain literals and parameters of the columns' own types need no engine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+
+from indexlake.display import counted
+from indexlake.errors import ExpressionError
+from indexlake.schema import Field, TableSchema
+from indexlake.sql.parse import statement as st
+from indexlake.sql.parse.fragment import Fragment, composed
+from indexlake.sql.parse.parameters import Parameters
+from indexlake.sql.parse.token_reader import TokenReader
+from indexlake.sql.parse.tokens import Token, quoted
+from indexlake.sql.plan.query import DEFAULTS
+from indexlake.sql.plan.snapshot import Viewpoint
+from indexlake.sql.run.engine import Engine
+from indexlake.sql.run.planning import plan_query
+from indexlake.sql.run.type_names import sql_names
+from indexlake.types.uuids import is_uuid
+
+_WHOLE = re.compile(r"\d+")
+_MISSING = object()
+
+
+class InsertedRows:
+    def __init__(self, engine: Engine, parameters: Parameters, statement: st.Insert, schema: TableSchema) -> None:
+        self._engine = engine
+        self._parameters = parameters
+        self._statement = statement
+        self._schema = schema
+        names = statement.columns
+        self._fields: tuple[Field, ...] = schema.fields if names is None else schema.project(names)
+        if len({f.name for f in self._fields}) < len(self._fields):
+            raise self._wrong("A column is named twice.")
+        query = statement.query
+        self._cells = None if query is None else _cells(query.text)
+        if self._cells is not None:
+            for row in self._cells:
+                self._check_count(len(row))
+
+    def _wrong(self, problem: str) -> ExpressionError:
+        query = self._statement.query
+        if query is None:
+            return ExpressionError(problem)
+        return query.text.source.error(problem, query.text.start)
+
+    def _check_count(self, given: int) -> None:
+        if given != len(self._fields):
+            names = [f.name for f in self._fields]
+            raise self._wrong(
+                f"{counted(given, 'value')} given for {counted(len(names), 'column')} ({', '.join(names)})."
+            )
+
+    # ------------------------------------------------------------ without an engine
+
+    def python_rows(self) -> list[dict[str, Any]] | None:
+        """Rows of literals and parameters that have their columns' types already; None: the engine has to cast."""
+        if self._statement.query is None:
+            return [{}]
+        if self._cells is None or self._statement.by_name:
+            return None
+        rows = []
+        for cells in self._cells:
+            row: dict[str, Any] = {}
+            for cell, f in zip(cells, self._fields, strict=True):
+                if cell.is_default:
+                    continue
+                value = self._plain(cell.tokens, f)
+                if value is _MISSING:
+                    return None
+                row[f.name] = value
+            rows.append(row)
+        return rows
+
+    def _plain(self, cell: Sequence[Token], f: Field) -> Any:
+        t = pa.types
+        negative = len(cell) == 2 and cell[0].is_symbol("-")
+        token = cell[-1]
+        if len(cell) > 1 and not negative:
+            return _MISSING
+        if token.kind == "parameter" and not negative:
+            assert self._statement.query is not None
+            value = self._parameters.values[self._statement.query.text.key(token)]
+        elif token.kind == "number" and _WHOLE.fullmatch(token.text):
+            value = -int(token.text) if negative else int(token.text)
+        elif negative:
+            return _MISSING
+        elif token.kind == "string" and token.text.startswith("'"):
+            value = token.value
+        elif token.is_word("null"):
+            value = None
+        elif token.is_word("true", "false"):
+            value = token.value == "true"
+        else:
+            return _MISSING
+        kinds = {int: t.is_integer, float: t.is_float64, bool: t.is_boolean, bytes: _is_binary, str: _is_text}
+        kinds[UUID] = is_uuid
+        if value is None or (type(value) in kinds and kinds[type(value)](f.type)):
+            return value
+        return _MISSING
+
+    # ------------------------------------------------------------ with it
+
+    def stream(self, view: Viewpoint, *, first_of_each_key: bool = False) -> pa.RecordBatchReader:
+        """The rows as a stream of batches with the columns that were given."""
+        if self._statement.query is None:
+            return pa.RecordBatchReader.from_batches(pa.schema([]), iter(()))
+        fields, query, constants = self._cast_query(view)
+        if first_of_each_key:
+            keys = {f.name for f in self._schema.key_fields}
+            if keys <= {f.name for f in fields}:
+                chosen = ", ".join(quoted(f.name) for f in fields if f.name in keys)
+                text = query.text
+                query = st.Query(composed([f"select distinct on ({chosen}) * from (", text, ")"], text.source))
+        planned = plan_query(self._engine, view, query, self._parameters)
+        planned.constants = constants
+        schema, batches = planned.run()
+        named = pa.schema([f.with_name(own.name) for f, own in zip(schema, fields, strict=True)])
+        renamed = (pa.RecordBatch.from_arrays(batch.columns, schema=named) for batch in batches)
+        return pa.RecordBatchReader.from_batches(named, renamed)
+
+    def _cast_query(self, view: Viewpoint) -> tuple[Sequence[Field], st.Query, dict[str, pa.Table]]:
+        query = self._statement.query
+        assert query is not None
+        if self._cells is not None:
+            return self._fields, *self._cast_cells(query.text)
+        whole = st.Query(composed([query.text], query.text.source, self._statement.prefix))
+        described = plan_query(self._engine, view, whole, self._parameters, points=False).describe()
+        given = described.column("column_name").to_pylist()
+        fields: Sequence[Field] = self._fields
+        if self._statement.by_name:
+            fields = self._schema.project(given)
+        else:
+            self._check_count(len(given))
+        types = sql_names(self._engine, fields)
+        casts = ", ".join(
+            f"cast(#{n} as {type}) as {quoted(f.name)}"
+            for n, (f, type) in enumerate(zip(fields, types, strict=True), 1)
+        )
+        text = composed([f"select {casts} from (", whole.text, ")"], whole.text.source)
+        return fields, st.Query(text), {}
+
+    def _cast_cells(self, text: Fragment) -> tuple[st.Query, dict[str, pa.Table]]:
+        assert self._cells is not None
+        types = sql_names(self._engine, self._fields)
+        parts: list[str | Fragment] = ["select * from (values "]
+        defaults: dict[str, pa.Array] = {}
+        for n, row in enumerate(self._cells):
+            parts.append(", (" if n else "(")
+            for place, (cell, f, type) in enumerate(zip(row, self._fields, types, strict=True)):
+                parts.append(", " if place else "")
+                if cell.is_default:
+                    defaults[f.name] = f.codec.decode([f.default])
+                    parts.append(f"cast((select {quoted(f.name)} from {DEFAULTS}) as {type})")
+                else:
+                    parts += ["cast((", cell, f") as {type})"]
+            parts.append(")")
+        names = ", ".join(quoted(f.name) for f in self._fields)
+        parts.append(f") as __il_rows({names})")
+        constants = {DEFAULTS: pa.table(defaults)} if defaults else {}
+        return st.Query(composed(parts, text.source, self._statement.prefix)), constants
+
+
+def _is_text(type: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
+
+
+def _is_binary(type: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(type) or pa.types.is_large_binary(type))
+
+
+def _cells(text: Fragment) -> list[list[Fragment]] | None:
+    """The cells of ``values (…), (…)``; None when the rows come from another query."""
+    r = TokenReader(text.source, text.tokens, text.question_marks)
+    rows: list[list[Fragment]] = []
+    if not r.take("values"):
+        return None
+
+    def cell() -> Fragment:
+        return r.operand("This parenthesis is not closed." if r.at_end else "Expected a value here.")
+
+    while not r.at_end:
+        if not r.take_symbol("("):
+            return None
+        row = [cell()]
+        while r.take_symbol(","):
+            row.append(cell())
+        if r.at_end:
+            r.fail("This parenthesis is not closed.")
+        r.expect_symbol(")")
+        rows.append(row)
+        if not r.at_end and not r.take_symbol(","):
+            return None
+    return rows or None

@@ -1,0 +1,85 @@
+"""A merge in the words of our own: the table is ``t`` and the source ``s``, in every condition and every value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from indexlake.display import counted
+from indexlake.errors import SchemaError
+from indexlake.expr.expression import expr
+from indexlake.schema import Field, TableSchema
+from indexlake.sql.parse import statement as st
+from indexlake.sql.parse.fragment import Fragment
+from indexlake.sql.parse.parameters import Parameters
+from indexlake.sql.parse.tokens import quoted
+from indexlake.sql.plan.qualifiers import requalified
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """How columns of both sides are written: behind these qualifiers, or, where only one side has them, bare."""
+
+    names: Mapping[str, str]
+    bare: Mapping[str, str]
+    parameters: Parameters
+
+    def text(self, fragment: Fragment) -> str:
+        text = requalified(fragment, self.names, self.bare)
+        if text is None:
+            fragment.source.fail("A subquery cannot stand here; put it into the source of the merge.", fragment.start)
+        return text
+
+    def value(self, fragment: Fragment) -> Any:
+        return expr(self.text(fragment), self.parameters.of(fragment.parameters) or None)
+
+    def condition(self, fragment: Fragment | None) -> tuple[str | None, dict[str, Any] | None]:
+        """With its parameters."""
+        if fragment is None:
+            return None, None
+        return self.text(fragment), self.parameters.of(fragment.parameters) or None
+
+    def add(self, merge: Any, clause: st.MergeClause, schema: TableSchema, source: Sequence[str]) -> Any:
+        """The merge with one more clause; ``source``: the columns of the source."""
+        condition = self.condition(clause.condition)
+        if clause.action == "nothing":
+            return merge.when_do_nothing(clause.rows, *condition)
+        by_source = clause.rows == "not matched by source"
+        if clause.action == "delete":
+            delete = merge.when_not_matched_by_source_delete if by_source else merge.when_matched_delete
+            return delete(*condition)
+        values: dict[str, Any] | None = None
+        if clause.assignments is not None or clause.values is not None:
+            fields = [assigned_field(schema, a) for a in clause.assignments or ()] or schema.fields
+            given = clause.values or [a.value for a in clause.assignments or ()]
+            values = {
+                f.name: f.default_value if value.is_default else self.value(value)
+                for f, value in _paired(fields, given)
+            }
+        elif not by_source:
+            wanted = [schema.field(name) for name in source] if clause.by_name else schema.fields
+            values = {f.name: expr(f"s.{quoted(name)}") for f, name in _paired(wanted, source)}
+        if clause.rows == "not matched":
+            return merge.when_not_matched_insert(values, *condition)
+        update = merge.when_not_matched_by_source_update if by_source else merge.when_matched_update
+        return update(values, *condition)
+
+
+def assigned_field(schema: TableSchema, assignment: st.Assignment) -> Field:
+    try:
+        return schema.field(assignment.column)
+    except SchemaError as error:
+        raise assignment.value.source.error(str(error), assignment.place) from None
+
+
+def _paired(fields: Sequence[Field], values: Sequence[T]) -> Iterator[tuple[Field, T]]:
+    """Columns and the values that they get by their places."""
+    if len(fields) != len(values):
+        raise SchemaError(
+            f"{counted(len(values), 'value')} given for {counted(len(fields), 'column')} by position. Name the "
+            "columns, or say BY NAME."
+        )
+    return zip(fields, values, strict=True)

@@ -1,0 +1,215 @@
+"""A query whose scans are planned: it reads one snapshot, however often and however late it is run."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from indexlake.errors import ExpressionError, IndexLakeError
+from indexlake.schema import ROW_ID
+from indexlake.snapshots.pins import Pin
+from indexlake.sql.parse.fragment import Spliced
+from indexlake.sql.parse.parameters import Parameters
+from indexlake.sql.plan.query import ParsedQuery, sampled, view_name
+from indexlake.sql.plan.snapshot import Viewpoint
+from indexlake.sql.plan.table_plan import TablePlan
+from indexlake.sql.plan.text_groups import TextNumbers
+from indexlake.sql.run.duckdb_types import check_held, check_shown, check_storable, is_hugeint_type
+from indexlake.sql.run.engine import Engine, Place, Running
+from indexlake.sql.run.engine_errors import translated
+from indexlake.sql.run.result import Batches
+from indexlake.sql.run.result_columns import result_types
+from indexlake.sql.run.table_stream import TableStream
+from indexlake.sql.run.type_names import stored_field
+from indexlake.sql.run.types import restored
+from indexlake.types.convert import shown_type
+from indexlake.types.hugeint import MARK
+
+if TYPE_CHECKING:
+    from indexlake.lake import Lake
+
+_CONSUMED = "has already been consumed"
+"""What DuckDB says of a stream that it opens for the second time."""
+
+
+_numbers = itertools.count()
+
+
+class _ReadAgain(Exception):
+    """DuckDB reads a table more than once, which its text does not show."""
+
+
+class PlannedQuery:
+    def __init__(self, engine: Engine, view: Viewpoint, query: ParsedQuery, parameters: Parameters) -> None:
+        self._engine = engine
+        self.lake: Lake = view.lake
+        self.namespace = view.namespace
+        self._number = 0  # of the text that runs
+        self.query = query
+        self._values = parameters.values
+        self._used = query.parameters
+        self.tables: tuple[TablePlan, ...] = ()
+        self.without_duckdb: Callable[[], Batches] | None = None  # how to answer, where that is possible
+        self.constants: Mapping[str, pa.Table] = {}  # further tables that the text names
+        self._types: list[Any] | None = None  # what DuckDB calls the types of its result
+        self.storing = False  # whether a table is made of its rows
+        self.snapshot_id = 0
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The values of the parameters that are left in the text."""
+        return {name: self._values[name] for name in self._used}
+
+    def run(self) -> Batches:
+        """Begin; errors of the text are raised here, errors of values with the batches."""
+        self.lake._check()
+        pin = self.lake._pins.pin(self.snapshot_id)
+        answer = self._run_in_duckdb(self._text(), typed=True) if self.without_duckdb is None else self.without_duckdb()
+        return answer[0], _pinned(pin, answer[1])
+
+    def _text(self, prefix: str = "", *, careful: bool = False) -> Spliced:
+        self._number = next(_numbers)
+        columns = [{*t.found.schema.by_name, ROW_ID} for t in self.tables]
+        places = {n: place.name for n, place in self._places().items()}
+        return self.query.text(prefix, columns=columns, namespace=self.namespace, careful=careful, places=places)
+
+    def _places(self) -> dict[int, Place]:
+        """The references that DuckDB has to know by their namespaces.
+
+        Each is alone in a database of its own: a query may read one table several times, and differently.
+        """
+        return {
+            r.number: Place(f"__il_{self._number}_{r.number}", r.table.namespace or self.namespace, r.table.name)
+            for r in self.query.references
+            if r.in_schema
+        }
+
+    def _run_in_duckdb(self, text: Spliced, *, typed: bool = False) -> Batches:
+        """Over streams that are read once; over others where DuckDB turns out to read one of them again."""
+        self._pin = self.lake._pins.pin(self.snapshot_id)
+        try:
+            schema, batches = self._begun(text, typed=typed, careful=False)
+        except _ReadAgain:
+            return self._begun(self._text(careful=True), typed=typed, careful=True)
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            given = False
+            try:
+                for batch in batches:
+                    given = True
+                    yield batch
+            except _ReadAgain as error:
+                if given:
+                    raise ExpressionError(f"DuckDB reads a table twice in this query: {error}") from None
+                yield from self._begun(self._text(careful=True), typed=typed, careful=True)[1]
+
+        return schema, rows()
+
+    def _begun(self, text: Spliced, *, typed: bool, careful: bool) -> Batches:
+        openings = self._engine.openings
+        once = [t.reference.once and not careful for t in self.tables]
+        groups = self.query.groups if typed and all(once) else {}
+        streams = [
+            TableStream(self.lake, openings, t.scan, t.fields, row_id=t.row_id, limit=t.limit, groups=groups)
+            for t in self.tables
+        ]
+        numbers = {n: found for s in streams for name, found in s.numbers.items() for n in groups[name.lower()]}
+        views: dict[str, Any] = {
+            view_name(n): stream.__arrow_c_stream__() if once[n] else stream for n, stream in enumerate(streams)
+        }
+        try:
+            check = check_storable if self.storing else check_shown
+            row_bytes = sum(t.scan.row_bytes for t in self.tables)
+            places = {place: sampled(n) for n, place in self._places().items()}
+            running = self._engine.begin(
+                views | dict(self.constants), text.text, self.parameters, row_bytes, check, places=places
+            )
+        except BaseException as error:
+            self._raise_translated(error, text, streams)
+            raise
+        schema = pa.schema([f.with_type(shown_type(f.type)) for f in running.schema])
+        for n in numbers:
+            schema = schema.set(n, schema.field(n).with_type(pa.string()))
+        if typed:
+            fields = zip(schema, result_types(self.query, self.tables, schema), strict=True)
+            schema = pa.schema([f.with_name(self.query.shown(f.name)).with_type(type) for f, type in fields])
+        self._types = running.types
+        for n, type in enumerate(running.types):
+            if is_hugeint_type(type):
+                schema = schema.set(n, schema.field(n).with_metadata(MARK))
+        return schema, self._batches(running, schema, text, streams, numbers)
+
+    def _batches(
+        self,
+        running: Running,
+        schema: pa.Schema,
+        text: Spliced,
+        streams: Sequence[TableStream],
+        numbers: Mapping[int, TextNumbers],
+    ) -> Iterator[pa.RecordBatch]:
+        same = schema == running.schema
+        try:
+            while True:
+                try:
+                    batch = running.next()
+                except BaseException as error:
+                    self._raise_translated(error, text, streams)
+                    raise
+                if batch is None:
+                    return
+                if not same:
+                    given = [numbers[n].decode(a) if n in numbers else a for n, a in enumerate(batch.columns)]
+                    arrays = [restored(a, f.type, f.name) for a, f in zip(given, schema, strict=True)]
+                    batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+                if batch.num_rows:
+                    yield batch
+        finally:
+            running.close()
+
+    def _raise_translated(self, error: BaseException, text: Spliced, streams: Sequence[TableStream]) -> None:
+        """Raise what an error of DuckDB means; return when it is no such error."""
+        if isinstance(error, RuntimeError) and str(error) == "Query interrupted":
+            raise KeyboardInterrupt from None  # which DuckDB has taken
+        for stream in streams:
+            if isinstance(stream.error, IndexLakeError | KeyboardInterrupt):
+                raise stream.error from None
+        if _CONSUMED in str(error):
+            raise _ReadAgain(str(error)) from None
+        made = translated(error, self.query.fragment.source, text, self._suggestion)
+        if made is not None:
+            raise made from None
+
+    def _suggestion(self, column: str) -> str:
+        """What an unknown column may have meant; DuckDB knows only the columns that were pushed."""
+        names = list(dict.fromkeys(name for t in self.tables for name in t.found.schema.names))
+        close = get_close_matches(column, names, 1)
+        if close:
+            return f"Did you mean {close[0]!r}?"
+        return f"The columns are {', '.join(names)}." if names else ""
+
+    def explain(self, analyze: bool) -> str:
+        """DuckDB's own plan."""
+        _, batches = self._run_in_duckdb(self._text("explain analyze " if analyze else "explain "))
+        return "\n".join(str(row["explain_value"]) for batch in batches for row in batch.to_pylist())
+
+    def stored_fields(self, schema: pa.Schema) -> list[pa.Field]:
+        """The columns of a table that holds the rows of this query, which was run and gave this schema."""
+        if self._types is None:
+            return [pa.field(f.name, f.type, metadata=f.metadata) for f in schema]
+        for type, f in zip(self._types, schema, strict=True):
+            if pa.types.is_interval(f.type):
+                check_held(type, f.name)
+        return [stored_field(f.name, f.type, type) for type, f in zip(self._types, schema, strict=True)]
+
+    def describe(self) -> pa.Table:
+        schema, batches = self._run_in_duckdb(self._text("describe "))
+        return pa.Table.from_batches(list(batches), schema)
+
+
+def _pinned(pin: Pin, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with pin:
+        yield from batches

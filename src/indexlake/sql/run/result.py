@@ -1,0 +1,175 @@
+"""What a statement gives: rows, or what it changed.
+
+A query's rows stream: nothing is held but what the caller keeps.  Asking again runs the query again, at the same
+snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from indexlake.commit.write_set import WriteResult
+from indexlake.display import FIRST_ROWS, html_rows, shown, shown_rows, text_table
+from indexlake.errors import IndexLakeError
+from indexlake.scan.result import Result
+from indexlake.types.python_rows import python_columns
+
+if TYPE_CHECKING:
+    from indexlake.storage import Storage
+
+Batches = tuple[pa.Schema, Iterator[pa.RecordBatch]]
+
+
+class SqlResult(Result):
+    """Made by ``lake.sql`` and ``tx.sql``.  An Arrow stream: pandas, polars, pyarrow and DuckDB take it as it is."""
+
+    _storage: Storage | None = None  # of the lake that was asked
+
+    def __init__(self, run: Callable[[], Batches], snapshot_id: int | None) -> None:
+        self._again = run
+        self._schema, batches = run()
+        self._waiting: Iterator[pa.RecordBatch] | None = batches
+        self.snapshot_id = snapshot_id
+
+    def __reduce__(self) -> Any:
+        raise TypeError("A result belongs to the process that made it and cannot be pickled. Pickle its Arrow table.")
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns."""
+        return self._schema
+
+    @property
+    def columns(self) -> list[str]:
+        names: list[str] = self._schema.names
+        return names
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """A stream of record batches, in bounded memory."""
+        batches, self._waiting = self._waiting, None
+        return self._again()[1] if batches is None else batches
+
+    def _run(self) -> Batches:
+        return self._schema, self.to_batches()
+
+    def _own_storage(self) -> Storage | None:
+        return self._storage
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """The rows as tuples."""
+        return list(self.tuples())
+
+    def tuples(self) -> Iterator[tuple[Any, ...]]:
+        """The rows as tuples, one after the other."""
+        for batch in self.to_batches():
+            yield from _tuples(batch)
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """The first row, None when there is none."""
+        for batch in self._first_batches():
+            return next(_tuples(batch))
+        return None
+
+    def scalar(self) -> Any:
+        """The first column of the first row, None when there is none."""
+        row = self.fetchone()
+        return None if row is None else row[0]
+
+    # ------------------------------------------------------------ showing
+
+    def _first_batches(self) -> list[pa.RecordBatch]:
+        """A first batch with rows, if there is one; it is read again by whoever comes next."""
+        batches = self.to_batches()
+        first = [batch for batch in [next(batches, None)] if batch is not None]
+        self._waiting = chain(first, batches)
+        return first
+
+    def _head(self) -> tuple[pa.Table, bool]:
+        """The first rows, and whether there are more."""
+        table = pa.Table.from_batches(self._first_batches(), self._schema)
+        return table.slice(0, FIRST_ROWS), table.num_rows > FIRST_ROWS
+
+    def __repr__(self) -> str:
+        try:
+            rows, more = self._head()
+            names = [f.name for f in rows.schema]
+            text = text_table(names, [_shown_row(row) for row in shown_rows(rows)])
+        except IndexLakeError as error:
+            return f"<SqlResult: {type(error).__name__}: {error}>"
+        return f"{text}\n… the first {FIRST_ROWS} rows" if more else text
+
+    def _repr_html_(self) -> str:
+        def html() -> str:
+            rows, more = self._head()
+            return html_rows(rows, note=f"The first {FIRST_ROWS} rows." if more else None)
+
+        return shown(html)
+
+
+class SqlChange(SqlResult):
+    """What a statement changed.  As rows: one, with the counts."""
+
+    def __init__(self, operation: str, result: WriteResult) -> None:
+        self.operation = operation
+        self.result = result
+        names = ("rows", "inserted", "updated", "deleted")
+        table = pa.table({name: pa.array([getattr(result, name)], pa.int64()) for name in names})
+        super().__init__(lambda: (table.schema, iter(table.to_batches())), result.snapshot_id)
+
+    @property
+    def rows(self) -> int:
+        """How many rows were concerned."""
+        return self.result.rows
+
+    @property
+    def inserted(self) -> int:
+        return self.result.inserted
+
+    @property
+    def updated(self) -> int:
+        return self.result.updated
+
+    @property
+    def deleted(self) -> int:
+        return self.result.deleted
+
+    def __repr__(self) -> str:
+        at = "" if self.snapshot_id is None else f", snapshot {self.snapshot_id}"
+        counts = ", ".join(f"{n} {name}" for name in ("inserted", "updated", "deleted") if (n := getattr(self, name)))
+        return f"<{self.operation}: {counts or f'{self.rows} rows'}{at}>"
+
+
+class SqlText(SqlResult):
+    """A plan: rows of (part, text), shown as text."""
+
+    def __init__(self, parts: list[tuple[str, str]], snapshot_id: int | None) -> None:
+        self._parts = parts
+        table = pa.table({"part": [name for name, _ in parts], "plan": [text for _, text in parts]})
+        super().__init__(lambda: (table.schema, iter(table.to_batches())), snapshot_id)
+
+    def __str__(self) -> str:
+        return "\n\n".join(text for _, text in self._parts)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from indexlake.display import html_text
+
+        return html_text(str(self))
+
+
+def table_result(table: pa.Table, snapshot_id: int | None) -> SqlResult:
+    return SqlResult(lambda: (table.schema, iter(table.to_batches())), snapshot_id)
+
+
+def _tuples(data: pa.RecordBatch | pa.Table) -> Iterator[tuple[Any, ...]]:
+    columns = python_columns(data)
+    return zip(*columns, strict=True) if columns else iter([()] * data.num_rows)
+
+
+def _shown_row(row: tuple[Any, ...]) -> list[Any]:
+    return ["NULL" if value is None else value for value in row]

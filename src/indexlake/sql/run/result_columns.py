@@ -1,0 +1,73 @@
+"""Which columns of a result are plain columns of a table, so that they can keep its Arrow types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from indexlake.schema import Field
+from indexlake.sql.plan.calls import is_call
+from indexlake.sql.plan.query import ParsedQuery
+from indexlake.sql.plan.table_plan import TablePlan
+from indexlake.sql.run.types import result_type
+
+
+def result_types(query: ParsedQuery, tables: Sequence[TablePlan], given: pa.Schema) -> list[pa.DataType]:
+    """Plain columns keep the type that they have in their table, the rest the one that DuckDB gave."""
+    types = [f.type for f in given]
+    origins = _origins(query, tables)
+    if origins is None or len(origins) != len(types):
+        return types
+    return [result_type(t, f.type) if f is not None else t for t, f in zip(types, origins, strict=True)]
+
+
+def _origins(query: ParsedQuery, tables: Sequence[TablePlan]) -> list[Field | None] | None:
+    """For each result column the table column that it is, where that is plain to see."""
+    tree = query.tree
+    if query.scopes is None or not isinstance(tree, exp.Select):
+        return None
+    items = query.scopes.items(tree)
+    if any(True for _ in tree.find_all(exp.Pivot)):
+        return None
+    by_node = {id(t.reference.node): t for t in tables}
+    merged = any(j.args.get("using") or j.args.get("method") for j in tree.find_all(exp.Join))
+    found: list[Field | None] = []
+    for item in tree.expressions:
+        inner = item.this if isinstance(item, exp.Alias) else item
+        if isinstance(inner, exp.Star):
+            if merged or any(inner.args.values()) or any(id(i) not in by_node for i in items):
+                return None
+            for i in items:
+                if i.alias_column_names or by_node[id(i)].row_id:
+                    return None
+                found += by_node[id(i)].fields
+        elif isinstance(inner, exp.Column) and not isinstance(inner.this, exp.Star):
+            found.append(_origin(inner, items, by_node))
+        elif any(not is_call(star.parent, "count") for star in inner.find_all(exp.Star)) or _is_several(inner):
+            return None
+        else:
+            found.append(None)
+    return found
+
+
+def _is_several(item: Any) -> bool:
+    """Whether a select item can become several columns."""
+    return any(is_call(node, "columns", "unnest") for node in item.find_all(exp.Func))
+
+
+def _origin(column: Any, items: Sequence[Any], by_node: dict[int, TablePlan]) -> Field | None:
+    parts = [p.name.lower() for p in column.parts]
+    found = []
+    for item in items:
+        if len(parts) == 2 and item.alias_or_name.lower() != parts[0]:
+            continue
+        plan = by_node.get(id(item))
+        if plan is None or item.alias_column_names:
+            return None  # may be a column of it
+        f = plan.found.schema.by_name.get(parts[-1])
+        if f is not None:
+            found.append(f)
+    return found[0] if len(parts) <= 2 and len(found) == 1 else None

@@ -1,0 +1,282 @@
+"""Runs the statements of a text in order and gives the result of the last one.
+
+Each statement is a commit of its own, unless ``begin … commit`` or a transaction around the call holds several
+together.  The whole text is parsed before its first statement runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from indexlake.catalog import commits
+from indexlake.catalog import definitions as catalog_definitions
+from indexlake.commit.write_set import WriteResult
+from indexlake.display import shown_value
+from indexlake.errors import ExpressionError, IndexLakeError, OwnershipError, SchemaError
+from indexlake.snapshots.reading import Reading
+from indexlake.snapshots.time_travel import snapshot_number
+from indexlake.sql.parse import statement as st
+from indexlake.sql.parse.parameters import Parameters
+from indexlake.sql.parse.script import Script, parse
+from indexlake.sql.plan.snapshot import Viewpoint, read_together
+from indexlake.sql.run.definitions import Definitions
+from indexlake.sql.run.engine import Engine
+from indexlake.sql.run.planned_query import PlannedQuery
+from indexlake.sql.run.planning import plan_query
+from indexlake.sql.run.result import SqlChange, SqlResult, SqlText, table_result
+from indexlake.sql.run.row_writes import RowWrites
+from indexlake.sql.run.type_names import sql_names
+
+if TYPE_CHECKING:
+    from indexlake.lake import Lake
+    from indexlake.transaction import Transaction
+
+ENGINES = ("duckdb", "spark")
+
+
+def run(
+    lake: Lake,
+    text: str,
+    params: Mapping[str, Any] | Sequence[Any] | None = None,
+    *,
+    namespace: str = "main",
+    engine: str = "duckdb",
+    at: int | datetime | None = None,
+    token: str | None = None,
+    transaction: Transaction | None = None,
+) -> SqlResult:
+    """See ``lake.sql``."""
+    lake._check()
+    if engine not in ENGINES:
+        raise ExpressionError(f"There is no SQL engine {engine!r}; there is: {', '.join(map(repr, ENGINES))}.")
+    if not isinstance(namespace, str) or not namespace or "." in namespace:
+        raise SchemaError(f"namespace is the name of a namespace, not {namespace!r}.")
+    if transaction is not None:
+        transaction._check()
+        if token is not None:
+            raise OwnershipError("Inside a transaction the token belongs to it: lake.transaction(token=…).")
+    script = parse(text)
+    parameters = Parameters(params, script.parameters, text)
+    snapshot = None
+    if at is not None:
+        snapshot = snapshot_number(lake, None, at) if isinstance(at, datetime) else snapshot_number(lake, at, None)
+    on_spark = engine == "spark"
+    if on_spark:
+        _check_for_spark(script, transaction)
+    own = engine_of(lake)
+    result = _Session(lake, own, script, parameters, namespace, snapshot, transaction, token, on_spark).run()
+    result._storage = lake.storage
+    return result
+
+
+def _check_for_spark(script: Script, transaction: Transaction | None) -> None:
+    if transaction is not None:
+        raise OwnershipError("Spark does not see what a transaction has written. Leave engine='spark' out.")
+    for statement, place in zip(script.statements, script.starts, strict=True):
+        if not isinstance(statement, st.Reading):
+            script.source.fail("Spark evaluates queries; changes run here: leave engine='spark' out.", place)
+
+
+def engine_of(lake: Lake) -> Engine:
+    """The lake's DuckDB, made with its first query."""
+    with lake._closing:
+        lake._check()
+        if lake._sql_engine is None:
+            lake._sql_engine = Engine(lake._scan_threads, lake.storage.spill)
+        return lake._sql_engine
+
+
+@dataclass
+class _Session:
+    lake: Lake
+    engine: Engine
+    script: Script
+    parameters: Parameters
+    namespace: str
+    snapshot: int | None
+    outer: Transaction | None
+    token: str | None
+    on_spark: bool
+    inner: Transaction | None = None  # of begin … commit
+
+    @property
+    def transaction(self) -> Transaction | None:
+        return self.inner if self.inner is not None else self.outer
+
+    @property
+    def view(self) -> Viewpoint:
+        return Viewpoint(self.lake, self.namespace, self.snapshot, self.transaction)
+
+    # ------------------------------------------------------------ the text as a whole
+
+    def run(self) -> SqlResult:
+        self._check_shape()
+        result: SqlResult | None = None
+        done = self._done_before()
+        try:
+            for number, statement in enumerate(self.script.statements):
+                try:
+                    if done is not None and not isinstance(statement, st.Reading):
+                        result = SqlChange("repeated", done)
+                    elif done is None or self.script.starts[number] > self._block_end():
+                        result = self._statement(statement)
+                except IndexLakeError as error:
+                    if len(self.script.statements) == 1:
+                        raise
+                    raise self._numbered(error, number) from None
+        finally:
+            if self.inner is not None:
+                self.inner.rollback()
+        assert result is not None
+        return result
+
+    def _done_before(self) -> WriteResult | None:
+        """What the token's commit did, if it was made already: then nothing of it is run again."""
+        if self.token is None:
+            return None
+        with self.lake.catalog.read() as r:
+            done = commits.token_result(r, self.token)
+        return None if done is None else WriteResult(**done)
+
+    def _block_end(self) -> int:
+        """Where ``begin … commit`` ends; reads before that belong to the commit."""
+        pairs = zip(self.script.statements, self.script.starts, strict=True)
+        return max((start for s, start in pairs if isinstance(s, st.Control) and s.word != "begin"), default=-1)
+
+    def _check_shape(self) -> None:
+        """What can be wrong with a text before anything of it runs."""
+        source, is_open = self.script.source, False
+        writes = 0
+        for statement, place in zip(self.script.statements, self.script.starts, strict=True):
+            if isinstance(statement, st.Control) and statement.word == "begin":
+                if is_open or self.outer is not None:
+                    source.fail("A transaction is already open.", place)
+                is_open = True
+                writes += 1
+            elif isinstance(statement, st.Control):
+                if not is_open:
+                    what = "add `begin` first" if self.outer is None else "leave the `with` block instead"
+                    source.fail(f"There is no open transaction here: {what}.", place)
+                is_open = False
+            elif isinstance(statement, st.Definition):
+                if is_open or self.outer is not None:
+                    source.fail("Definitions are commits of their own and cannot be part of a transaction.", place)
+                writes += 1
+            elif isinstance(statement, st.Write) and not is_open:
+                writes += 1
+            if self.snapshot is not None and not isinstance(statement, st.Reading):
+                raise OwnershipError(
+                    f"The lake at snapshot {self.snapshot} is read-only: use lake.sql without at=… to change rows."
+                )
+        if is_open:
+            source.fail(
+                "The text ends inside a transaction: end it with `commit` or `rollback`, or use `lake.transaction()` "
+                "and `tx.sql(…)`.",
+                len(source.text),
+            )
+        if self.token is not None and writes != 1:
+            source.fail(f"A token names one commit; this text makes {writes}.")
+
+    def _numbered(self, error: IndexLakeError, number: int) -> IndexLakeError:
+        """Several statements: say which one failed."""
+        text = f"Statement {number + 1} of {len(self.script.statements)}: {error}"
+        if any(isinstance(s, st.Write | st.Definition) for s in self.script.statements[:number]):
+            text += "\nNothing of its transaction was applied." if self.inner else "\nThose before it were applied."
+        return type(error)(text, **error.details)
+
+    # ------------------------------------------------------------ one statement
+
+    def _statement(self, statement: st.Statement) -> SqlResult:
+        if isinstance(statement, st.Write):
+            return RowWrites(self.engine, self.view, self.parameters, self.token).run(statement)
+        if isinstance(statement, st.Definition):
+            return Definitions(self.engine, self.view, self.parameters).run(statement)
+        return self._control(statement) if isinstance(statement, st.Control) else self._reading(statement)
+
+    def _control(self, statement: st.Control) -> SqlResult:
+        result = WriteResult(0)
+        if statement.word == "begin":
+            self.inner = self.lake.transaction(self.token)
+            return SqlChange(statement.word, result)
+        assert self.inner is not None
+        if statement.word == "commit":
+            result = self.inner.commit()
+        else:
+            self.inner.rollback()
+        self.inner = None
+        return SqlChange(statement.word, result)
+
+    def _on_spark(self, statement: st.Query | st.Explain | st.DescribeQuery) -> SqlResult:
+        from indexlake.spark import query as spark
+
+        inner = statement if isinstance(statement, st.Query) else statement.query
+        planned = plan_query(self.engine, self.view, inner, self.parameters, points=False, scans_only=True)
+        if isinstance(statement, st.Query):
+            return spark.run_query(planned)
+        if isinstance(statement, st.DescribeQuery):
+            schema = spark.run_query(planned).schema
+            described = _texts(column_name=schema.names, column_type=[str(f.type) for f in schema])
+            return table_result(described, planned.snapshot_id)
+        return _plan(planned, "spark", spark.explained(planned))
+
+    def _reading(self, statement: st.Reading) -> SqlResult:
+        if self.on_spark and isinstance(statement, st.Query | st.Explain | st.DescribeQuery):
+            return self._on_spark(statement)
+        if isinstance(statement, st.Query):
+            planned = plan_query(self.engine, self.view, statement, self.parameters)
+            return SqlResult(planned.run, planned.snapshot_id)
+        if isinstance(statement, st.Explain):
+            planned = plan_query(self.engine, self.view, statement.query, self.parameters, points=False)
+            if planned.without_duckdb is not None and not statement.analyze:
+                return _plan(planned, "indexlake", "answered by the scan alone")
+            return _plan(planned, "duckdb", planned.explain(statement.analyze))
+        if isinstance(statement, st.DescribeQuery):
+            planned = plan_query(self.engine, self.view, statement.query, self.parameters, points=False)
+            return table_result(planned.describe(), planned.snapshot_id)
+        if isinstance(statement, st.DescribeTable):
+            return self._describe(statement)
+        return self._show(statement)
+
+    def _describe(self, statement: st.DescribeTable) -> SqlResult:
+        found = read_together(self.view, [(statement.table, None)], lambda tables: tables[0])
+        return table_result(_description(self.engine, found), found.snapshot)
+
+    def _show(self, statement: st.ShowTables | st.ShowSchemas) -> SqlResult:
+        at = self.snapshot if self.transaction is None else self.transaction.snapshot_id
+        with self.lake.catalog.read() as r:
+            if isinstance(statement, st.ShowSchemas):
+                return table_result(_texts(name=catalog_definitions.list_namespaces(r, at)), at)
+            tables = catalog_definitions.list_tables(r, at)
+        if statement.everywhere:
+            return table_result(_texts(namespace=[t.namespace for t in tables], name=[t.name for t in tables]), at)
+        wanted = (statement.namespace or self.namespace).lower()
+        return table_result(_texts(name=sorted(t.name for t in tables if t.namespace.lower() == wanted)), at)
+
+
+def _plan(planned: PlannedQuery, part: str, text: str) -> SqlText:
+    scans = [("indexlake", table.describe()) for table in planned.tables]
+    return SqlText([*scans, (part, text)], planned.snapshot_id)
+
+
+def _description(engine: Engine, found: Reading) -> pa.Table:
+    """As DuckDB describes a table."""
+    fields = found.schema.fields
+    keys = {f.field_id for f in found.schema.key_fields}
+    defaults = [None if f.default is None else str(shown_value(f.codec.decode([f.default])[0])) for f in fields]
+    return _texts(
+        column_name=[f.name for f in fields],
+        column_type=sql_names(engine, fields),
+        null=["YES" if f.nullable else "NO" for f in fields],
+        key=["PRI" if f.field_id in keys else None for f in fields],
+        default=defaults,
+        arrow_type=[str(f.type) for f in fields],
+    )
+
+
+def _texts(**columns: Sequence[str | None]) -> pa.Table:
+    return pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})

@@ -1,0 +1,49 @@
+"""What DuckDB calls the types of our columns, and what it makes of type names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from indexlake.errors import ExpressionError, SchemaError
+from indexlake.sql.parse.fragment import Fragment
+from indexlake.sql.run.duckdb_types import check_held, is_hugeint_type
+from indexlake.sql.run.engine import Engine
+from indexlake.sql.run.engine_errors import translating
+from indexlake.sql.run.types import taken_as, usual
+from indexlake.types.hugeint import MARK, is_hugeint
+
+_names: dict[pa.DataType, str] = {}
+
+
+def sql_names(engine: Engine, fields: Sequence[Any]) -> list[str]:
+    """The SQL name of each column's type."""
+    unknown = [t for t in dict.fromkeys(f.type for f in fields) if t not in _names]
+    if unknown:
+        empty = pa.table({f"c{n}": pa.nulls(0, taken_as(pa.field("c", t))) for n, t in enumerate(unknown)})
+        with engine.cursor() as cursor:
+            cursor.register("__il_types", empty)
+            rows = cursor.execute('describe "__il_types"').fetchall()
+            cursor.unregister("__il_types")
+        _names.update({t: str(row[1]) for t, row in zip(unknown, rows, strict=True)})
+    return ["HUGEINT" if is_hugeint(f) else _names[f.type] for f in fields]
+
+
+def declared_field(engine: Engine, written: Fragment, column: str, *, inside: bool = False) -> pa.Field:
+    """The Arrow field of a column declared with a SQL type.  ``inside``: it is a field of a struct."""
+    spliced = written.spliced(prefix="select cast(null as ", suffix=") as c")
+    try:
+        with translating(written.source, spliced):
+            (type,) = engine.types(spliced.text)
+            check_held(type, column, declared=True, inside=inside)
+            found = engine.table(spliced.text).schema.field(0).type
+    except ExpressionError as error:
+        raise SchemaError(f"Column {column!r}: {error}", column=column) from None
+    return stored_field(column, found, type)
+
+
+def stored_field(column: str, found: pa.DataType, type: Any) -> pa.Field:
+    """The field of a column that DuckDB gives: of a type that it calls ``type`` and that Arrow has as ``found``."""
+    return pa.field(column, usual(found), metadata=MARK if is_hugeint_type(type) else None)

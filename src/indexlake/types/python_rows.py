@@ -1,0 +1,100 @@
+"""Rows as Python values and as data frames, exactly, or an error that names the column.
+
+Python's dates end with the years 1 and 9999: it has no infinite ones, which SQL knows, and no time 24:00:00.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from indexlake.arrow.buffers import holds
+from indexlake.errors import ConstraintError, SchemaError
+from indexlake.types.outside import Limits, any_outside, in_pandas, in_polars, in_python
+from indexlake.types.uuids import is_uuid
+
+
+def python_rows(data: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
+    """The rows as dicts."""
+    names = data.schema.names
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise SchemaError(
+            f"Two columns are named {twice!r}, so a dict cannot hold both. Rename one with AS, or take the rows as "
+            "tuples (fetchall) or as Arrow (to_arrow).",
+            column=twice,
+        )
+    return python_dicts(data)
+
+
+def python_dicts(data: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
+    """The rows as dicts, where names that are there twice mean the same."""
+    if any(any_outside(column, in_python) for column in data.columns):
+        python_columns(data)  # names the first such column
+    try:
+        rows: list[dict[str, Any]] = data.to_pylist()
+    except (OverflowError, ValueError) as error:
+        python_columns(data)
+        raise error
+    return rows
+
+
+def python_columns(data: pa.RecordBatch | pa.Table) -> list[list[Any]]:
+    """The values of each column."""
+    return [_values(column, name) for name, column in zip(data.schema.names, data.columns, strict=True)]
+
+
+def pandas_frame(table: pa.Table) -> Any:
+    """A data frame; nested values with UUIDs in them, which pyarrow has no way for, are Python objects in it."""
+    check_limits(table, in_pandas, "pandas")
+    objects: dict[int, list[Any]] = {}
+    for place, (name, column) in enumerate(zip(table.schema.names, table.columns, strict=True)):
+        if pa.types.is_nested(column.type) and holds(column.type, is_uuid):
+            objects[place] = _values(column, name)
+            table = table.set_column(place, name, pa.nulls(len(table)))
+    try:
+        frame = table.to_pandas()
+    except (OverflowError, ValueError) as error:
+        for name, column in zip(table.schema.names, table.columns, strict=True):
+            try:
+                column.to_pandas()
+            except (OverflowError, ValueError):
+                raise _no_such_value(name, column.type, "pandas") from None
+        raise error
+    for place, values in objects.items():
+        frame.isetitem(place, type(frame.iloc[:, place])(values, frame.index, object))
+    return frame
+
+
+def polars_frame(table: pa.Table) -> Any:
+    import polars
+
+    check_limits(table, in_polars, "polars")
+    return polars.from_arrow(table)
+
+
+def check_limits(data: pa.RecordBatch | pa.Table, limits: Callable[[Any], Limits | None], who: str) -> None:
+    """Raise ``ConstraintError`` for a column with a value that would quietly become another."""
+    for name, column in zip(data.schema.names, data.columns, strict=True):
+        if any_outside(column, limits):
+            raise _no_such_value(name, column.type, who)
+
+
+def _values(column: Any, name: str) -> list[Any]:
+    if any_outside(column, in_python):
+        raise _no_such_value(name, column.type, "Python")
+    try:
+        values: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):
+        raise _no_such_value(name, column.type, "Python") from None
+    return values
+
+
+def _no_such_value(name: str, type: Any, who: str) -> ConstraintError:
+    return ConstraintError(
+        f"Column {name!r} of type {type} holds a time that {who} cannot represent, such as infinity, the year 10000, "
+        "24:00:00 or a time with nanoseconds. Cast it to VARCHAR in SQL, or take the rows as Arrow: to_arrow().",
+        column=name,
+    )

@@ -1,0 +1,56 @@
+"""Delete and truncate: rows are closed where they lie."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from indexlake.expr.moment import statement
+from indexlake.scan.point import read_values
+from indexlake.writes.edit import Edit
+from indexlake.writes.find import PredicateOf, Target, find_by_key, find_by_scan, with_row_ids
+
+if TYPE_CHECKING:
+    from indexlake.transaction import Transaction
+
+
+@statement()
+def delete(tx: Transaction, table_id: int, predicate_of: PredicateOf) -> int:
+    """Delete the rows that satisfy the predicate.  How many they are."""
+    target = find_by_key(tx, table_id, predicate_of)
+    if target is not None and target.held_exactly(target.predicate.columns):
+        return _delete_one(tx, target)
+    return _delete_found(tx, table_id, predicate_of)
+
+
+def delete_by_row_id(tx: Transaction, table_id: int, row_ids: pa.ChunkedArray) -> int:
+    ids = row_ids.unique().to_pylist()
+    return _delete_found(tx, table_id, with_row_ids(ids)) if ids else 0
+
+
+def _delete_one(tx: Transaction, target: Target) -> int:
+    if target.row is None:
+        return 0
+    names = target.predicate.columns
+    row = target.key_row(names)
+    if row is None:
+        row = target.python_row(read_values(target.row), names)
+    if not target.is_met(row):
+        return 0
+    edit = Edit(tx, target.state)
+    edit.delete_row(target.row)
+    return edit.apply()
+
+
+def _delete_found(tx: Transaction, table_id: int, predicate_of: PredicateOf) -> int:
+    state, found = find_by_scan(tx, table_id, predicate_of, ())
+    edit = Edit(tx, state)
+    for piece in found:
+        edit.delete(piece)
+    return edit.apply()
+
+
+def truncate(tx: Transaction, table_id: int) -> None:
+    """Delete every row that is there when this commits."""
+    tx.writes(tx.state_to_write(table_id)).truncate_all(blind=tx.is_statement)

@@ -1,0 +1,102 @@
+"""Insert: rows are checked, encoded and given row ids, then join the write-set of a transaction."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from indexlake.blocks.new_block import NewBlock
+from indexlake.blocks.stream import Target, write_blocks
+from indexlake.display.progress import ProgressBar
+from indexlake.errors import ConflictError, ConstraintError, SchemaError
+from indexlake.schema.fitting import Values
+from indexlake.snapshots.state import TableState
+from indexlake.sources.rows import take_rows
+
+if TYPE_CHECKING:
+    from indexlake.lake import Lake
+    from indexlake.transaction import Transaction
+
+
+@dataclass(slots=True)
+class Prepared:
+    """Rows ready to insert: small inputs as encoded tuples, large ones as finished blocks."""
+
+    state: TableState
+    rows: list[tuple[int, Values]]
+    blocks: list[NewBlock]
+
+    @property
+    def count(self) -> int:
+        return len(self.rows) + sum(b.record_count for b in self.blocks)
+
+
+def prepare_insert(lake: Lake, state: TableState, rows: Any, progress: bool | None = None) -> Prepared:
+    """Check and encode the rows, give them row ids, and write blocks when they are many."""
+    table, schema = state.table, state.current
+    with ProgressBar(f"loading {table.full_name}", progress) as bar:
+        taken = take_rows(rows, schema, lake._encoder(state), table.config.direct_write_row_count, bar)
+        if isinstance(taken, list):
+            first = lake._row_ids.take(table.table_id, len(taken)) if taken else 0
+            return Prepared(state, list(enumerate(taken, first)), [])
+        target = Target.of(state, lake._writer_id())
+        blocks = list(write_blocks(lake.storage, target, taken, partial(lake._row_ids.take, table.table_id)))
+    return Prepared(state, [], blocks)
+
+
+class Insert:
+    """One insert statement, run as often as it has to be.
+
+    When the table's columns turn out to have changed, rows that can be taken again are; others stay as they were
+    prepared, and the commit fits them to the new columns if it can.
+    """
+
+    def __init__(self, table_id: int, rows: Any, progress: bool | None) -> None:
+        self._table_id = table_id
+        self._rows = rows
+        self._progress = progress
+        self._again = can_be_taken_again(rows)
+        self._prepared: Prepared | None = None
+
+    def __call__(self, tx: Transaction) -> int:
+        if self._prepared is None and not self._again:
+            with tx.reading(self._table_id):
+                pass  # the columns of now: there will be no second try
+        state = tx.state_to_write(self._table_id)
+        if self._prepared is not None and self._prepared.state.table.schema_version != state.table.schema_version:
+            if self._again:
+                self._prepared = None
+            else:
+                tx.write_set.single = False
+        if self._prepared is None:
+            try:
+                self._prepared = prepare_insert(tx._lake, state, self._rows, self._progress)
+            except (SchemaError, ConstraintError):
+                if self._again and tx.is_outdated(state):
+                    raise ConflictError("The definition of the table changed meanwhile.") from None
+                raise
+        return insert(tx, self._prepared.state, self._prepared)
+
+
+def can_be_taken_again(rows: Any) -> bool:
+    """Whether rows can be read from the same object twice; only where that is certain."""
+    known = (Mapping, list, tuple, str, os.PathLike, pa.Table, pa.RecordBatch)
+    if isinstance(rows, known) or type(rows).__name__ == "DataFrame":
+        return True
+    from indexlake.sources.files import Files
+
+    return isinstance(rows, Files)
+
+
+def insert(tx: Transaction, state: TableState, prepared: Prepared) -> int:
+    writes = tx.writes(state)
+    writes.insert(prepared.rows)
+    for block in prepared.blocks:
+        writes.insert_block(block)
+        writes.inserted += block.record_count
+    return prepared.count

@@ -1,0 +1,33 @@
+"""Row ids are reserved in ranges per process: unique, increasing within a process, with gaps."""
+
+from __future__ import annotations
+
+import threading
+
+from indexlake.catalog import table_heads
+from indexlake.catalog.driver import Catalog
+from indexlake.snapshots.state import gone
+
+RANGE = 8192
+
+
+class RowIdAllocator:
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._lock = threading.Lock()
+        self._ranges: dict[int, tuple[int, int]] = {}  # table id -> (next, end)
+
+    def take(self, table_id: int, count: int) -> int:
+        """The first of ``count`` consecutive row ids that are the caller's alone."""
+        with self._lock:
+            first, end = self._ranges.get(table_id, (0, 0))
+            if end - first < count:
+                size = max(count, RANGE)
+                with self._catalog.transaction() as tx:
+                    reserved = table_heads.reserve_row_ids(tx, table_id, size)
+                    if reserved is None:
+                        raise gone(table_id)
+                    tx.commit()
+                first, end = reserved, reserved + size
+            self._ranges[table_id] = (first + count, end)
+            return first

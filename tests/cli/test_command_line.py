@@ -1,0 +1,210 @@
+"""The ``indexlake`` command itself: how it is called, what it says, and what it advises."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from rich.console import Console
+
+import indexlake as il
+from indexlake.cli import demo
+from indexlake.cli.main import main
+
+
+def command(*arguments: object, module: bool = False, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run it in a process of its own."""
+    start = ["-m", "indexlake"] if module else ["-c", "from indexlake.cli.main import main; main()"]
+    return subprocess.run(
+        [sys.executable, *start, *map(str, arguments)],
+        capture_output=True, text=True, timeout=300, check=False, env={**os.environ, **env},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    with il.connect(tmp_path / "lake", automatic=False) as lake:
+        lake.create_table("t", pa.schema({"id": pa.int64()}), primary_key="id")
+    return tmp_path / "lake"
+
+
+def test_it_has_a_version_and_is_a_module() -> None:
+    assert command("--version", module=True).stdout == f"indexlake {il.__version__}\n"
+    shown = command("--help", module=True)
+    assert shown.returncode == 0
+    assert "Usage: indexlake [OPTIONS] COMMAND" in shown.stdout
+
+
+def test_where_nothing_is_due_spark_is_not_started(folder: Path) -> None:
+    done = command("pipeline", "run", folder, JAVA_HOME="/nowhere")  # Spark could not start
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("vacuum: deleted 0 files")
+    for job in ("dump", "compact", "freeze", "thaw", "expire", "vacuum", "verify"):
+        done = run("pipeline", job, str(folder), "--json")
+        assert done[0] == 0, (job, done)
+        assert "Starting Spark" not in done[2]
+        json.loads(done[1])
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    """The same in this process, where nothing has to be imported again."""
+    out, err = io.StringIO(), io.StringIO()
+    argv, sys.argv = sys.argv, ["indexlake", *arguments]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as caught:
+            main()
+    finally:
+        sys.argv = argv
+    return int(str(caught.value.code or 0)), out.getvalue(), err.getvalue()
+
+
+def test_spark_says_that_it_starts_and_its_own_lines_are_shown_only_if_it_fails(folder: Path) -> None:
+    with il.connect(folder) as opened:
+        opened.table("t").insert({"id": 1})
+    failed = command("pipeline", "dump", folder, JAVA_HOME="/nowhere", COLUMNS="60")
+    assert failed.returncode == 1
+    first, second = failed.stderr.splitlines()
+    assert first == "Starting Spark, which takes some seconds; --runner threads does without it."
+    assert second.startswith("JobError: Spark needs Java 17 or newer; JAVA_HOME is '/nowhere' and has no bin/java.")
+    assert second.endswith("or use --runner threads.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["scan", "nowhere", "t"], "There is no lake in 'nowhere'. `indexlake load` creates one from files."),
+        (["pipeline", "dump", "LAKE", "--runner", "thread"], "JobError: --runner is threads or spark, not thread."),
+        (
+            ["pipeline", "compact", "LAKE", "--cluster-by", "id", "--runner", "threads"],
+            "SchemaError: --cluster-by is about one table: give --table.",
+        ),
+        (
+            ["pipeline", "compact", "LAKE", "--order", "zorder", "--runner", "threads"],
+            "SchemaError: order='zorder' says how to cluster: give --cluster-by too.",
+        ),
+        (["sql", "LAKE", "select $x"], "Parameter $x has no value; the command line has no parameters, write the"),
+        (["load", "LAKE", "t", "FILE"], "for others pass --format parquet, csv, json or arrow."),
+    ],
+)  # fmt: skip
+def test_hints_are_things_that_can_be_typed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.foo").write_text("id\n1\n")
+    words = {"LAKE": str(folder), "FILE": "rows.foo"}
+    code, out, err = run(*[words.get(word, word) for word in arguments])
+    assert (code, out) == (1, "")
+    assert said in err
+    assert err.count("\n") == 1
+    for python in ("il.", "lake.", "=True", "storage_options", "params="):
+        assert python not in err.replace(str(folder), "")
+
+
+def test_hints_about_the_store_name_the_variable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INDEXLAKE_STORAGE_OPTIONS", '{"endpont": "x"}')
+    code, _, err = run("tables", str(folder))
+    assert code == 1
+    said = "Unknown storage option 'endpont' in INDEXLAKE_STORAGE_OPTIONS. Did you mean 'endpoint'?"
+    assert err == f"StorageError: {said}\n"
+
+
+def test_every_listing_prints_json(folder: Path) -> None:
+    for arguments in (["tables"], ["scan", "t"], ["explain", "t"], ["history", "t"], ["jobs"], ["sql", "select 1 a"]):
+        code, out, err = run(arguments[0], str(folder), *arguments[1:], "--json")
+        assert (code, err) == (0, ""), arguments
+        json.loads(out)
+
+
+def test_load_says_that_the_lake_is_new(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("id\n1\n")
+    for expected in (f"Made a new lake: {tmp_path}/new/catalog.sqlite, files in {tmp_path}/new/files\n", ""):
+        code, out, err = run("load", str(tmp_path / "new"), "t", str(tmp_path / "rows.csv"), "--json")
+        assert (code, err) == (0, expected)
+        assert json.loads(out)[0]["rows"] == 1
+
+
+def test_a_lake_that_cannot_be_written_to_can_be_looked_at(folder: Path) -> None:
+    mounts = (["mount", "--bind", str(folder), str(folder)], ["mount", "-o", "remount,bind,ro", str(folder)])
+    try:
+        if any(subprocess.run(mount, capture_output=True, check=False).returncode for mount in mounts):
+            pytest.skip("no right to mount a file system")
+        assert run("sql", str(folder), "select count(*) n from t", "--json") == (0, '[\n  {"n": 0}\n]\n', "")
+        code, _, err = run("sql", str(folder), "insert into t values (1)")
+        assert code == 1
+        assert "read_only" not in err
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=False, capture_output=True)
+
+
+def test_json_is_json_whatever_the_values_are(tmp_path: Path) -> None:
+    row = {
+        "id": 1, "nan": float("nan"), "up": float("inf"), "down": -float("inf"), "raw": b"\x00\xff",
+        "took": dt.timedelta(days=-1, microseconds=5), "many": [{"x": float("nan")}], "day": dt.date(2024, 2, 29),
+    }  # fmt: skip
+    with il.connect(tmp_path / "lake", automatic=False) as opened:
+        opened.create_table("t", [row])
+    expected = {
+        "id": 1, "nan": "NaN", "up": "Infinity", "down": "-Infinity", "raw": "AP8=",
+        "took": "-PT86399.999995S", "many": [{"x": "NaN"}], "day": "2024-02-29",
+    }  # fmt: skip
+    for arguments in (["scan", "t"], ["sql", "select * from t"]):
+        code, out, err = run(arguments[0], str(tmp_path / "lake"), *arguments[1:], "--json")
+        assert (code, err) == (0, "")
+        assert json.loads(out, parse_constant=pytest.fail) == [expected]
+    _, out, _ = run("sql", str(tmp_path / "lake"), "select interval '14 months -3 days 1.5 seconds' i", "--json")
+    assert json.loads(out) == [{"i": "P14M-3DT1.5S"}]
+
+
+def test_a_scan_says_when_there_are_more_rows(folder: Path) -> None:
+    with il.connect(folder) as opened:
+        opened.table("t").insert([{"id": n} for n in range(21)])
+    code, out, err = run("scan", str(folder), "t", "--json")
+    assert (code, len(json.loads(out)), err) == (0, 20, "… the first 20 rows; --limit shows more\n")
+    assert run("scan", str(folder), "t", "--limit", "21", "--json")[2] == ""
+
+
+def test_null_is_shown_and_history_counts(tmp_path: Path) -> None:
+    with il.connect(tmp_path / "lake", automatic=False) as opened:
+        t = opened.create_table("t", {"id": "int64", "[red]name": "string"})
+        t.insert([{"id": 1}, {"id": 2}])
+    assert command("scan", tmp_path / "lake", "t").stdout.count("NULL") == 2
+    shown = command("history", tmp_path / "lake", "t").stdout
+    assert "2 inserted" in shown
+    assert "{" not in shown
+    assert "[red]name" in command("scan", tmp_path / "lake", "t").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["pipeline", "freeze", "LAKE", "--older-than", "30"], "'30' is not a duration. Give a number and a unit:"),
+        (["pipeline", "run", "LAKE", "--watch", "--every", "0s"], "'--every': the time between runs must be more than"),
+        (["sql", "LAKE", "select 1", "--json", "--csv"], "choose one of --json and --csv."),
+    ],
+)  # fmt: skip
+def test_wrong_options_are_usage_errors(folder: Path, arguments: list[str], said: str) -> None:
+    code, out, err = run(*[str(folder) if word == "LAKE" else word for word in arguments])
+    assert (code, out) == (2, "")
+    assert said in " ".join(err.replace("│", "").split())
+
+
+def test_an_empty_address(folder: Path) -> None:
+    assert run("tables", "") == (1, "", "CatalogError: A lake is a folder or a PostgreSQL address, not ''.\n")
+
+
+def test_what_is_missing_can_be_copied_from_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)  # not installed
+    console = Console(file=io.StringIO(), width=200)
+    with il.connect(tmp_path / "lake", automatic=False) as opened:
+        schema = {"id": "int64", "city": "string", "total": "double"}
+        demo._sql(console, opened, opened.create_table("sales.orders", schema))
+    assert isinstance(console.file, io.StringIO)
+    assert "pip install 'indexlake[sql]'" in console.file.getvalue()
