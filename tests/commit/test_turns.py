@@ -230,7 +230,7 @@ def test_a_function_that_truncates_gets_through_against_inserts(tmp_path: Path) 
 
         def insert(me: int) -> None:
             while not stop.is_set():
-                t.insert({"id": 1000 * (me + 1) + inserted[me], "n": 1})
+                t.insert({"id": 1_000_000 * (me + 1) + inserted[me], "n": 1})
                 inserted[me] += 1
 
         def settle(tx: il.Transaction) -> None:
