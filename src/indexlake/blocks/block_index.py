@@ -30,7 +30,7 @@ from indexlake.blocks.statistics import (
     columns_of,
     header_of,
 )
-from indexlake.expr.test import All, Any_, ColumnTest, Test
+from indexlake.expr.test import INDEX_OPS, All, Any_, ColumnTest, Test
 from indexlake.types import Codec
 
 Mask = npt.NDArray[np.bool_]
@@ -239,7 +239,7 @@ class BlockIndex:
         if op == "is null":
             return bounds.counts.has_nulls.copy()
         has_values = bounds.counts.has_values
-        if op == "is not null" or not codec.ordered:
+        if op == "is not null" or op in INDEX_OPS or not codec.ordered:
             return has_values.copy()
         constants: list[Any] = [codec.canonical(codec.encode_constant(v)) for v in values if v is not None]
         if not constants:  # nothing equals, precedes or follows null

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from indexlake.catalog.dialect import quote
-from indexlake.expr.test import All, Any_, ColumnTest, Test
+from indexlake.expr.test import INDEX_OPS, All, Any_, ColumnTest, Test
 from indexlake.types import Codec, SqlValue
 from indexlake.types.floats import INFINITY, NEGATIVE_INFINITY, NEGATIVE_ZERO, is_float
 
@@ -57,6 +57,8 @@ def _column_sql(test: ColumnTest, codecs: Mapping[str, Codec]) -> tuple[str, lis
     codec = codecs.get(test.column)
     if test.op in ("is null", "is not null"):
         return f"{quote(test.column)} {test.op}", []
+    if test.op in INDEX_OPS:
+        return f"{quote(test.column)} is not null", []
     if codec is None or not codec.ordered or len(test.values) > _IN_LIMIT:
         return "1 = 1", []
     encoded = [codec.encode_constant(v) for v in test.values]

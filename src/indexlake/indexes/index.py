@@ -7,16 +7,17 @@ that pickle and go to tasks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from indexlake.errors import CorruptionError
 from indexlake.indexes.registry import kind_named
 from indexlake.storage.checksum import Checksums
+from indexlake.types import type_to_text
 
 if TYPE_CHECKING:
-    from indexlake.blocks.writer import SegmentBuilder
-    from indexlake.indexes.kind import Segment, SegmentFile
+    from indexlake.indexes.kind import SegmentFile
     from indexlake.schema import Field, TableSchema
     from indexlake.storage import Storage
 
@@ -31,25 +32,41 @@ class Index:
     index_id: int
     name: str
     kind: str
-    key_field_ids: tuple[int, ...]
+    key_field_ids: tuple[int, ...]  # the oldest of each column's line: an index stays with a column that is altered
+    include_field_ids: tuple[int, ...]
     unique: bool
+    params: Mapping[str, Any]  # of the kind
     begin_snapshot: int
     end_snapshot: int | None
     enforced_snapshot: int | None  # since when no two rows may have the same key
     changed_in: int
 
-    def fields(self, schema: TableSchema) -> Sequence[Field]:
-        """The columns that make its keys."""
-        return [schema.by_id[i] for i in self.key_field_ids]
+    def fits(self, schema: TableSchema) -> bool:
+        """Whether the schema, which may be an old one, has its columns."""
+        return all(i in schema.by_root for i in (*self.key_field_ids, *self.include_field_ids))
 
-    def builder(self, schema: TableSchema) -> SegmentBuilder:
-        """Makes the segment of one block with the columns of the schema."""
-        return kind_named(self.kind).builder(self, schema)
+    def fields(self, schema: TableSchema) -> tuple[Field, ...]:
+        """The columns that make its keys, as the schema has them."""
+        return tuple([schema.by_root[i] for i in self.key_field_ids])
 
-    def open(self, storage: Storage, file: SegmentFile) -> Segment:
+    def all_fields(self, schema: TableSchema) -> tuple[Field, ...]:
+        """The columns of its keys, then the included ones."""
+        return tuple([schema.by_root[i] for i in (*self.key_field_ids, *self.include_field_ids)])
+
+    def key_types(self, schema: TableSchema) -> tuple[str, ...]:
+        """What segments made from rows of the schema are marked with."""
+        return tuple(type_to_text(f.type) for f in self.all_fields(schema))
+
+    def open(self, storage: Storage, file: SegmentFile) -> Any:
         """Open one of its segments."""
         checksums = Checksums.from_bytes(file.checksum)
-        return kind_named(self.kind).open(storage, file.path, file.size, checksums)
+        if file.size != checksums.size:
+            raise CorruptionError(
+                f"index segment {file.path!r}: the catalog says {file.size} bytes and its checksums {checksums.size}; "
+                "the catalog record is damaged, restore it",
+                path=file.path,
+            )
+        return kind_named(self.kind).open(self, storage.open_file(file.path, checksums))
 
 
 @dataclass(frozen=True, slots=True)

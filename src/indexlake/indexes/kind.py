@@ -1,30 +1,42 @@
-"""What an index kind is to the rest of IndexLake: it writes segments while blocks are written, and opens them.
+"""What an index kind is to the rest of IndexLake.
 
-A segment names rows by address: the block's ordinal in the segment, shifted by 32 bits, plus the position in the
-block.  The addresses of a segment for one block are plain positions.
+A kind makes segments and answers from them.  A segment is an immutable file that answers for named blocks.  Its rows are
+numbered by *slot*: the rows of its first block in their order, then those of the second, and so on; every row of a block
+has a slot, deleted or not, null or not.  Which rows are visible is never a segment's business: whoever asks knows, and
+says so (`Part.live`) or checks what was found.
+
+There are two ways to ask.  A *probe* comes from a predicate's necessary condition and finds all rows that may satisfy it.
+A *search* finds the best k rows.  A kind offers one of them or both.  The same segments serve hot rows and blocks without
+a segment: they are built in memory then, and only for as long as they are needed.
+
+A package adds a kind with an entry point in the group ``indexlake.index_kinds`` that names an `IndexKind` subclass.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from indexlake.errors import SchemaError
+
 if TYPE_CHECKING:
-    from indexlake.blocks.writer import SegmentBuilder
+    import pyarrow as pa
+
+    from indexlake.expr.test import Test
     from indexlake.indexes.index import Index
     from indexlake.indexes.keys import Key, KeyColumn
-    from indexlake.schema import TableSchema
-    from indexlake.storage import Storage
-    from indexlake.storage.checksum import Checksums
+    from indexlake.schema import Field
+    from indexlake.storage import InputFile
 
-ORDINAL_SHIFT = 32
-POSITION_MASK = (1 << ORDINAL_SHIFT) - 1
+Slots = npt.NDArray[np.int64]
 
-Found = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
-"""Indices into the keys that were asked for, ascending, and the address of each."""
+Found = tuple[npt.NDArray[np.int64], Slots]
+"""Indices into the keys that were asked for, ascending, and the slot of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +52,71 @@ class SegmentFile:
     max_key: bytes
 
 
+class Content(NamedTuple):
+    """A segment that is not a file yet: its bytes in pieces, and bounds of its keys where the kind has ordered ones."""
+
+    pieces: Iterable[Any]  # buffers
+    low: bytes = b""
+    high: bytes = b""
+
+
+class SegmentBuilder(Protocol):
+    """Makes one segment from the rows of one block after the other."""
+
+    def add(self, columns: Sequence[pa.Array]) -> None:
+        """The next rows of the block: its key columns, then the included ones."""
+        ...
+
+    def end_block(self) -> None:
+        """The block has no more rows."""
+        ...
+
+    def content(self) -> Content:
+        """After the last block has ended."""
+        ...
+
+
 class Segment(Protocol):
-    """An open segment.  It never misses a key, and every address that it names holds exactly that key.
+    """An open segment.  Safe to share between threads."""
+
+    @property
+    def starts(self) -> Sequence[int]:
+        """The first slot of each of its blocks, and the number of all slots."""
+        ...
+
+
+class Probe(Protocol):
+    """What a kind can look up for a predicate.  Prints itself for ``explain``.  Pickles."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether every row that it finds satisfies the part of the condition that it was made from."""
+        ...
+
+
+class ProbedSegment(Segment, Protocol):
+    """A segment of a kind that answers probes."""
+
+    def count(self, probe: Any) -> int:
+        """About how many slots the probe finds, never fewer; costs little however many they are."""
+        ...
+
+    def slots(self, probe: Any) -> Slots:
+        """All slots that may satisfy the probe, ascending, each once."""
+        ...
+
+
+class KeySegment(ProbedSegment, Protocol):
+    """A segment that finds exact keys: what primary keys and unique indexes need.
 
     Hashes are those of `hash_key` and `hash_keys`: whoever asks several segments makes them once.
     """
 
     def find(self, key: Key, hash_: int | None = None) -> list[int]:
-        """The addresses that hold a key, in order."""
+        """The slots that hold a key, in order."""
         ...
 
     def find_many(self, keys: KeyColumn, hashes: npt.NDArray[np.uint64] | None = None) -> Found: ...
-
-    @property
-    def several(self) -> bool:
-        """Whether its addresses may be in more than one block."""
-        ...
 
     # Whole segments are compared with each other.
 
@@ -66,10 +127,10 @@ class Segment(Protocol):
         ...
 
     def keys(self) -> KeyColumn:
-        """All keys in order."""
+        """All keys in order.  Rows without a key (null in a column of the key) are not among them."""
         ...
 
-    def addresses(self) -> npt.NDArray[np.int64]:
+    def key_slots(self) -> Slots:
         """Where each of ``keys()`` is."""
         ...
 
@@ -82,9 +143,86 @@ class Segment(Protocol):
         ...
 
 
-class IndexKind(Protocol):
-    def builder(self, index: Index, schema: TableSchema) -> SegmentBuilder:
-        """What makes the segment of one new block, whose file has the columns of the schema."""
-        ...
+class Part(NamedTuple):
+    """A segment, and which of its slots are visible and match what else was asked for; None: all of them."""
 
-    def open(self, storage: Storage, path: str, size: int, checksums: Checksums) -> Segment: ...
+    segment: Any
+    live: npt.NDArray[np.bool_] | None
+
+
+class Hits(NamedTuple):
+    """What a search found, best first: the number of the part, the slot in it, and the score or distance."""
+
+    parts: npt.NDArray[np.int64]
+    slots: Slots
+    scores: npt.NDArray[np.float64]
+
+
+class IndexKind(ABC):
+    """One kind of index.  Stateless: everything comes from the definition and the segments."""
+
+    name: str
+    measure: str | None = None
+    """The column that a search adds: ``_score`` (the greatest first) or ``_distance`` (the least first)."""
+
+    @abstractmethod
+    def define(
+        self, fields: Sequence[Field], include: Sequence[Field], unique: bool, params: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Check a new definition and give the parameters to keep, as JSON values, with defaults filled in.
+
+        Raises ``SchemaError`` for columns, options or parameters that the kind does not take, and
+        ``MissingExtraError`` where a library is missing.  `refuse_unique` and the like say it in common words.
+        """
+
+    @abstractmethod
+    def builder(self, index: Index, fields: Sequence[Field], *, lasting: bool) -> SegmentBuilder:
+        """``fields`` are the key columns, then the included ones, as the rows have them.
+
+        ``lasting=False``: for hot rows or one query, so it has to be made fast.
+        """
+
+    @abstractmethod
+    def open(self, index: Index, file: InputFile) -> Any:
+        """A segment from a file or from memory, whose bytes are verified.  Reads little before it is asked."""
+
+    @abstractmethod
+    def merge(self, index: Index, inputs: Sequence[tuple[Any, Sequence[int]]]) -> Content:
+        """One segment from several: of each input the blocks with these ordinals, in this order."""
+
+    def probe(self, index: Index, fields: Sequence[Field], test: Test) -> Probe | None:
+        """What of the condition the index can answer: usually some of the conjuncts.  None: nothing."""
+        return None
+
+    def query(self, index: Index, fields: Sequence[Field], query: Any, options: Mapping[str, Any]) -> Any:
+        """A search query, checked and ready.  Raises ``ExpressionError`` that says what is wrong with it."""
+        raise SchemaError(
+            f"Index {index.name!r} is a {self.name}, which cannot be searched with t.search; it makes where=… fast."
+        )
+
+    def search(self, index: Index, query: Any, parts: Sequence[Part], k: int) -> Hits:
+        """The best k of the live slots of all parts, or all if there are fewer."""
+        raise NotImplementedError
+
+    def snippets(self, index: Index, query: Any, values: Sequence[Any]) -> list[str | None] | None:
+        """What to show of the found values of the first key column; None: the kind has nothing to show."""
+        return None
+
+
+def refuse_params(kind: str, params: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Refuse parameters that a kind does not have."""
+    names = sorted(known)
+    for name in params:
+        if name not in names:
+            has = f"it has {', '.join(names)}" if names else "it has none"
+            raise SchemaError(f"A {kind} index has no parameter {name!r}; {has}.")
+
+
+def refuse_unique(kind: str, unique: bool) -> None:
+    if unique:
+        raise SchemaError(f"A {kind} index cannot be unique. Use kind='btree'.")
+
+
+def refuse_include(kind: str, include: Sequence[Field]) -> None:
+    if include:
+        raise SchemaError(f"A {kind} index includes no further columns. Use kind='btree'.")

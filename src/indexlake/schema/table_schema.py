@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from indexlake.errors import ConstraintError, SchemaError
 from indexlake.schema.field_steps import Step
-from indexlake.schema.lineage import HeldColumns
+from indexlake.schema.lineage import HeldColumns, line
 from indexlake.types import Codec, SqlValue, codec_for
 from indexlake.types.uuids import is_uuid
 
@@ -96,6 +96,11 @@ class TableSchema:
 
     def __len__(self) -> int:
         return len(self.fields)
+
+    @cached_property
+    def by_root(self) -> dict[int, Field]:
+        """The columns by the oldest field of their line, which stays the same whatever becomes of a column."""
+        return {[g.field_id for g in line(f)][-1]: f for f in self.fields}
 
     @cached_property
     def evolved(self) -> bool:
