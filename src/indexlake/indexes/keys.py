@@ -174,12 +174,7 @@ class KeyColumn:
         """Sort by the first eight bytes that differ, then repair the runs where those are equal."""
         prefixes = self.prefixes(len(self.common_prefix()))
         order = _argsort_ints(prefixes)
-        ordered = prefixes[order]
-        same = ordered[1:] == ordered[:-1]
-        tied = np.zeros(len(order), np.bool_)
-        tied[1:] |= same
-        tied[:-1] |= same
-        places = np.flatnonzero(tied)
+        places = _tied(prefixes[order])
         if len(places):
             members = order[places]
             # Rows of one run stay within its places, because runs are compared by their prefixes first.
@@ -282,17 +277,31 @@ def _scalar(value: bytes) -> pa.Scalar:
 
 
 def _argsort_ints(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
-    """Stable.  Keys in a narrow range are sorted together with their index in one word, which is faster."""
+    """Stable.  Sorts the upper bits of each key together with its index in one word, which is faster than an argsort,
+    then repairs the runs where those bits are equal."""
     if not len(keys):
         return np.zeros(0, np.intp)
     low = keys.min()
     bits = max(1, int(len(keys) - 1).bit_length())
-    if int(keys.max() - low).bit_length() + bits <= 64:
-        words = ((keys - low) << np.uint64(bits)) | np.arange(len(keys), dtype=np.uint64)
-        words.sort()
-        order: npt.NDArray[np.intp] = (words & np.uint64((1 << bits) - 1)).astype(np.intp)
-        return order
-    return np.argsort(keys, kind="stable")
+    lost = max(0, int(keys.max() - low).bit_length() + bits - 64)
+    words = (((keys - low) >> np.uint64(lost)) << np.uint64(bits)) | np.arange(len(keys), dtype=np.uint64)
+    words.sort()
+    order: npt.NDArray[np.intp] = (words & np.uint64((1 << bits) - 1)).astype(np.intp)
+    if lost:
+        words >>= np.uint64(bits)
+        places = _tied(words)
+        members = order[places]
+        order[places] = members[np.argsort(keys[members], kind="stable")]
+    return order
+
+
+def _tied(ordered: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
+    """The places of all numbers that equal a neighbour."""
+    same = ordered[1:] == ordered[:-1]
+    tied = np.zeros(len(ordered), np.bool_)
+    tied[1:] |= same
+    tied[:-1] |= same
+    return np.flatnonzero(tied)
 
 
 def bisect_many(
