@@ -60,12 +60,13 @@ def points(coordinates: Floats) -> pa.Array:
 
 def coordinates(values: pa.Array) -> Floats | None:
     """Rows of x and y where all values are points in the usual form of WKB; None if one is anything else."""
-    if values.null_count or not len(values) or not (pa.types.is_binary(values.type)):
+    widths = {pa.binary(): np.int32, pa.large_binary(): np.int64}
+    if values.null_count or not len(values) or values.type not in widths:
         return None
     lengths = pc.binary_length(values)
     if pc.min_max(lengths).as_py() != {"min": _POINT.itemsize, "max": _POINT.itemsize}:
         return None
-    first = np.frombuffer(values.buffers()[1], np.int32)[values.offset]
+    first = np.frombuffer(values.buffers()[1], widths[values.type])[values.offset]
     made = np.frombuffer(values.buffers()[2], _POINT, len(values), int(first))
     heads = np.ascontiguousarray(made["head"]).view(np.uint8).reshape(-1, 5)
     return made["at"] if (heads == np.frombuffer(_HEAD, np.uint8)).all() else None
