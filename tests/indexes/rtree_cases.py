@@ -21,7 +21,10 @@ KIND = RTree()
 
 def fields(*types: pa.DataType) -> list[Field]:
     """Columns x and y, or one column g."""
-    return [Field(n + 1, name, type, True) for n, (name, type) in enumerate(zip("xy" if len(types) == 2 else "g", types))]
+    return [
+        Field(n + 1, name, type, True)
+        for n, (name, type) in enumerate(zip("xy" if len(types) == 2 else "g", types, strict=True))
+    ]
 
 
 def index_of(count: int) -> Index:

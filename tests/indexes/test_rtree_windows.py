@@ -63,7 +63,12 @@ def test_nan_infinity_and_null_are_found_as_in_sql(op: str, value: object) -> No
     pairs = [(a, b) for a in ODD for b in ODD]
     columns = [pa.array([pair[side] for pair in pairs], F8) for side in (0, 1)]
     made = segment([columns])
-    for text in (f"x {op} {value}", f"y {op} {value}", f"x {op} {value} and y {op} {value}", f"x {op} {value} and y <= 1"):
+    for text in (
+        f"x {op} {value}",
+        f"y {op} {value}",
+        f"x {op} {value} and y {op} {value}",
+        f"x {op} {value} and y <= 1",
+    ):
         asked = probe(text, F8, F8)
         if asked is None:  # always true of what is not null
             continue
@@ -81,7 +86,11 @@ def test_nan_infinity_and_null_are_found_as_in_sql(op: str, value: object) -> No
         (pa.float32(), [0.1, 0.2, 1.5, float("nan"), None], [0.1, 1.5]),
         (
             pa.decimal128(38, 5),
-            [Decimal("0.1"), Decimal("123456789012345678901234567890.12345"), Decimal("123456789012345678901234567890.12346")]
+            [
+                Decimal("0.1"),
+                Decimal("123456789012345678901234567890.12345"),
+                Decimal("123456789012345678901234567890.12346"),
+            ]
             + [Decimal(n) / 10**5 for n in range(9007199254740990, 9007199254741000)]
             + [None],
             ["0.1", "123456789012345678901234567890.12345", "90071992547.40995"],
@@ -152,7 +161,9 @@ def test_definitions_that_make_no_sense_are_refused() -> None:
 
     assert define([number, pa.decimal128(9, 6)]) == {}
     assert define([binary]) == define([pa.large_binary()]) == {}
-    with pytest.raises(SchemaError, match="needs numbers, but 'y' is string. It takes two columns of numbers, x and y"):
+    with pytest.raises(
+        SchemaError, match="needs numbers, but 'y' is string\\. It takes two columns of numbers, x and y"
+    ):
         define([number, text])
     with pytest.raises(SchemaError, match="needs geometries as binary, but 'g' is double"):
         define([number])
@@ -160,7 +171,7 @@ def test_definitions_that_make_no_sense_are_refused() -> None:
         define([binary, number])
     with pytest.raises(SchemaError, match="cannot have 3 columns"):
         KIND.define([*fields(number, number), *fields(binary)], [], False, {})
-    with pytest.raises(SchemaError, match="An? rtree index cannot be unique"):
+    with pytest.raises(SchemaError, match="rtree index cannot be unique"):
         define([number, number], unique=True)
     with pytest.raises(SchemaError, match="no parameter 'm'; it has none"):
         define([number, number], params={"m": 3})

@@ -94,7 +94,7 @@ def geometry(value: bytes) -> Any:
 def not_wkb(value: bytes) -> ExpressionError:
     shown = f"{value[:16].hex()}…" if len(value) > 16 else value.hex()
     return ExpressionError(
-        f"a value of {len(value)} bytes (0x{shown}) is not a geometry in WKB; st_geomfromtext() and st_point() make some"
+        f"a value of {len(value)} bytes (0x{shown}) is not a geometry in WKB; st_geomfromtext() and st_point() make it"
     )
 
 
@@ -121,8 +121,8 @@ def boxes(values: pa.Array) -> Boxes:
     """The boxes of WKB values.  Never raises for a value."""
     simple = coordinates(values)
     if simple is not None:
-        finite = np.isfinite(simple).all(axis=1)
-        empty = np.isnan(simple).all(axis=1)
+        x, y = simple.T
+        finite, empty = np.isfinite(x) & np.isfinite(y), np.isnan(x) & np.isnan(y)
         found = np.where(finite[:, None], np.hstack([simple, simple]), np.nan)
         return Boxes(found, empty, ~finite & ~empty, finite)
     shapely = library()

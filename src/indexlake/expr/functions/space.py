@@ -131,7 +131,7 @@ FUNCTIONS = (
         (((BLOB, BLOB), BOOL),), kernel=_compute(_contains),
     ),
     Function(
-        "st_distance", "geometry, geometry", "the least distance, in the units of the coordinates; null of an empty one",
+        "st_distance", "geometry, geometry", "the least distance, in the units of the coordinates; null if one is empty",
         (((BLOB, BLOB), DOUBLE),), kernel=_compute(_distance),
     ),
     Function(

@@ -61,28 +61,28 @@ class Header:
 
 def level_counts(item_count: int) -> list[int]:
     """How many nodes each level has, the lowest first."""
-    counts = []
+    counts: list[int] = []
     while item_count > 1 or (item_count == 1 and not counts):
         item_count = -(-item_count // NODE_SIZE)
         counts.append(item_count)
     return counts
 
 
-def assemble(contents: Mapping[str, Any], *, item_count: int, odd_count: int, are_points: bool) -> list[memoryview]:
+def assemble(contents: Mapping[str, Any], *, item_count: int, odd_count: int, are_points: bool) -> list[Any]:
     """The pieces of a segment file, one after the other, from the arrays of its sections."""
     blocks = len(contents["starts"]) - 1
     header = _HEADER.pack(_MAGIC, _VERSION, _POINTS * are_points, NODE_SIZE, item_count, odd_count, blocks)
     spans: list[int] = []
-    pieces: list[memoryview] = []
+    pieces: list[Any] = []
     at = HEADER_SIZE
     for name in _SECTIONS:
         found = np.ascontiguousarray(contents[name]).reshape(-1)
-        piece = memoryview(found.view(np.uint8)) if len(found) else memoryview(b"")
+        piece = found.view(np.uint8)
         padding = -at % _ALIGNMENT
         spans += [at + padding, len(piece)]
-        pieces += [memoryview(bytes(padding)), piece]
+        pieces += [bytes(padding), piece.data]
         at += padding + len(piece)
-    return [memoryview(header + _TABLE.pack(*spans)), *pieces]
+    return [header + _TABLE.pack(*spans), *pieces]
 
 
 def parse(path: str, size: int, header: Any) -> Header:

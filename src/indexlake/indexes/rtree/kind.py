@@ -19,7 +19,7 @@ from indexlake.indexes.kind import Content, Hits, IndexKind, Part, refuse_includ
 from indexlake.indexes.rtree.nearest import Near, nearest
 from indexlake.indexes.rtree.segment import RTreeSegment
 from indexlake.indexes.rtree.window import RTreeProbe, probe_of
-from indexlake.indexes.rtree.writer import RTreeBuilder, Rows, written
+from indexlake.indexes.rtree.writer import Rows, RTreeBuilder, written
 
 if TYPE_CHECKING:
     from indexlake.expr.test import Test

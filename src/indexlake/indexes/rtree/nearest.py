@@ -76,7 +76,7 @@ def nearest(near: Near, parts: Sequence[Part], k: int) -> Hits:
 def _visit(part: Part, number: int, near: Near, best: _Best) -> None:
     """Open what can matter of one part.
 
-    What waits to be opened is a node (its number among the nodes) or, below zero, a shape (the complement of its place).
+    What waits to be opened is a node (its number among the nodes) or, below zero, a shape (~ its place).
     """
     segment: RTreeSegment = part.segment
     waiting: Numbers = np.array([len(segment.nodes) - 1])
@@ -141,8 +141,9 @@ def _shape_distances(segment: RTreeSegment, places: Numbers, near: Near) -> Floa
 
 def _distances(boxes: Floats, near: Near) -> Floats:
     """How far some boxes (four numbers) or points (two) are."""
-    if boxes.shape[1] == 2:
-        return np.hypot(boxes[:, 0] - near.x, boxes[:, 1] - near.y)
-    x = np.maximum(np.maximum(boxes[:, 0] - near.x, near.x - boxes[:, 2]), 0)
-    y = np.maximum(np.maximum(boxes[:, 1] - near.y, near.y - boxes[:, 3]), 0)
-    return np.hypot(x, y)
+    with np.errstate(over="ignore"):
+        if boxes.shape[1] == 2:
+            return np.hypot(boxes[:, 0] - near.x, boxes[:, 1] - near.y)
+        x = np.maximum(np.maximum(boxes[:, 0] - near.x, near.x - boxes[:, 2]), 0)
+        y = np.maximum(np.maximum(boxes[:, 1] - near.y, near.y - boxes[:, 3]), 0)
+        return np.hypot(x, y)

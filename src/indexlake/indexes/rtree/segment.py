@@ -159,7 +159,9 @@ class RTreeSegment:
             return np.frombuffer(piece, dtype).reshape(-1, width)[places - first]
         firsts = places[np.concatenate([[0], breaks])]
         lasts = places[np.concatenate([breaks - 1, [len(places) - 1]])] + 1
-        ranges = [(section.start + size * a, size * (b - a)) for a, b in zip(firsts.tolist(), lasts.tolist(), strict=True)]
+        ranges = [
+            (section.start + size * a, size * (b - a)) for a, b in zip(firsts.tolist(), lasts.tolist(), strict=True)
+        ]
         pieces = self._file.read_ranges(ranges)
         return np.concatenate([np.frombuffer(piece, dtype) for piece in pieces]).reshape(-1, width)
 

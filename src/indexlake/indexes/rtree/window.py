@@ -116,7 +116,9 @@ def _is_exact(type: pa.DataType) -> bool:
 
 def _interval(field: Field, conjuncts: list[ColumnTest]) -> Interval | None:
     tests = [part for part in conjuncts if part.column == field.column and part.op in ("=", "<", "<=", ">", ">=")]
-    return reduce(operator.and_, (_satisfying(part.op, part.values[0], field.type) for part in tests)) if tests else None
+    return (
+        reduce(operator.and_, (_satisfying(part.op, part.values[0], field.type) for part in tests)) if tests else None
+    )
 
 
 def _satisfying(op: str, value: Any, type: pa.DataType) -> Interval:

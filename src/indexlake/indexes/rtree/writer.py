@@ -40,7 +40,7 @@ class RTreeBuilder:
         self._count = 0
 
     def add(self, columns: Sequence[pa.Array]) -> None:
-        made = _of_points(*columns, self._count) if len(columns) == 2 else _of_shapes(columns[0], self._count)
+        made = (_of_points if len(columns) == 2 else _of_shapes)(*columns, first=self._count)
         self._rows.append(made)
         self._count += len(columns[0])
 
@@ -51,7 +51,7 @@ class RTreeBuilder:
         return Content(written(self._rows, self._starts, in_order=self._lasting))
 
 
-def _of_points(x: pa.Array, y: pa.Array, first: int) -> Rows:
+def _of_points(x: pa.Array, y: pa.Array, *, first: int) -> Rows:
     values, missing = [], np.zeros(len(x), np.int64)
     for column, bit in ((x, NO_X), (y, NO_Y)):
         floats = column if column.type == pa.float64() else pc.cast(column, pa.float64(), safe=False)
@@ -68,7 +68,7 @@ def _of_points(x: pa.Array, y: pa.Array, first: int) -> Rows:
     return Rows(items[rows], rows + first, odd, None)
 
 
-def _of_shapes(values: pa.Array, first: int) -> Rows:
+def _of_shapes(values: pa.Array, *, first: int) -> Rows:
     if values.type != pa.binary():
         values = pc.cast(values, pa.binary())
     found = geometries.boxes(values)
@@ -83,7 +83,7 @@ def _of_shapes(values: pa.Array, first: int) -> Rows:
     return Rows(boxes, rows + first, odd, shapes)
 
 
-def written(parts: Iterable[Rows], starts: Sequence[int], *, in_order: bool) -> list[memoryview]:
+def written(parts: Iterable[Rows], starts: Sequence[int], *, in_order: bool) -> list[Any]:
     """The bytes of a segment of these rows.  Not in Hilbert order it is made faster and searched more slowly."""
     parts = list(parts)
     are_points = all(part.shapes is None for part in parts)
