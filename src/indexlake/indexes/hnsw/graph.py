@@ -24,7 +24,7 @@ ROWS = 10_000
 """Fewer are searched exactly in less time than a graph takes."""
 
 GATHERED = 100
-"""The distances to so many rows take the time of one step of breadth in a graph (`benchmarks/risks/vector_search.py`)."""
+"""The distances to so many rows take the time of one step of a graph's breadth (`benchmarks/risks/vector_search.py`)."""
 
 _BREADTHS = (32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _SAMPLE = 200

@@ -49,8 +49,8 @@ class Hnsw(IndexKind):
         field = fields[0]
         if not _is_vector(field.type):
             raise SchemaError(
-                f"Column {field.name!r} is {field.type}, which an hnsw index cannot be on. Vectors are fixed-size lists "
-                "of float32 or float16: change the column to, for example, pa.list_(pa.float32(), 384).",
+                f"Column {field.name!r} is {field.type}, which an hnsw index cannot be on. Vectors are fixed-size "
+                "lists of float32 or float16: change the column to, for example, pa.list_(pa.float32(), 384).",
                 column=field.name,
             )
         kept = {**_DEFAULTS, **params}

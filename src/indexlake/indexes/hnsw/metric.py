@@ -19,7 +19,7 @@ METRICS = ("l2", "cosine", "ip")
 """In the order of their numbers in files."""
 
 LIMIT = 1e36
-"""Squares of lengths above it do not leave float32 enough room: such vectors are compared in float64, without a graph."""
+"""Squared lengths above it do not leave float32 enough room: such vectors are compared in float64, without a graph."""
 
 Vectors = npt.NDArray[np.float32]
 

@@ -94,9 +94,7 @@ def _numbers(column: str, dimension: int, given: Any) -> npt.NDArray[np.float64]
     except (ValueError, TypeError, OverflowError):
         raise ExpressionError(f"{asked}; what was given is not a flat list of numbers.") from None
     if found.ndim != 1:
-        raise ExpressionError(
-            f"{asked}; what was given has {found.ndim} dimensions. Search for one vector at a time."
-        )
+        raise ExpressionError(f"{asked}; what was given has {found.ndim} dimensions. Search for one vector at a time.")
     if len(found) and found.dtype.kind not in "iuf":
         if found.dtype.kind == "O" and any(n is None for n in found):
             raise ExpressionError(f"{asked}; what was given holds null.")

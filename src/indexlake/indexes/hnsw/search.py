@@ -1,9 +1,9 @@
 """The search of one vector in several segments: each part in the way that is faster, all of them by one distance.
 
-A graph does not know of the rows that may be found.  It gives the nearest of all, of which those are taken that may be
-found: however they lie, the first of them are right if they come early enough in what the graph was asked for.  If not,
-as when what is looked for lies far from the query, the graph is asked for more, or the distances to all rows that may be
-found are computed; whatever is estimated to be faster.  So there are always as many rows as there can be.
+A graph knows nothing of filters.  It gives the nearest of all rows, and those are taken that may be found.  However
+these lie, the first k of them are right if they come early enough in what the graph was asked for.  If they do not, as
+when everything that may be found lies far from the query, the graph is asked for more, or the distances to all rows that
+may be found are computed, whichever is estimated to be faster.  So there are always min(k, live) rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A vector segment: an immutable file of the vectors of its blocks, with a graph if they are many.
 
-It is read through verified reads: a damaged byte raises `CorruptionError`.  Opening reads the header and the starts; the
-vectors and the graph are read when they are first searched, and stay where they lie in a file that is mapped.  An open
+It is read through verified reads: a damaged byte raises `CorruptionError`.  Opening reads the header and the
+starts; vectors and graph are read when they are first searched, and stay where they lie if the file is mapped.  An open
 segment is safe to share between threads.
 """
 
