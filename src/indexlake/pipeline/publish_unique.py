@@ -144,7 +144,9 @@ def _newer_in_blocks(lake: Lake, reading: Reading, coverage: Coverage, since: in
             continue
         if since < 0 and block.data_file_id not in coverage.gaps:
             continue
-        for batch in read_task(block_task(state, block, state.at), lake._files, fields, None, row_id=False, version=True):
+        for batch in read_task(
+            block_task(state, block, state.at), lake._files, fields, None, row_id=False, version=True
+        ):
             yield _keys(coverage, reading, batch.columns[: len(fields)], batch.column(VERSION).to_numpy() > since)
 
 
