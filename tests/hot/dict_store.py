@@ -60,6 +60,12 @@ class DictStore:
         for version in self.tables[table_id]:
             version.values.pop(f"f{field_id}", None)
 
+    def add_index(self, tx: Any, table_id: int, index_id: int, fields: Sequence[Field]) -> None:
+        """All versions are looked at anyway."""
+
+    def drop_index(self, tx: Any, table_id: int, index_id: int) -> None:
+        """There is none."""
+
     def bounds(self, tx: Any, table_id: int, f: Field) -> tuple[int, int] | None:
         held = [v.values.get(f.column) for v in self.tables[table_id] if v.end is None]
         known = [value for value in held if value is not None]

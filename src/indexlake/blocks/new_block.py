@@ -11,7 +11,7 @@ from indexlake.blocks.row_ids import RowIds
 from indexlake.storage.names import FileName
 
 if TYPE_CHECKING:
-    from indexlake.indexes.keys import KeyColumn
+    from indexlake.indexes.builder import KeyedRows
     from indexlake.indexes.kind import SegmentFile
 
 
@@ -42,7 +42,7 @@ class NewBlock:
     column_stats: bytes
     schema_snapshot: int
     segments: tuple[SegmentFile, ...]
-    keys: dict[int, KeyColumn]  # by index id, in position order
+    keys: dict[int, KeyedRows]  # by index id: those of unique indexes
     bounds: tuple[int, int]  # smallest and largest row id
     keys_known: bool = False  # the rows have the keys they had before: no need to look for them
     dead: Any = field(default_factory=BitMap)  # positions that the same transaction took back

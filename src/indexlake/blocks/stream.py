@@ -67,9 +67,8 @@ class Target:
             few, rest = ahead(batches, self.block_row_count // SMALL_PART, SMALL_BYTES)
             format = "ipc" if rest is None else format
             batches = chain(few, rest or ())
-        builders = [index.builder(self.schema) for index in self.indexes]
         return write_block(
-            storage, self.table_id, self.writer_id, self.schema, self.schema_version, format, batches, builders
+            storage, self.table_id, self.writer_id, self.schema, self.schema_version, format, batches, self.indexes
         )
 
 

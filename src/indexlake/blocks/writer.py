@@ -6,8 +6,10 @@ result is not part of the lake until a commit adds it.  File names are never use
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -18,26 +20,21 @@ from indexlake.blocks.new_block import NewBlock, NewFile
 from indexlake.blocks.read_back import Ends, check_block
 from indexlake.blocks.row_ids import RowIds
 from indexlake.blocks.statistics import StatisticsBuilder, stats_to_bytes
+from indexlake.errors import StorageError
 from indexlake.schema import ROW_ID, TableSchema
 from indexlake.storage import faults
 from indexlake.storage.names import FileName
 from indexlake.types.selection import gather
 
 if TYPE_CHECKING:
-    from indexlake.indexes.keys import KeyColumn
+    from indexlake.indexes.builder import KeyedRows, SegmentWriter
+    from indexlake.indexes.index import Index
     from indexlake.indexes.kind import SegmentFile
     from indexlake.storage import Storage
 
+log = logging.getLogger("indexlake")
+
 EXTENSIONS = {"vortex": "vortex", "parquet": "parquet", "ipc": "arrow"}
-
-
-class SegmentBuilder(Protocol):
-    """Makes the segment of one index from the rows of a block, in their order."""
-
-    def add(self, batch: pa.RecordBatch) -> None: ...
-    def finish(self, storage: Storage, table_id: int, writer_id: str) -> tuple[SegmentFile, KeyColumn]:
-        """Write the segment and read it back.  Returns the keys, in the order of the rows, too."""
-        ...
 
 
 def write_block(
@@ -48,11 +45,15 @@ def write_block(
     schema_snapshot: int,
     format: str,
     batches: Iterable[pa.RecordBatch],
-    builders: Sequence[SegmentBuilder],
+    indexes: Sequence[Index],
     *,
     history: bool = False,
 ) -> NewBlock:
-    """Write batches of the schema's file columns, in row-id order unless it is a history block."""
+    """Write batches of the schema's file columns, in row-id order unless it is a history block.
+
+    The block gets a segment of each index.  One that cannot be made is left out and logged, unless it is the primary
+    key's: the block is scanned then wherever the index is asked, and a build of the index tries again.
+    """
     name = FileName.new(table_id, "history" if history else "data", writer_id, EXTENSIONS[format])
     file_schema = schema.history_file if history else schema.file
     statistics = StatisticsBuilder(pa.schema([f.arrow(f.column) for f in schema.fields]))
@@ -69,17 +70,20 @@ def write_block(
             yield batch
 
     names = {f.column: f.name for f in schema.fields}
+    builders = [_Segment(index, schema) for index in indexes if index.fits(schema)]
     faults.step("block.begin")
     written = write_file(storage, name.path, format, file_schema, watched(), names)
     check_block(storage, written, format, file_schema, ends, names)
     faults.step("block.written")
     ids = np.concatenate(row_ids) if row_ids else np.zeros(0, np.int64)
     segments: list[SegmentFile] = []
-    keys: dict[int, KeyColumn] = {}
+    keys: dict[int, KeyedRows] = {}
     for builder in builders:
-        segment, its_keys = builder.finish(storage, table_id, writer_id)
-        segments.append(segment)
-        keys[segment.index_id] = its_keys
+        segment, keyed = builder.finish(storage, table_id, writer_id)
+        if segment is not None:
+            segments.append(segment)
+        if keyed is not None:
+            keys[builder.index.index_id] = keyed
         faults.step("block.segment")
     return NewBlock(
         file=NewFile(written.path, written.size, written.checksums.to_bytes()),
@@ -92,6 +96,41 @@ def write_block(
         keys=keys,
         bounds=(int(ids.min()), int(ids.max())) if len(ids) else (0, 0),
     )
+
+
+class _Segment:
+    """The segment of one index, which may fail without the block."""
+
+    def __init__(self, index: Index, schema: TableSchema) -> None:
+        self.index = index
+        self._writer: SegmentWriter | None = None
+        with self._failing():
+            self._writer = index.writer(schema)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        with self._failing():
+            if self._writer is not None:
+                self._writer.add(batch)
+
+    def finish(self, storage: Storage, table_id: int, writer_id: str) -> tuple[SegmentFile | None, KeyedRows | None]:
+        """The segment, and of a unique index the keys of the rows, which are known also where the segment fails."""
+        segment, keyed = None, None
+        with self._failing():
+            if self._writer is not None:
+                self._writer.end_block()
+                keyed = self._writer.keyed() if self.index.unique else None
+                segment = self._writer.finish(storage, table_id, writer_id)
+        return segment, keyed
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if self.index.unique or isinstance(error, StorageError):
+                raise
+            log.warning("a block gets no segment of index %r: %s", self.index.name, error)
+            self._writer = None
 
 
 def file_batch(

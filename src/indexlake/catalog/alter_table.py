@@ -19,11 +19,13 @@ from indexlake.catalog.definitions import (
 )
 from indexlake.catalog.driver import Transaction
 from indexlake.catalog.fields import insert_fields, read_schema
+from indexlake.catalog.index_definitions import live_indexes
 from indexlake.catalog.tables import next_values
 from indexlake.display import shown_value
 from indexlake.errors import AlreadyExistsError, NotFoundError, SchemaError
 from indexlake.evolution.alterations import Alteration, Column, Definition, altered
-from indexlake.schema import Field, SchemaHistory
+from indexlake.indexes.registry import kind_named
+from indexlake.schema import Field, SchemaHistory, TableSchema
 from indexlake.schema.lineage import line
 from indexlake.schema.widening import limits
 
@@ -52,6 +54,7 @@ class AlterTable:
             for column in new.columns:
                 _check_values(tx, hot, table, column)
             hot.add_columns(tx, table.table_id, _write_columns(tx, table, history, new, snapshot))
+            _follow(tx, hot, replace(table, schema_version=snapshot), history.current)
         if renamed:
             _write_name(tx, table, new, snapshot)
         tx.execute(
@@ -87,6 +90,35 @@ def _write_columns(
         records.append(f)
     insert_fields(tx, table.table_id, records, snapshot)
     return fresh
+
+
+def _follow(tx: Transaction, hot: HotStore, table: TableRecord, before: TableSchema) -> None:
+    """Indexes stay with their columns: those must stay, and be of a type that the kind takes."""
+    now = read_schema(tx, table).current
+    for index in live_indexes(tx, table.table_id):
+        if not index.fits(now):
+            gone = next(f.name for f in index.all_fields(before) if f.field_id not in now.by_id)
+            raise SchemaError(
+                f"Column {gone!r} cannot be dropped: index {index.name!r} needs it. Drop the index first with "
+                f"t.drop_index({index.name!r}).",
+                column=gone,
+            )
+        fields = index.fields(now)
+        if [f.field_id for f in fields] == [f.field_id for f in index.fields(before)]:
+            continue
+        kind = kind_named(index.kind)
+        included = index.all_fields(now)[len(fields) :]
+        try:
+            kind.define(fields, included, index.unique, index.params)
+        except SchemaError as error:
+            raise SchemaError(
+                f"Index {index.name!r} does not take the altered column: {error} Drop the index first with "
+                f"t.drop_index({index.name!r}).",
+                column=fields[0].name,
+            ) from None
+        hot.drop_index(tx, table.table_id, index.index_id)
+        if kept := kind.hot_fields(fields):
+            hot.add_index(tx, table.table_id, index.index_id, kept)
 
 
 def _write_name(tx: Transaction, table: TableRecord, new: Definition, snapshot: int) -> None:

@@ -266,7 +266,7 @@ class CreateTable:
         fields = [replace(f, field_id=first + place, position=place) for place, f in enumerate(self.fields)]
         insert_fields(tx, table_id, fields, snapshot)
         if key:
-            add_primary_index(tx, table_id, key_text, snapshot)
+            add_primary_index(tx, table_id, key, snapshot)
         hot.create(tx, table_id, fields, key)
         self.found[:] = [(table_id, f"{self.namespace}.{self.name}", True)]
         return True

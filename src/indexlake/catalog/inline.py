@@ -41,6 +41,10 @@ def inline_table(table_id: int) -> str:
     return f"indexlake_inline_row_{table_id}"
 
 
+def _index_name(table_id: int, index_id: int) -> str:
+    return f"{inline_table(table_id)}_k{index_id}"
+
+
 class InlineTables:
     """The tables themselves."""
 
@@ -70,6 +74,18 @@ class InlineTables:
 
     def drop_column(self, tx: Transaction, table_id: int, field_id: int) -> None:
         tx.execute(f"alter table {quote(inline_table(table_id))} drop column {quote(f'f{field_id}')}")
+
+    def add_index(self, tx: Transaction, table_id: int, index_id: int, fields: Sequence[Field]) -> None:
+        """An index of the database on the columns as they are encoded."""
+        name, kind = inline_table(table_id), ""
+        if self._catalog.database() == "postgres" and (long := [f for f in fields if f.codec.kind == "bytes"]):
+            fields, kind = long[:1], "using hash"  # its ordered indexes refuse values of a few thousand bytes
+        columns = ", ".join(quote(f.column) for f in fields)
+        of = quote(_index_name(table_id, index_id))
+        tx.execute(f"create index if not exists {of} on {quote(name)} {kind} ({columns})")
+
+    def drop_index(self, tx: Transaction, table_id: int, index_id: int) -> None:
+        tx.execute(f"drop index if exists {quote(_index_name(table_id, index_id))}")
 
     def _column(self, f: Field) -> str:
         """The column that holds a field, as SQL defines it."""

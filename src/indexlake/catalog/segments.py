@@ -7,7 +7,8 @@ A commit that writes links or definitions and no block record has to touch the t
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from indexlake.catalog.driver import ReadTransaction, Transaction
 from indexlake.catalog.tables import next_values
@@ -20,14 +21,20 @@ _OF_TABLE = "index_id in (select index_id from indexlake_index where table_id = 
 def read_indexes(r: ReadTransaction | Transaction, table_id: int) -> list[Index]:
     """Every index that has a record, the dropped ones included."""
     rows = r.rows(
-        """select index_id, index_name, index_kind, key_field_ids, params, begin_snapshot, end_snapshot,
-        enforced_snapshot, changed_in from indexlake_index where table_id = ? order by index_id""",
+        """select index_id, index_name, index_kind, key_field_ids, include_field_ids, params, begin_snapshot,
+        end_snapshot, enforced_snapshot, changed_in from indexlake_index where table_id = ? order by index_id""",
         (table_id,),
     )
-    return [
-        Index(index_id, name, kind, tuple(map(int, fields.split(","))), json.loads(params).get("unique", False), *rest)
-        for index_id, name, kind, fields, params, *rest in rows
-    ]
+    found = []
+    for index_id, name, kind, keys, included, text, *rest in rows:
+        params = json.loads(text)
+        unique = params.pop("unique", False)
+        found.append(Index(index_id, name, kind, _ids(keys), _ids(included), unique, params, *rest))
+    return found
+
+
+def _ids(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(",") if part)
 
 
 def read_links(r: ReadTransaction | Transaction, table_id: int, since: int = -1) -> dict[int, list[Link]]:
@@ -59,12 +66,73 @@ def links_to_nothing(r: ReadTransaction | Transaction, table_id: int) -> list[tu
 # ---------------------------------------------------------------- writing, inside the critical section
 
 
-def add_primary_index(tx: Transaction, table_id: int, key_field_ids: str, snapshot: int) -> None:
+def add_primary_index(tx: Transaction, table_id: int, key_field_ids: Sequence[int], snapshot: int) -> None:
+    add_index(tx, table_id, PRIMARY, "btree", key_field_ids, (), {"unique": True}, snapshot, enforced=snapshot)
+
+
+def add_index(
+    tx: Transaction,
+    table_id: int,
+    name: str,
+    kind: str,
+    key_field_ids: Sequence[int],
+    include_field_ids: Sequence[int],
+    params: Mapping[str, Any],
+    snapshot: int,
+    enforced: int | None = None,
+) -> int:
+    """Add a definition; ``params`` are those of the kind and ``unique``."""
+    index_id = next_values(tx, "index")
+    keys, included = (",".join(map(str, ids)) for ids in (key_field_ids, include_field_ids))
     tx.execute(
         """insert into indexlake_index (index_id, index_name, index_kind, table_id, key_field_ids, include_field_ids,
-        params, begin_snapshot, enforced_snapshot, changed_in)
-        values (?, ?, 'btree', ?, ?, '', '{"unique": true}', ?, ?, ?)""",
-        (next_values(tx, "index"), PRIMARY, table_id, key_field_ids, snapshot, snapshot, snapshot),
+        params, begin_snapshot, enforced_snapshot, changed_in) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+        (index_id, name, kind, table_id, keys, included, json.dumps(dict(params)), snapshot, enforced, snapshot),
+    )
+    return index_id
+
+
+def end_index(tx: Transaction, index_id: int, snapshot: int) -> None:
+    """The index is dropped, and its links with it."""
+    tx.execute(
+        "update indexlake_index set end_snapshot = ?, changed_in = ? where index_id = ?", (snapshot, snapshot, index_id)
+    )
+    tx.execute(
+        """update indexlake_index_file_block set end_snapshot = ?, changed_in = ?
+        where index_id = ? and end_snapshot is null""",
+        (snapshot, snapshot, index_id),
+    )
+
+
+def enforce_index(tx: Transaction, index_id: int, snapshot: int) -> None:
+    """From this commit on no two rows may have the same key."""
+    tx.execute(
+        "update indexlake_index set enforced_snapshot = ?, changed_in = ? where index_id = ?",
+        (snapshot, snapshot, index_id),
+    )
+
+
+def live_links(tx: Transaction, index_id: int, file_ids: Sequence[int]) -> dict[int, int]:
+    """Of some blocks those that the index covers now, each with the segment."""
+    found: dict[int, int] = {}
+    for n in range(0, len(file_ids), 500):
+        some = file_ids[n : n + 500]
+        found |= dict(
+            tx.rows(
+                f"""select data_file_id, index_file_id from indexlake_index_file_block where index_id = ?
+                and end_snapshot is null and data_file_id in ({", ".join("?" * len(some))})""",
+                (index_id, *some),
+            )
+        )
+    return found
+
+
+def end_links(tx: Transaction, index_id: int, file_ids: Iterable[int], snapshot: int) -> None:
+    """Other segments take over."""
+    tx.execute_many(
+        """update indexlake_index_file_block set end_snapshot = ?, changed_in = ?
+        where index_id = ? and data_file_id = ? and end_snapshot is null""",
+        [(snapshot, snapshot, index_id, file_id) for file_id in file_ids],
     )
 
 
@@ -73,8 +141,10 @@ def live_index_ids(tx: Transaction, table_id: int) -> set[int]:
     return {index_id for (index_id,) in rows}
 
 
-def add_segment(tx: Transaction, table_id: int, segment: SegmentFile, file_ids: Sequence[int], snapshot: int) -> None:
-    """Add a segment with links to the blocks that it covers, in the order of their ordinals."""
+def add_segment(
+    tx: Transaction, table_id: int, segment: SegmentFile, file_ids: Sequence[int | None], snapshot: int
+) -> None:
+    """Add a segment with links to the blocks that it covers, in the order of their ordinals; None: to none."""
     segment_id = next_values(tx, "index_file")
     key_types = json.dumps(segment.key_types)
     tx.send(
@@ -86,7 +156,11 @@ def add_segment(tx: Transaction, table_id: int, segment: SegmentFile, file_ids: 
     tx.execute_many(
         """insert into indexlake_index_file_block (index_id, data_file_id, index_file_id, ordinal, begin_snapshot,
         changed_in) values (?, ?, ?, ?, ?, ?)""",
-        [(segment.index_id, file_id, segment_id, n, snapshot, snapshot) for n, file_id in enumerate(file_ids)],
+        [
+            (segment.index_id, file_id, segment_id, n, snapshot, snapshot)
+            for n, file_id in enumerate(file_ids)
+            if file_id is not None
+        ],
     )
 
 
@@ -120,3 +194,8 @@ def drop_links(tx: Transaction, table_id: int, horizon: int, now: int, since: in
         segments,
     )
     tx.execute_many(f"delete from indexlake_index_file where {alone}", segments)
+    tx.execute(
+        """delete from indexlake_index where table_id = ? and end_snapshot <= ? and not exists
+        (select 1 from indexlake_index_file_block l where l.index_id = indexlake_index.index_id)""",
+        (table_id, horizon),
+    )

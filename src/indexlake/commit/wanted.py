@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from indexlake.blocks.delete_vector import is_among
 from indexlake.blocks.new_block import NewBlock
 from indexlake.errors import ConflictError, DuplicateKeyError
 from indexlake.indexes.key_set import KeySet
@@ -200,11 +201,9 @@ def new_keys(writes: TableWrites) -> KeyColumn | None:
             new = [k for k, r in zip(keys, writes.rows, strict=True) if r not in writes.unkeyed]
             needed.append(KeyColumn.from_keys(new, ints=ints) if writes.unkeyed else parts[0])
     for block in blocks:
-        live = block.keys[index_id]
+        live, positions = block.keys[index_id]
         if block.dead:
-            alive = np.ones(len(live), bool)
-            alive[np.frombuffer(block.dead.to_array(), np.uint32)] = False
-            live = live.take(np.flatnonzero(alive))
+            live = live.take(np.flatnonzero(~is_among(positions, block.dead)))
         parts.append(live)
         if not block.keys_known:
             needed.append(live)

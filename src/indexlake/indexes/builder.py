@@ -1,65 +1,106 @@
-"""Collects the keys of a block's rows while the block is written, and has an index kind write them as a segment.
+"""Writes segments: of one block while the block is written, of several blocks, or in memory.
 
-What is written is read back: a segment that does not find the keys of the first and the last row is an error here, and
-never committed.
+What is written is read back: a segment that does not know all rows, or does not find the keys of the first and the last
+row, is an error here, and never committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from indexlake.blocks.read_back import Wrong, removing
-from indexlake.indexes.keys import KeyColumn
 from indexlake.indexes.kind import SegmentFile
-from indexlake.storage.checksum import Checksums
+from indexlake.indexes.registry import kind_named
+from indexlake.storage.input_file import in_memory
 from indexlake.storage.names import FileName
-from indexlake.types import type_to_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from indexlake.indexes.index import Index
+    from indexlake.indexes.keys import KeyColumn
+    from indexlake.indexes.kind import Content
     from indexlake.schema import TableSchema
     from indexlake.storage import Storage
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenSegment:
-    """A segment file that is in storage.  `min_key` and `max_key` bound its keys, in `key_to_bytes` form."""
+class KeyedRows(NamedTuple):
+    """The rows of a block that have a key, which are those without a null in it: keys and positions, in their order."""
 
-    size: int
-    checksums: Checksums
-    min_key: bytes
-    max_key: bytes
+    keys: KeyColumn
+    positions: npt.NDArray[np.int64]
 
 
-class KeySegmentBuilder:
-    """``write`` puts a segment of the keys, which stand in the order of their positions, at a path."""
+class SegmentWriter:
+    """Takes rows with the columns of a schema, block after block, and writes their segment."""
 
-    def __init__(
-        self, index: Index, schema: TableSchema, write: Callable[[Storage, str, KeyColumn], WrittenSegment]
-    ) -> None:
-        self._index = index
-        self._fields = index.fields(schema)
-        self._codecs = [f.codec for f in self._fields]
-        self._write = write
-        self._keys: list[KeyColumn] = []
+    def __init__(self, index: Index, schema: TableSchema) -> None:
+        self.index = index
+        fields = index.all_fields(schema)
+        self._columns = [f.column for f in fields]
+        self._types = index.key_types(schema)
+        self._builder = kind_named(index.kind).builder(index, fields, lasting=True)
+        self._ends = [0]
+        self._rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        self._keys.append(KeyColumn.from_arrays(self._codecs, [batch.column(f.column) for f in self._fields]))
+        self._builder.add([batch.column(c) for c in self._columns])
+        self._rows += batch.num_rows
 
-    def finish(self, storage: Storage, table_id: int, writer_id: str) -> tuple[SegmentFile, KeyColumn]:
-        keys = KeyColumn.concat(self._keys)
-        path = FileName.new(table_id, "index", writer_id, "keys").path
-        made = self._write(storage, path, keys)
-        types = tuple(type_to_text(f.type) for f in self._fields)
-        checksum = made.checksums.to_bytes()
-        file = SegmentFile(self._index.index_id, path, made.size, checksum, types, made.min_key, made.max_key)
-        with removing(storage, path, "A new key segment"):
-            segment = self._index.open(storage, file)
-            for position in {0, len(keys) - 1} if len(keys) else ():
-                if position not in segment.find(keys[position]):
-                    raise Wrong(f"the key of row {position} is not found in it")
-        return file, keys
+    def end_block(self) -> None:
+        self._builder.end_block()
+        self._ends.append(self._rows)
+
+    def keyed(self) -> KeyedRows | None:
+        """The keys of the rows, of a kind that has keys."""
+        keyed = getattr(self._builder, "keyed", None)
+        return None if keyed is None else KeyedRows(*keyed())
+
+    def finish(self, storage: Storage, table_id: int, writer_id: str) -> SegmentFile:
+        keyed = self.keyed()
+        content = self._builder.content()
+        return write_content(storage, self.index, self._types, content, table_id, writer_id, self._ends, keyed)
+
+
+def write_content(
+    storage: Storage,
+    index: Index,
+    types: tuple[str, ...],
+    content: Content,
+    table_id: int,
+    writer_id: str,
+    starts: Sequence[int],
+    keyed: KeyedRows | None = None,
+) -> SegmentFile:
+    """Put a segment into a file and read it back."""
+    path = FileName.new(table_id, "index", writer_id, index.kind).path
+    size = 0
+    with storage.create_file(path) as file:
+        for piece in content.pieces:
+            data = memoryview(piece).cast("B") if len(piece) else memoryview(b"")
+            file.write(data)
+            size += len(data)
+    made = SegmentFile(index.index_id, path, size, file.checksums.to_bytes(), types, content.low, content.high)
+    with removing(storage, path, "A new index segment"):
+        segment = index.open(storage, made)
+        if list(segment.starts) != list(starts):
+            raise Wrong(f"it has rows {list(segment.starts)} and not {list(starts)}")
+        if keyed is not None and len(keyed.keys):
+            for n in {0, len(keyed.keys) - 1}:
+                if int(keyed.positions[n]) not in segment.find(keyed.keys[n]):
+                    raise Wrong(f"the key of row {keyed.positions[n]} is not found in it")
+    return made
+
+
+def segment_in_memory(index: Index, schema: TableSchema, batches: Sequence[Sequence[pa.Array]]) -> Any:
+    """An open segment of some rows, given as the columns of ``index.all_fields``, as one block."""
+    builder = kind_named(index.kind).builder(index, index.all_fields(schema), lasting=False)
+    for columns in batches:
+        builder.add(columns)
+    builder.end_block()
+    pieces = builder.content().pieces
+    return kind_named(index.kind).open(index, in_memory(pieces))

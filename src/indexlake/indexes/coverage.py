@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +23,12 @@ from indexlake.blocks.block import BlockRecord
 from indexlake.blocks.delete_vector import is_among
 from indexlake.indexes.index import Index, Link
 from indexlake.indexes.keys import Key, KeyColumn, hash_key, hash_keys, key_to_bytes
-from indexlake.indexes.kind import ORDINAL_SHIFT, POSITION_MASK
+from indexlake.indexes.kind import SegmentFile
 
 if TYPE_CHECKING:
     from indexlake.blocks.block_index import BlockIndex
     from indexlake.blocks.open_files import OpenFiles
+    from indexlake.schema import TableSchema
     from indexlake.snapshots.state import TableState
 
 Hit = tuple[BlockRecord, int]
@@ -42,31 +43,49 @@ def _end(link: Link) -> int:
     return _FOREVER if link.end_snapshot is None else link.end_snapshot
 
 
+class Group(NamedTuple):
+    """A segment and the visible blocks for which it answers, each with its ordinal in the segment."""
+
+    segment: SegmentFile
+    blocks: tuple[tuple[BlockRecord, int], ...]
+
+
 class Coverage:
     """The blocks of one table state as one index covers them.
 
-    Immutable; the bounds are built on first use, and those of one state are carried over to the next.
+    Immutable; bounds and groups are made on first use, and the bounds of one state are carried over to the next.
     """
 
     def __init__(
-        self, index: Index, blocks: BlockIndex, links: Mapping[int, Link], gaps: frozenset[int], *, ints: bool
+        self,
+        index: Index,
+        blocks: BlockIndex,
+        links: Mapping[int, Link],
+        gaps: frozenset[int],
+        types: tuple[str, ...] | None,
+        *,
+        ints: bool,
     ) -> None:
         self.index = index
         self.links = links  # by data file id, of each block the one with the largest end
         self.gaps = gaps  # data file ids
+        self.types = types  # of the columns now; segments of other types do not answer.  None: they never change
         self._blocks = blocks
         self._ints = ints
         self._bounds: _Bounds | None = None
+        self._live_groups: list[Group] | None = None
 
     @staticmethod
-    def of(index: Index, blocks: BlockIndex, links: Sequence[Link], *, ints: bool) -> Coverage:
-        """``ints``: its keys are integers."""
-        lasting = _lasting({}, links)
-        return Coverage(index, blocks, lasting, _uncovered(blocks.records, lasting), ints=ints)
+    def of(index: Index, blocks: BlockIndex, links: Sequence[Link], schema: TableSchema) -> Coverage:
+        """``schema``: of now."""
+        lasting, types = _lasting({}, links), _types(index, schema)
+        gaps = _uncovered(blocks.records, lasting, types)
+        return Coverage(index, blocks, lasting, gaps, types, ints=_are_ints(index, schema))
 
     def advance(
         self,
         index: Index,
+        schema: TableSchema,
         blocks: BlockIndex,
         added: Sequence[BlockRecord],
         kept: npt.NDArray[np.bool_],
@@ -79,45 +98,71 @@ class Coverage:
         ``written`` are the links that came or changed.  ``horizon``, when records were purged: links of removed blocks
         and links that ended up to it are gone.
         """
-        if not written and horizon is None and blocks is self._blocks and index == self.index:
+        types = _types(index, schema)
+        if not written and horizon is None and blocks is self._blocks and index == self.index and types == self.types:
             return self
         links = _lasting(self.links, written)
         ended = [] if horizon is None else [f for f, link in links.items() if not link.serves(horizon)]
         for file_id in (*removed, *ended):
             links.pop(file_id, None)
+        if types != self.types:
+            gaps = _uncovered(blocks.records, links, types)
+            return Coverage(index, blocks, links, gaps, types, ints=_are_ints(index, schema))
         reopened = [block for f in ended if (block := blocks.record(f)) is not None]
         fresh = {block.data_file_id for block in added}
-        gaps = frozenset(f for f in self.gaps if f not in removed and f not in links)
-        new = Coverage(index, blocks, links, gaps | _uncovered((*added, *reopened), links), ints=self._ints)
+        gaps = frozenset(f for f in self.gaps if f not in removed and not _answers(links.get(f), types))
+        gaps |= _uncovered((*added, *reopened), links, types)
+        new = Coverage(index, blocks, links, gaps, types, ints=self._ints)
         if self._bounds is not None and not reopened and fresh.issuperset(link.data_file_id for link in written):
-            new._bounds = self._bounds.keep(kept).extend(_Bounds.of(added, links, ints=self._ints))
+            new._bounds = self._bounds.keep(kept).extend(_Bounds.of(added, links, types, ints=self._ints))
         return new
 
+    def link_of(self, block: BlockRecord, schema: TableSchema, snapshot: int) -> Link | None:
+        """The link through which the index answers for a block, at a snapshot with that schema."""
+        link = self.links.get(block.data_file_id)
+        types = self.types if self.types is None else self.index.key_types(schema)
+        return link if link is not None and link.serves(snapshot) and _answers(link, types) else None
+
+    def groups(self, state: TableState, snapshot: int) -> list[Group]:
+        """The segments that answer for blocks visible at the snapshot, each with these blocks."""
+        if snapshot == state.at and self._live_groups is not None:
+            return self._live_groups
+        found: dict[int, tuple[SegmentFile, list[tuple[BlockRecord, int]]]] = {}
+        schema = state.current
+        for block in self._blocks.records:
+            if block.role != "history" and block.visible_at(snapshot):
+                link = self.link_of(block, schema, snapshot)
+                if link is not None:
+                    found.setdefault(link.index_file_id, (link.segment, []))[1].append((block, link.ordinal))
+        groups = [Group(segment, tuple(blocks)) for segment, blocks in found.values()]
+        if snapshot == state.at:
+            self._live_groups = groups
+        return groups
+
     def find(self, key: Key, state: TableState, snapshot: int, files: OpenFiles) -> list[Hit]:
-        """Blocks and positions that hold the key and are not deleted at the snapshot."""
+        """Blocks and positions that hold the key and are not deleted at the snapshot, among blocks that are covered."""
         hits: list[Hit] = []
         hashed = hash_key(key)
         encoded = key_to_bytes(key)
-        addresses: list[int] = []
+        slots: list[int] = []
         asked = -1
         for n in self._overlapping(encoded, encoded, snapshot):
             block = self._blocks.records[n]
             link = self.links[block.data_file_id]
             if link.index_file_id != asked:  # blocks that a segment covers together mostly stand together
                 asked = link.index_file_id
-                addresses = files.segment(link.segment, self.index.open).find(key, hashed)
-            for address in addresses:
-                position = address & POSITION_MASK
-                if address >> ORDINAL_SHIFT == link.ordinal and not state.deleted(
-                    block.data_file_id, position, snapshot
-                ):
-                    hits.append((block, position))
+                segment = files.segment(link.segment, self.index.open)
+                slots = segment.find(key, hashed)
+            start, end = segment.starts[link.ordinal], segment.starts[link.ordinal + 1]
+            for slot in slots:
+                if start <= slot < end and not state.deleted(block.data_file_id, slot - start, snapshot):
+                    hits.append((block, slot - start))
         return hits
 
     def find_many(
         self, keys: KeyColumn, state: TableState, snapshot: int, files: OpenFiles
     ) -> Iterator[tuple[BlockRecord, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        """(block, indices into ``keys``, positions) of each block that holds some of the keys."""
+        """(block, indices into ``keys``, positions) of each covered block that holds some of the keys."""
         if not len(keys):
             return
         order = keys.argsort()
@@ -132,12 +177,13 @@ class Coverage:
             if link.index_file_id != asked:
                 asked = link.index_file_id
                 segment = files.segment(link.segment, self.index.open)
-                found, addresses = segment.find_many(ordered, hashes)
+                found, slots = segment.find_many(ordered, hashes)
                 found = order[found]
-            indices, positions = found, addresses
-            if segment.several:
-                here = addresses >> ORDINAL_SHIFT == link.ordinal
-                indices, positions = found[here], addresses[here] & POSITION_MASK
+            indices, positions = found, slots
+            if len(segment.starts) > 2:
+                start, end = segment.starts[link.ordinal], segment.starts[link.ordinal + 1]
+                here = (slots >= start) & (slots < end)
+                indices, positions = found[here], slots[here] - start
             log = state.deletes.get(block.data_file_id)
             dead = log.at(snapshot) if log is not None and len(indices) else None
             if dead:
@@ -154,14 +200,30 @@ class Coverage:
                 for n, block in enumerate(self._blocks.records)
                 if (link := self.links.get(block.data_file_id)) is not None
                 and link.segment.min_key <= high and low <= link.segment.max_key
-                and block.visible_at(snapshot) and link.serves(snapshot)
+                and block.visible_at(snapshot) and link.serves(snapshot) and _answers(link, self.types)
             ]  # fmt: skip
         bounds = self._bounds
         if bounds is None:
-            bounds = self._bounds = _Bounds.of(self._blocks.records, self.links, ints=self._ints)
+            bounds = self._bounds = _Bounds.of(self._blocks.records, self.links, self.types, ints=self._ints)
         met = np.flatnonzero(bounds.meeting(low, high))
         found: list[int] = met[(bounds.begin[met] <= snapshot) & (bounds.end[met] > snapshot)].tolist()
         return found
+
+
+def _answers(link: Link | None, types: tuple[str, ...] | None) -> bool:
+    """Whether a link's segment was made from columns of these types."""
+    return link is not None and (types is None or link.segment.key_types == types)
+
+
+def _types(index: Index, schema: TableSchema) -> tuple[str, ...] | None:
+    if index.is_primary:
+        return None  # nobody can alter columns of the primary key
+    return index.key_types(schema) if index.fits(schema) else ()
+
+
+def _are_ints(index: Index, schema: TableSchema) -> bool:
+    """Whether its keys are integers."""
+    return index.fits(schema) and [f.codec.kind for f in index.fields(schema)] == ["int"]
 
 
 def _lasting(known: Mapping[int, Link], written: Sequence[Link]) -> dict[int, Link]:
@@ -178,8 +240,12 @@ def _lasting(known: Mapping[int, Link], written: Sequence[Link]) -> dict[int, Li
     return links
 
 
-def _uncovered(blocks: Iterable[BlockRecord], links: Mapping[int, Link]) -> frozenset[int]:
-    return frozenset(b.data_file_id for b in blocks if b.role != "history" and b.data_file_id not in links)
+def _uncovered(
+    blocks: Iterable[BlockRecord], links: Mapping[int, Link], types: tuple[str, ...] | None
+) -> frozenset[int]:
+    return frozenset(
+        b.data_file_id for b in blocks if b.role != "history" and not _answers(links.get(b.data_file_id), types)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +258,11 @@ class _Bounds:
     high: Any
 
     @staticmethod
-    def of(blocks: Sequence[BlockRecord], links: Mapping[int, Link], *, ints: bool) -> _Bounds:
-        found = [links.get(block.data_file_id) for block in blocks]
+    def of(
+        blocks: Sequence[BlockRecord], links: Mapping[int, Link], types: tuple[str, ...] | None, *, ints: bool
+    ) -> _Bounds:
+        answering = (links.get(block.data_file_id) for block in blocks)
+        found = [link if _answers(link, types) else None for link in answering]
         nothing = bytes(8)
         begin = np.array([block.begin_snapshot for block in blocks], np.int64)
         ends = [-1 if link is None else _FOREVER if link.end_snapshot is None else link.end_snapshot for link in found]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from indexlake.errors import CorruptionError
+from indexlake.indexes.builder import SegmentWriter
 from indexlake.indexes.registry import kind_named
 from indexlake.storage.checksum import Checksums
 from indexlake.types import type_to_text
@@ -41,6 +42,10 @@ class Index:
     enforced_snapshot: int | None  # since when no two rows may have the same key
     changed_in: int
 
+    @property
+    def is_primary(self) -> bool:
+        return self.name == PRIMARY
+
     def fits(self, schema: TableSchema) -> bool:
         """Whether the schema, which may be an old one, has its columns."""
         return all(i in schema.by_root for i in (*self.key_field_ids, *self.include_field_ids))
@@ -56,6 +61,10 @@ class Index:
     def key_types(self, schema: TableSchema) -> tuple[str, ...]:
         """What segments made from rows of the schema are marked with."""
         return tuple(type_to_text(f.type) for f in self.all_fields(schema))
+
+    def writer(self, schema: TableSchema) -> SegmentWriter:
+        """Makes a segment from rows with the columns of the schema."""
+        return SegmentWriter(self, schema)
 
     def open(self, storage: Storage, file: SegmentFile) -> Any:
         """Open one of its segments."""

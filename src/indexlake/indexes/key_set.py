@@ -12,8 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexlake.arrow import kernels as pc
-from indexlake.indexes.btree.segment import bisect_many
-from indexlake.indexes.keys import Key, KeyColumn
+from indexlake.indexes.keys import Key, KeyColumn, bisect_many
 
 
 class KeySet:

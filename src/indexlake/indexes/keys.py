@@ -293,3 +293,22 @@ def _argsort_ints(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
         order: npt.NDArray[np.intp] = (words & np.uint64((1 << bits) - 1)).astype(np.intp)
         return order
     return np.argsort(keys, kind="stable")
+
+
+def bisect_many(
+    stored: Any, sought: Any, low: npt.NDArray[Any], high: npt.NDArray[Any], before: Any
+) -> npt.NDArray[Any]:
+    """Binary search of many keys at once, each in its own range of sorted keys.
+
+    A range of one key is left alone by `pc.less`: its key is compared afterwards anyway.
+    """
+    low, high = low.copy(), high.copy()
+    smallest = 1 if before is pc.less else 0
+    active = np.flatnonzero(high - low > smallest)
+    while len(active):
+        middle = (low[active] + high[active]) // 2
+        right = np.asarray(before(stored.take(pa.array(middle)), sought.take(pa.array(active))))
+        low[active] = np.where(right, middle + 1, low[active])
+        high[active] = np.where(right, high[active], middle)
+        active = active[low[active] < high[active]]
+    return low

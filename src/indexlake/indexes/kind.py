@@ -165,6 +165,13 @@ class IndexKind(ABC):
     measure: str | None = None
     """The column that a search adds: ``_score`` (the greatest first) or ``_distance`` (the least first)."""
 
+    most_rows: int = 1 << 24
+    """Segments are not folded into larger ones than that: it bounds the memory of a build."""
+
+    def hot_fields(self, fields: Sequence[Field]) -> Sequence[Field]:
+        """The columns by whose values the hot store should find rows; the kind's own structures are for blocks."""
+        return ()
+
     @abstractmethod
     def define(
         self, fields: Sequence[Field], include: Sequence[Field], unique: bool, params: Mapping[str, Any]

@@ -1,24 +1,68 @@
-"""The index kinds by name, as index definitions name them."""
+"""The index kinds by name, as index definitions name them: those that come along, and those of other packages.
+
+A kind is loaded when it is first asked for.  Another package adds one with an entry point in the group
+``indexlake.index_kinds``; it cannot take the place of one that comes along.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from indexlake.errors import NotFoundError
-from indexlake.indexes.btree.kind import BTree
 
 if TYPE_CHECKING:
     from indexlake.indexes.kind import IndexKind
 
-KINDS: dict[str, IndexKind] = {"btree": BTree()}
+GROUP = "indexlake.index_kinds"
+
+_OWN = {
+    "btree": "indexlake.indexes.btree.kind:BTree",
+    "hash": "indexlake.indexes.hash.kind:HashIndex",
+    "rtree": "indexlake.indexes.rtree.kind:RTree",
+    "bm25": "indexlake.indexes.bm25.kind:Bm25",
+    "hnsw": "indexlake.indexes.hnsw.kind:Hnsw",
+}
+_SYNONYMS = {"rstar": "rtree"}
+
+KINDS: dict[str, IndexKind] = {}
+"""Those that have been asked for."""
 
 
 def kind_named(name: str) -> IndexKind:
     kind = KINDS.get(name)
-    if kind is None:
-        raise NotFoundError(
-            f"There is no index kind {name!r} in this release; it knows {', '.join(sorted(KINDS))}. A newer IndexLake "
-            "may have made the index: upgrade with pip install -U indexlake.",
-            name=name,
-        )
-    return kind
+    return kind if kind is not None else _load(name)
+
+
+def known_name(name: str) -> str:
+    """The name under which definitions keep a kind."""
+    folded = name.lower() if isinstance(name, str) else name
+    folded = _SYNONYMS.get(folded, folded)
+    if folded not in KINDS and folded not in _OWN and folded not in _others():
+        raise _unknown(name)
+    return folded
+
+
+def _load(name: str) -> IndexKind:
+    if name in _OWN:
+        module, _, attribute = _OWN[name].partition(":")
+        found = getattr(import_module(module), attribute)
+    elif name in (others := _others()):
+        found = others[name].load()
+    else:
+        raise _unknown(name)
+    return KINDS.setdefault(name, found())
+
+
+def _others() -> dict[str, object]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def _unknown(name: object) -> NotFoundError:
+    known = ", ".join(sorted({*_OWN, *KINDS, *_others()}))
+    return NotFoundError(
+        f"There is no index kind {name!r}; there are {known}. A newer IndexLake or another package may have it: upgrade "
+        "with pip install -U indexlake, or install that package.",
+        name=str(name),
+    )

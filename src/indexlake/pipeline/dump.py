@@ -170,7 +170,7 @@ def run_task(storage: Storage, task: DumpTask, check: Callable[[], None]) -> tup
     return tuple(
         write_block(
             storage, task.table_id, task.writer_id, part.schema, part.schema_snapshot, task.format, batches(part),
-            [index.builder(part.schema) for index in task.indexes], history=task.chunk.history,
+            task.indexes, history=task.chunk.history,
         )
         for part in task.chunk.parts
     )  # fmt: skip

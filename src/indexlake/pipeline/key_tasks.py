@@ -18,13 +18,13 @@ from indexlake.blocks.delete_vector import is_among, positions_from_bytes
 from indexlake.blocks.new_block import NewBlock
 from indexlake.indexes.index import Index
 from indexlake.indexes.keys import Key, KeyColumn, key_to_bytes
-from indexlake.indexes.kind import ORDINAL_SHIFT, POSITION_MASK, SegmentFile
+from indexlake.indexes.kind import SegmentFile
 from indexlake.storage import Storage
 
 if TYPE_CHECKING:
     from indexlake.commit.wanted import Holder
     from indexlake.indexes.coverage import Coverage
-    from indexlake.indexes.kind import Segment
+    from indexlake.indexes.kind import KeySegment
     from indexlake.pipeline.runner import Runner
     from indexlake.snapshots.state import TableState
 
@@ -76,7 +76,7 @@ def _segments(index: Index, blocks: Sequence[NewBlock]) -> list[SegmentFile]:
     return [s for b in blocks if (s := b.segment(index.index_id)) is not None]
 
 
-def _ranges(segments: Sequence[Segment]) -> Iterator[tuple[Key | None, Key | None]]:
+def _ranges(segments: Sequence[KeySegment]) -> Iterator[tuple[Key | None, Key | None]]:
     """Ranges of keys that hold about as many as a task should sort."""
     total = sum(map(len, segments))
     pieces = -(-total // KEYS_PER_TASK)
@@ -141,14 +141,15 @@ def run_probe(storage: Storage, task: ProbeTask, check: Callable[[], None]) -> l
         new = task.index.open(storage, record)
         if len(new) <= len(old):
             keys = new.keys()
-            indices, addresses = old.find_many(keys)
+            indices, slots = old.find_many(keys)
         else:
             keys = old.keys()
             indices, _ = new.find_many(keys)
-            addresses = old.addresses()[indices]
-        positions = addresses & POSITION_MASK
-        here = addresses >> ORDINAL_SHIFT == task.ordinal
-        alive = np.flatnonzero(here & ~is_among(positions, dead))[: MOST_HOLDERS - len(found)]
+            slots = old.key_slots()[indices]
+        start, end = old.starts[task.ordinal], old.starts[task.ordinal + 1]
+        positions = slots - start
+        here = (slots >= start) & (slots < end)
+        alive = np.flatnonzero(here & ~is_among(np.where(here, positions, 0), dead))[: MOST_HOLDERS - len(found)]
         found += [(task.file_id, int(positions[n]), keys[int(indices[n])]) for n in alive.tolist()]
         if len(found) >= MOST_HOLDERS:
             break

@@ -27,7 +27,7 @@ from indexlake.display import counted
 from indexlake.errors import IndexLakeError, NotFoundError
 from indexlake.indexes.index import Index
 from indexlake.indexes.keys import key_to_bytes
-from indexlake.indexes.kind import ORDINAL_SHIFT, POSITION_MASK, SegmentFile
+from indexlake.indexes.kind import SegmentFile
 from indexlake.pipeline.job import Job, Watched
 from indexlake.pipeline.runner import Runner
 from indexlake.schema import ROW_ID, VERSION, TableSchema
@@ -229,17 +229,20 @@ def _rows(storage: Storage, task: VerifyTask) -> str | None:
 
 
 def _keys(storage: Storage, covering: Covering) -> str | None:
-    """Whether the smallest and the largest key lie within the recorded bounds and are found where blocks have rows."""
+    """Whether it knows the rows of its blocks; of keys, whether the smallest and the largest one are found."""
     segment = covering.segment
     found = covering.index.open(storage, segment)
+    for ordinal, block in covering.blocks.items():
+        if ordinal + 1 >= len(found.starts) or found.starts[ordinal + 1] - found.starts[ordinal] != block.record_count:
+            return f"covers another number of rows than {block.path} has"
+    if not hasattr(found, "sample"):
+        return None  # of a kind without keys
     for key in found.sample(2):
-        addresses = found.find(key)
-        if not addresses or not segment.min_key <= key_to_bytes(key) <= segment.max_key:
+        slots = found.find(key)
+        if not slots or not segment.min_key <= key_to_bytes(key) <= segment.max_key:
             return "does not find the smallest or the largest of its own keys"
-        for address in addresses:
-            block = covering.blocks.get(address >> ORDINAL_SHIFT)
-            if block is not None and address & POSITION_MASK >= block.record_count:
-                return f"points at rows that {block.path} does not have"
+        if not all(0 <= slot < found.starts[-1] for slot in slots):
+            return "points at rows that its blocks do not have"
     return None
 
 

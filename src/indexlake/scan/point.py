@@ -161,7 +161,8 @@ def _own_row(files: OpenFiles, state: TableState, writes: TableWrites, key: Sequ
         return _decoded(schema, values)
     assert state.primary is not None
     for block in writes.own_live_blocks():
-        for position, own in enumerate(block.keys[state.primary.index.index_id].to_list()):
+        keys, positions = block.keys[state.primary.index.index_id]
+        for position, own in zip(positions.tolist(), keys.to_list(), strict=True):
             if own == wanted and position not in block.dead:
                 reader = files.reader_of(
                     block.file.path, block.format, block.file.size, block.file.checksum, schema.file

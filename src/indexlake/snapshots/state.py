@@ -26,7 +26,7 @@ from indexlake.catalog.definitions import TableRecord
 from indexlake.catalog.driver import ReadTransaction, Transaction
 from indexlake.errors import NotFoundError
 from indexlake.indexes.coverage import Coverage
-from indexlake.indexes.index import PRIMARY, Index, Link
+from indexlake.indexes.index import Index
 from indexlake.schema import SchemaHistory, TableSchema
 
 
@@ -90,7 +90,7 @@ def load(r: ReadTransaction | Transaction, table_id: int, last: int) -> TableSta
     deletes = _read_deletes(r, table_id)
     links = segments.read_links(r, table_id)
     indexes = {
-        index.index_id: _coverage(index, blocks, links.get(index.index_id, []), schema)
+        index.index_id: Coverage.of(index, blocks, links.get(index.index_id, []), schema.current)
         for index in segments.read_indexes(r, table_id)
     }
     return TableState(table, schema, schema.current, blocks, deletes, indexes, _primary(indexes), last)
@@ -128,9 +128,9 @@ def refresh(r: ReadTransaction | Transaction, table_id: int, cached: TableState 
         known = segments.read_indexes(r, table_id) if altered else [c.index for c in indexes.values()]
         horizon = table.horizon if purged else None
         indexes = {
-            i.index_id: coverage.advance(i, blocks, added, kept, gone_ids, links.get(i.index_id, []), horizon)
+            i.index_id: coverage.advance(i, current, blocks, added, kept, gone_ids, links.get(i.index_id, []), horizon)
             if (coverage := indexes.get(i.index_id)) is not None
-            else _coverage(i, blocks, links.get(i.index_id, []), schema)
+            else Coverage.of(i, blocks, links.get(i.index_id, []), current)
             for i in known
         }
         primary = _primary(indexes)
@@ -162,13 +162,8 @@ def gone(table_id: int) -> NotFoundError:
     return NotFoundError(f"Table number {table_id} was dropped. Look it up again with lake.table(name).")
 
 
-def _coverage(index: Index, blocks: BlockIndex, links: list[Link], schema: SchemaHistory) -> Coverage:
-    kinds = [next(f for f in schema.fields if f.field_id == i).codec.kind for i in index.key_field_ids]
-    return Coverage.of(index, blocks, links, ints=kinds == ["int"])
-
-
 def _primary(indexes: Mapping[int, Coverage]) -> Coverage | None:
-    return next((c for c in indexes.values() if c.index.name == PRIMARY and c.index.end_snapshot is None), None)
+    return next((c for c in indexes.values() if c.index.is_primary and c.index.end_snapshot is None), None)
 
 
 _NO_DELETES = DeleteLog()

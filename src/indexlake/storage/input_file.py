@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from indexlake.storage.failure import failure
@@ -135,3 +135,27 @@ class InputFile(io.RawIOBase):
 class _Copying(InputFile):
     def read_buffer(self, size: int = -1) -> memoryview:
         return memoryview(bytes(super().read_buffer(size)))
+
+
+class _MemoryBytes:
+    """Bytes that were made here and never left memory."""
+
+    path = "(memory)"
+    bytes_read = 0
+    mapped = True
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self.size = len(data)
+
+    def read_at(self, offset: int, length: int) -> memoryview:
+        return self._data[offset : offset + length]
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
+        return [self.read_at(*each) for each in ranges]
+
+
+def in_memory(pieces: Iterable[Any]) -> InputFile:
+    """A file of some buffers, one after the other, that is in no storage."""
+    data = b"".join(memoryview(piece).cast("B") if len(piece) else b"" for piece in pieces)
+    return InputFile(_MemoryBytes(memoryview(data)))

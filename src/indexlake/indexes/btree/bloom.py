@@ -75,3 +75,8 @@ def may_hold(words: npt.NDArray[np.uint64], hashes: npt.NDArray[np.uint64]) -> n
 
 def _block_numbers(hashes: npt.NDArray[np.uint64], blocks: int) -> npt.NDArray[np.uint64]:
     return ((hashes >> np.uint64(32)) * np.uint64(blocks)) >> np.uint64(32)
+
+
+def full() -> npt.NDArray[np.uint64]:
+    """A filter that every hash passes."""
+    return np.full(8, _WORD, "<u8")

@@ -1,12 +1,27 @@
 """The header of a segment file, little-endian: a fixed header, then sections at 64-byte boundaries.
 
-common      what all keys start with
+A *run* is a sorted list of keys and of the slots that hold them.  Keys are encoded as `keys` says; the slots of one key
+ascend.  Rows with a null in their key are not in the run, so that whatever looks for equal keys never meets them:
+
+- of a key of one column, `nulls` has their slots;
+- of a composite key, they are in a second run, the *partial* one.  Its keys have a byte in front of each part: 01, and the
+  part as in the middle of a key; or 02 for a null.  So nulls are last, and every part can be sought behind those before it.
+
+common      what all keys of the run start with
+starts      8 bytes each: the first slot of every block, and the number of slots
 fences      every 4096th prefix
 bloom       the Bloom filter
 prefixes    8 bytes a key, sorted by key: the key itself, or its bytes behind `common`, as an integer
-positions   4 bytes a key; 8 where there are several blocks: the block's ordinal in the upper half
+positions   the slots, 4 bytes each; 8 where there are more than 2**32 slots
 offsets     where each key starts in `keys`, and the end; absent where all keys are as long
 keys        the whole keys; absent where they are integers
+nulls       slots, ascending
+partial_…   the sections of the partial run, which has no filter
+values      the columns of an index that includes some: an Arrow stream for every 1024 slots
+value_ends  8 bytes each: where the streams end
+
+Version 1 was for one block whose keys have no nulls: slots are positions in it, and there are no sections but those of
+the run and its filter.
 """
 
 from __future__ import annotations
@@ -20,15 +35,22 @@ from indexlake.errors import CorruptionError
 from indexlake.indexes.btree.bloom import BLOCK_BYTES
 
 FENCE_STEP = 4096
+VALUE_STEP = 1024
+VERSION = 2
 
 _MAGIC = b"ILKEYSEG"
-_VERSION = 1
-_SECTIONS = ("common", "fences", "bloom", "prefixes", "positions", "offsets", "keys")
+_OLD_SECTIONS = ("common", "fences", "bloom", "prefixes", "positions", "offsets", "keys")
+_RUN = ("common", "fences", "prefixes", "positions", "offsets", "keys")
+_SECTIONS = (
+    "common", "starts", "fences", "bloom", "prefixes", "positions", "offsets", "keys", "nulls",
+    *(f"partial_{name}" for name in _RUN), "values", "value_ends",
+)  # fmt: skip
 _HEADER = struct.Struct("<8sHBxIQQ")
-_TABLE = struct.Struct(f"<{2 * len(_SECTIONS)}Q")
+_MORE = struct.Struct("<QQQ")
 _INT_KEYS, _UNIQUE = 1, 2
 _ALIGNMENT = 64
-HEADER_SIZE = _HEADER.size + _TABLE.size
+_OLD_SIZE = _HEADER.size + 16 * len(_OLD_SECTIONS)
+HEADER_SIZE = _HEADER.size + _MORE.size + 16 * len(_SECTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +62,67 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
-    """What the header of a segment says.  `width` is the size of every key, 0 where it varies."""
+class RunLayout:
+    """Where a run is.  `width` is the size of every key, 0 where it varies; `slot_size` that of a slot."""
 
-    key_count: int
+    count: int
     is_int: bool
-    unique: bool
     width: int
+    slot_size: int
     common: Section
     fences: Section
-    bloom: Section
     prefixes: Section
     positions: Section
     offsets: Section
     keys: Section
 
+    def fits(self) -> bool:
+        """Whether the sections fit each other."""
+        offset_size = 4 if self.keys.size < 1 << 32 else 8
+        return (
+            self.fences.size == 8 * -(-self.count // FENCE_STEP)
+            and self.prefixes.size == 8 * self.count
+            and self.positions.size == self.slot_size * self.count
+            and self.offsets.size == (0 if self.is_int or self.width else offset_size * (self.count + 1))
+            and (self.is_int or not self.width or self.keys.size == self.width * self.count)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the header of a segment says."""
+
+    unique: bool
+    slot_count: int
+    run: RunLayout
+    bloom: Section
+    partial: RunLayout | None
+    starts: Section | None  # None: one block
+    nulls: Section | None
+    values: Section | None
+    value_ends: Section | None
+
+
+def slot_size(slot_count: int) -> int:
+    """How many bytes a slot takes."""
+    return 4 if slot_count <= 1 << 32 else 8
+
 
 def assemble(
-    contents: Mapping[str, Any], *, key_count: int, is_int: bool, unique: bool, width: int
+    contents: Mapping[str, Any],
+    *,
+    key_count: int,
+    is_int: bool,
+    unique: bool,
+    width: int,
+    slot_count: int,
+    partial_count: int = 0,
+    partial_width: int = 0,
 ) -> list[memoryview]:
     """The pieces of a segment file, one after the other, from the buffers of its sections."""
     flags = _INT_KEYS * is_int | _UNIQUE * unique
-    header = _HEADER.pack(_MAGIC, _VERSION, flags, FENCE_STEP, key_count, width)
+    header = _HEADER.pack(_MAGIC, VERSION, flags, FENCE_STEP, key_count, width)
+    header += _MORE.pack(slot_count, partial_count, partial_width)
     spans: list[int] = []
     pieces: list[memoryview] = []
     at = HEADER_SIZE
@@ -72,30 +133,45 @@ def assemble(
         spans += [at + padding, len(piece)]
         pieces += [memoryview(bytes(padding)), piece]
         at += padding + len(piece)
-    return [memoryview(header + _TABLE.pack(*spans)), *pieces]
+    return [memoryview(header + struct.pack(f"<{len(spans)}Q", *spans)), *pieces]
 
 
 def parse(path: str, size: int, header: Any) -> Header:
-    """Read a header, and check that its sections fit the file and each other."""
-    magic, version, flags, fence_step, key_count, width = _HEADER.unpack_from(header)
+    """Read a header (its first `HEADER_SIZE` bytes, or all there are), and check that its sections fit together."""
+    if len(header) < _OLD_SIZE:
+        raise _wrong(path, "it is shorter than its header")
+    magic, version, flags, fence_step, count, width = _HEADER.unpack_from(header)
     if magic != _MAGIC:
         raise _wrong(path, "it does not start like a key segment")
-    if version != _VERSION:
-        raise _wrong(path, f"it is of version {version}, this release reads version {_VERSION}")
-    numbers = _TABLE.unpack_from(header, _HEADER.size)
-    sections = [Section(start, length) for start, length in zip(numbers[::2], numbers[1::2], strict=True)]
-    found = Header(key_count, bool(flags & _INT_KEYS), bool(flags & _UNIQUE), width, *sections)
-    offsets = 0 if found.is_int or width else (4 if found.keys.size < 1 << 32 else 8) * (key_count + 1)
+    if version not in (1, VERSION):
+        raise _wrong(path, f"it is of version {version}, this release reads versions 1 and {VERSION}")
+    names, at = (_OLD_SECTIONS, _HEADER.size) if version == 1 else (_SECTIONS, _HEADER.size + _MORE.size)
+    if len(header) < at + 16 * len(names):
+        raise _wrong(path, "it is shorter than its header")
+    numbers = struct.unpack_from(f"<{2 * len(names)}Q", header, at)
+    sections = {name: Section(*numbers[2 * n : 2 * n + 2]) for n, name in enumerate(names)}
+    slots, partials, partial_width = (count, 0, 0) if version == 1 else _MORE.unpack_from(header, _HEADER.size)
+    wide = slot_size(slots)
+    found = Header(
+        unique=bool(flags & _UNIQUE),
+        slot_count=slots,
+        run=RunLayout(count, bool(flags & _INT_KEYS), width, wide, *(sections[name] for name in _RUN)),
+        bloom=sections["bloom"],
+        partial=RunLayout(partials, False, partial_width, wide, *(sections[f"partial_{name}"] for name in _RUN))
+        if partials
+        else None,
+        **{name: sections.get(name) for name in ("starts", "nulls", "values", "value_ends")},
+    )
     fits = (
         fence_step == FENCE_STEP
-        and all(s.start >= HEADER_SIZE and s.start + s.size <= size for s in sections)
-        and found.fences.size == 8 * -(-key_count // FENCE_STEP)
+        and all(s.start >= _OLD_SIZE and s.start + s.size <= size for s in sections.values())
+        and found.run.fits()
         and found.bloom.size > 0
         and found.bloom.size % BLOCK_BYTES == 0
-        and found.prefixes.size == 8 * key_count
-        and found.positions.size in (4 * key_count, 8 * key_count)
-        and found.offsets.size == offsets
-        and (found.is_int or not width or found.keys.size == width * key_count)
+        and (found.partial is None or found.partial.fits())
+        and (found.starts is None or (found.starts.size >= 8 and found.starts.size % 8 == 0))
+        and (found.nulls is None or found.nulls.size % wide == 0)
+        and (found.value_ends is None or found.value_ends.size in (0, 8 * -(-slots // VALUE_STEP)))
     )
     if not fits:
         raise _wrong(path, "its sections do not fit together")

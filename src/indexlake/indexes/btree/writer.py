@@ -1,74 +1,69 @@
-"""Writes key segments, for one block or for several."""
+"""The contents of new key segments."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from indexlake.arrow import kernels as pc
 from indexlake.indexes.btree import bloom, header
-from indexlake.indexes.builder import WrittenSegment
 from indexlake.indexes.keys import KeyColumn, binary_parts, hash_keys, key_to_bytes
-from indexlake.indexes.kind import ORDINAL_SHIFT
-
-if TYPE_CHECKING:
-    from indexlake.storage import Storage
+from indexlake.indexes.kind import Content, Slots
 
 _MAX_BOUND = 64
 
 
-def write_segment(
-    storage: Storage, path: str, keys: KeyColumn, positions: npt.ArrayLike, ordinals: npt.ArrayLike | None = None
-) -> WrittenSegment:
-    """Write the segment of some keys, in any order, each with its position in the block.
+def segment_content(keys: KeyColumn, slots: Slots, starts: Sequence[int], *, filtered: bool = True) -> Content:
+    """A segment of some keys, in any order, each with its slot; the slots of equal keys ascend.
 
-    ``ordinals`` are those of the keys' blocks in a segment for several.
+    Without the filter it is made faster and looked into slower.
     """
-    places = np.asarray(positions)
-    if len(places) != len(keys):
-        raise ValueError(f"{len(keys)} keys but {len(places)} positions")
-    if len(places) and (int(places.min()) < 0 or int(places.max()) >= 1 << 32):
-        raise ValueError("a position in a block is from 0 to 2**32 - 1")
     order = keys.argsort()
-    ordered = keys.take(order)
-    if ordinals is None:
-        addresses = places[order].astype("<u4")
-    else:
-        blocks = np.asarray(ordinals).astype("<u8")
-        addresses = (blocks << np.uint64(ORDINAL_SHIFT) | places.astype("<u8"))[order]
-    pieces = segment_pieces(ordered, addresses)
-    with storage.create_file(path) as file:
-        for piece in pieces:
-            file.write(piece)
-    low, high = (ordered[0], ordered[len(ordered) - 1]) if len(ordered) else (b"", b"")
-    bounds = lower_bound(key_to_bytes(low)), upper_bound(key_to_bytes(high))
-    return WrittenSegment(sum(map(len, pieces)), file.checksums, *bounds)
+    ordered, places = keys.take(order), slots[order]
+    contents, width = _run_sections(ordered, places, starts[-1])
+    prefixes = contents["prefixes"]
+    contents["starts"] = np.array(starts, "<u8")
+    contents["bloom"] = bloom.build(hash_keys(ordered), bloom.block_count(len(ordered))) if filtered else bloom.full()
+    pieces = header.assemble(
+        contents,
+        key_count=len(keys),
+        is_int=keys.is_int,
+        unique=_is_unique(ordered, prefixes),
+        width=width,
+        slot_count=starts[-1],
+    )
+    return Content(pieces, *_bounds(ordered))
 
 
-def segment_pieces(keys: KeyColumn, addresses: npt.NDArray[Any]) -> Sequence[memoryview]:
-    """The contents of a segment file, from sorted keys and their little-endian addresses."""
+def _run_sections(keys: KeyColumn, slots: Slots, slot_count: int) -> tuple[dict[str, Any], int]:
+    """The sections of sorted keys, and the width of the keys."""
     common = keys.common_prefix()
-    prefixes = keys.prefixes(len(common)).astype("<u8", copy=False)
-    contents: dict[str, Any] = {
+    prefixes = np.ascontiguousarray(keys.prefixes(len(common)).astype("<u8", copy=False))
+    sections: dict[str, Any] = {
         "common": common,
         "fences": prefixes[:: header.FENCE_STEP].copy(),
-        "bloom": bloom.build(hash_keys(keys), bloom.block_count(len(keys))),
-        "prefixes": np.ascontiguousarray(prefixes),
-        "positions": addresses,
+        "prefixes": prefixes,
+        "positions": slots.astype(f"<u{header.slot_size(slot_count)}"),
     }
-    width = 8
-    if not keys.is_int:
-        offsets, data = binary_parts(keys.binary)
-        width = _fixed_width(offsets)
-        contents["keys"] = data
-        if not width:
-            contents["offsets"] = offsets.astype("<u4" if len(data) < 1 << 32 else "<u8")
-    return header.assemble(
-        contents, key_count=len(keys), is_int=keys.is_int, unique=_is_unique(keys, prefixes), width=width
-    )
+    if keys.is_int:
+        return sections, 8
+    offsets, data = binary_parts(keys.binary)
+    width = _fixed_width(offsets)
+    sections["keys"] = data
+    if not width:
+        sections["offsets"] = offsets.astype("<u4" if len(data) < 1 << 32 else "<u8")
+    return sections, width
+
+
+def _bounds(ordered: KeyColumn) -> tuple[bytes, bytes]:
+    """What the keys are between, for the catalog; of no keys, something that no key is between."""
+    if not len(ordered):
+        return b"\xff" * 8, b"\x00" * 8 if ordered.is_int else b""
+    low, high = ordered[0], ordered[len(ordered) - 1]
+    return lower_bound(key_to_bytes(low)), upper_bound(key_to_bytes(high))
 
 
 def lower_bound(key: bytes) -> bytes:

@@ -1,0 +1,109 @@
+"""Creating and dropping indexes in the catalog, inside the critical section.
+
+A definition is checked against the columns of now: one that was made for other columns is a conflict, and made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from indexlake.catalog import segments, table_heads
+from indexlake.catalog.definitions import read_table
+from indexlake.catalog.driver import Transaction
+from indexlake.errors import AlreadyExistsError, ConflictError, NotFoundError
+from indexlake.indexes.index import Index
+from indexlake.schema import Field
+
+if TYPE_CHECKING:
+    from indexlake.hot.store import HotStore
+
+
+@dataclass(frozen=True, slots=True)
+class CreateIndex:
+    """``hot_fields``: what the hot store keeps in order for it."""
+
+    table_id: int
+    full_name: str
+    schema_version: int  # the columns that the rest was made for
+    name: str
+    kind: str
+    key_field_ids: tuple[int, ...]
+    include_field_ids: tuple[int, ...]
+    unique: bool
+    params: Mapping[str, Any]
+    hot_fields: tuple[Field, ...]
+    found: list[int] = field(default_factory=list, compare=False)
+    """The index's number: known after the commit without another read."""
+
+    def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
+        table = read_table(tx, self.table_id)
+        if table is None or table.end_snapshot is not None:
+            raise NotFoundError(f"Table {self.full_name!r} was dropped by another commit.", name=self.full_name)
+        if table.schema_version != self.schema_version:
+            raise ConflictError(
+                f"The columns of table {self.full_name!r} changed meanwhile. Run it again.", table=self.full_name
+            )
+        there = live_index(tx, self.table_id, self.name)
+        if there is not None:
+            if self.equals(there):
+                self.found[:] = [there.index_id]
+                return False
+            raise AlreadyExistsError(
+                f"Table {self.full_name!r} has another index {there.name!r}, a {there.kind}. Drop it first with "
+                f"t.drop_index({there.name!r}), or choose another name.",
+                name=self.name,
+            )
+        params = {"unique": True, **self.params} if self.unique else self.params
+        index_id = segments.add_index(
+            tx, self.table_id, self.name, self.kind, self.key_field_ids, self.include_field_ids, params, snapshot
+        )
+        if self.hot_fields:
+            hot.add_index(tx, self.table_id, index_id, self.hot_fields)
+        table_heads.touch_table(tx, self.table_id, snapshot)
+        self.found[:] = [index_id]
+        return True
+
+    def equals(self, index: Index) -> bool:
+        return (index.kind, index.key_field_ids, index.include_field_ids, index.unique, dict(index.params)) == (
+            self.kind, self.key_field_ids, self.include_field_ids, self.unique, dict(self.params),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class DropIndex:
+    table_id: int
+    full_name: str
+    name: str
+    missing_ok: bool = False
+    index_id: int | None = None  # only this one, whoever has the name now
+
+    def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
+        there = live_index(tx, self.table_id, self.name)
+        if there is None or self.index_id not in (None, there.index_id):
+            if self.missing_ok:
+                return False
+            raise no_index(self.full_name, self.name, [i.name for i in live_indexes(tx, self.table_id)])
+        drop_index(tx, hot, self.table_id, there, snapshot)
+        return True
+
+
+def drop_index(tx: Transaction, hot: HotStore, table_id: int, index: Index, snapshot: int) -> None:
+    segments.end_index(tx, index.index_id, snapshot)
+    hot.drop_index(tx, table_id, index.index_id)
+    table_heads.touch_table(tx, table_id, snapshot)
+
+
+def live_indexes(tx: Transaction, table_id: int) -> list[Index]:
+    """Without the primary key."""
+    return [i for i in segments.read_indexes(tx, table_id) if i.end_snapshot is None and not i.is_primary]
+
+
+def live_index(tx: Transaction, table_id: int, name: str) -> Index | None:
+    return next((i for i in live_indexes(tx, table_id) if i.name.lower() == name.lower()), None)
+
+
+def no_index(table: str, name: str, names: list[str]) -> NotFoundError:
+    has = f"it has {', '.join(map(repr, sorted(names)))}" if names else "it has none"
+    return NotFoundError(f"Table {table!r} has no index {name!r}; {has}.", name=name)

@@ -1,0 +1,219 @@
+"""A sorted run of keys in a segment file: which rows of it hold a key or lie between two keys, and their slots.
+
+It is read through verified reads: a damaged byte raises `CorruptionError`, never gives a wrong answer.  To find one key or
+one bound takes one page of prefixes, however long the run is.
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexlake.arrow import kernels as pc
+from indexlake.errors import CorruptionError
+from indexlake.indexes.btree.header import FENCE_STEP, RunLayout, Section
+from indexlake.indexes.keys import Key, KeyColumn, bisect_many
+from indexlake.indexes.kind import Slots
+
+Rows = npt.NDArray[np.int64]
+
+_LITTLE = sys.byteorder == "little"
+
+
+class Run:
+    """The keys of a segment in order, and the slot of each."""
+
+    __slots__ = ("_common", "_fences", "_layout", "_prefix_start", "_read", "path")
+
+    def __init__(self, path: str, read: Callable[[int, int], memoryview], layout: RunLayout) -> None:
+        self.path = path
+        self._read = read
+        self._layout = layout
+        self._common = bytes(self._section(layout.common))
+        self._prefix_start = len(self._common)
+        self._fences: list[int] = np.frombuffer(self._section(layout.fences), "<u8").tolist()
+
+    def __len__(self) -> int:
+        return self._layout.count
+
+    @property
+    def is_int(self) -> bool:
+        return self._layout.is_int
+
+    # One key
+
+    def rows_of(self, key: Key) -> tuple[int, int]:
+        """The rows [low, high) that hold a key."""
+        self.check_kind(isinstance(key, int))
+        if isinstance(key, int):
+            return self._rows_of_prefix(key)
+        if not key.startswith(self._common):
+            return 0, 0
+        low, high = self._rows_of_prefix(self._prefix(key))
+        if high - low == 1:
+            return (low, high) if self._key_at(low) == key else (low, low)
+        rows = range(low, high)
+        first = bisect_left(rows, key, key=self._key_at)
+        return low + first, low + bisect_right(rows, key, first, key=self._key_at)
+
+    def row_of(self, key: Key) -> int:
+        """The first row whose key is not less."""
+        self.check_kind(isinstance(key, int))
+        if isinstance(key, int):
+            return len(self) if key >= 1 << 64 else self._rows_of_prefix(key)[0]
+        if not key.startswith(self._common):
+            return 0 if key < self._common else len(self)
+        low, high = self._rows_of_prefix(self._prefix(key))
+        return low + bisect_left(range(low, high), key, key=self._key_at)
+
+    def rows_between(self, low: Key | None, high: Key | None) -> tuple[int, int]:
+        """The rows with low <= key < high; None is no bound."""
+        first = 0 if low is None else self.row_of(low)
+        return first, len(self) if high is None else max(first, self.row_of(high))
+
+    def _prefix(self, key: bytes) -> int:
+        return int.from_bytes(key[self._prefix_start : self._prefix_start + 8].ljust(8, b"\0"), "big")
+
+    def _rows_of_prefix(self, prefix: int) -> tuple[int, int]:
+        """The rows with a prefix, or where they would be."""
+        first = bisect_left(self._fences, prefix)  # the first such row is in the page before this fence, or at it
+        last = bisect_right(self._fences, prefix, first)
+        if last == 0:
+            return 0, 0
+        start, page = self._page(last - 1)
+        high = start + bisect_right(page, prefix)
+        if first == last:
+            return start + bisect_left(page, prefix), high
+        if first == 0:
+            return 0, high
+        start, page = self._page(first - 1)
+        return start + bisect_left(page, prefix), high
+
+    def _page(self, number: int) -> tuple[int, Any]:
+        start = number * FENCE_STEP
+        count = min(FENCE_STEP, self._layout.count - start)
+        return start, self._numbers(self._layout.prefixes.start + 8 * start, count, 8)
+
+    def _key_at(self, row: int) -> bytes:
+        layout = self._layout
+        if layout.width:
+            return bytes(self._read(layout.keys.start + row * layout.width, layout.width))
+        size = layout.offsets.size // (layout.count + 1)
+        start, end = self._numbers(layout.offsets.start + row * size, 2, size)
+        if not start <= end <= layout.keys.size:
+            raise self._nonsense()
+        return bytes(self._read(layout.keys.start + start, end - start))
+
+    def keys_at(self, rows: list[int]) -> list[Key]:
+        """The keys of a few rows."""
+        if self.is_int:
+            start = self._layout.prefixes.start
+            return [int(self._numbers(start + 8 * row, 1, 8)[0]) for row in rows]
+        return [self._key_at(row) for row in rows]
+
+    # Many keys
+
+    def rows_of_many(self, keys: KeyColumn, *, unique: bool) -> tuple[Rows, Rows, Rows]:
+        """(indices into ``keys`` of those that are there, ascending; the first row of each; the row behind its last).
+
+        ``unique``: no key is in the run twice.
+        """
+        self.check_kind(keys.is_int)
+        low, high = self._rows_of_prefixes(keys.prefixes(self._prefix_start), unique=self.is_int and unique)
+        indices = np.flatnonzero(high > low)
+        low, high = low[indices], high[indices]
+        if self.is_int or not len(indices):
+            return indices, low, high
+        sought = keys.binary if len(indices) == len(keys) else keys.binary.take(pa.array(indices))
+        stored = self._stored_keys()
+        low = bisect_many(stored, sought, low, high, pc.less)
+        there = low < high
+        there[there] = np.asarray(pc.equal(stored.take(pa.array(low[there])), _only(sought, there)))
+        indices, low, high = indices[there], low[there], high[there]
+        if unique:
+            return indices, low, low + 1
+        return indices, low, bisect_many(stored, _only(sought, there), low, high, pc.less_equal)
+
+    def _rows_of_prefixes(self, prefixes: npt.NDArray[np.uint64], *, unique: bool) -> tuple[Rows, Rows]:
+        run = self._array(self._layout.prefixes, "<u8")
+        if not len(run):
+            return np.zeros(len(prefixes), np.int64), np.zeros(len(prefixes), np.int64)
+        order = KeyColumn(ints=prefixes).argsort()
+        wanted = prefixes[order]  # searching in order is many times faster
+        low, high = np.empty((2, len(wanted)), np.int64)
+        first = np.searchsorted(run, wanted, "left")
+        low[order] = first
+        if not unique and bool((run[1:] == run[:-1]).any()):
+            high[order] = np.searchsorted(run, wanted, "right")
+        else:
+            inside = np.minimum(first, len(run) - 1)
+            high[order] = first + (run[inside] == wanted)
+        return low, high
+
+    def keys(self) -> KeyColumn:
+        """All keys in order."""
+        if self.is_int:
+            return KeyColumn(ints=self._array(self._layout.prefixes, "<u8"))
+        return KeyColumn(binary=self._stored_keys())
+
+    def _stored_keys(self) -> pa.LargeBinaryArray:
+        layout = self._layout
+        data = self._section(layout.keys)
+        if layout.width:
+            offsets = np.arange(0, layout.keys.size + 1, layout.width, dtype=np.int64)
+        else:
+            dtype = "<u4" if layout.keys.size < 1 << 32 else "<u8"
+            offsets = self._array(layout.offsets, dtype).astype(np.int64)
+            if offsets[0] != 0 or offsets[-1] != layout.keys.size or bool((np.diff(offsets) < 0).any()):
+                raise self._nonsense()
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        return pa.LargeBinaryArray.from_buffers(pa.large_binary(), layout.count, buffers)
+
+    # Slots
+
+    def slots(self, first: int = 0, end: int | None = None) -> Slots:
+        """The slots of the rows [first, end), in key order."""
+        size, start = self._layout.slot_size, self._layout.positions.start
+        count = (self._layout.count if end is None else end) - first
+        return np.frombuffer(self._read(start + first * size, count * size), f"<u{size}").astype(np.int64)
+
+    def slot_list(self, first: int, end: int) -> list[int]:
+        """The same for a few rows."""
+        size = self._layout.slot_size
+        return list(self._numbers(self._layout.positions.start + first * size, end - first, size))
+
+    # Bytes
+
+    def _section(self, section: Section) -> memoryview:
+        return self._read(section.start, section.size)
+
+    def _array(self, section: Section, dtype: str) -> npt.NDArray[Any]:
+        return np.frombuffer(self._section(section), dtype)
+
+    def _numbers(self, start: int, count: int, size: int) -> Any:
+        data = self._read(start, count * size)
+        return data.cast("Q" if size == 8 else "I") if _LITTLE else np.frombuffer(data, f"<u{size}").tolist()
+
+    def check_kind(self, is_int: bool) -> None:
+        """Refuse keys that cannot be in the run."""
+        if is_int != self._layout.is_int:
+            raise CorruptionError(
+                f"key segment {self.path!r} holds keys of another kind than asked for: it is not the segment "
+                "of this index; restore the catalog",
+                path=self.path,
+            )
+
+    def _nonsense(self) -> CorruptionError:
+        return CorruptionError(
+            f"key segment {self.path!r} contradicts itself; restore the file or rebuild the index", path=self.path
+        )
+
+
+def _only(keys: Any, mask: npt.NDArray[np.bool_]) -> Any:
+    return keys if mask.all() else keys.filter(pa.array(mask))
