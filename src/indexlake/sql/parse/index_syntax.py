@@ -40,7 +40,7 @@ def create_index(r: TokenReader) -> st.CreateIndex:
 
 def _column(r: TokenReader) -> str:
     first = r.here
-    if first is not None and first.kind not in ("word", "name"):
+    if first is not None and first.kind not in ("word", "name") and not first.is_symbol(")", ","):
         r.fail(_EXPRESSION, first)
     name = ".".join(r.parts("a column"))
     if r.sees_symbol(",") or r.sees_symbol(")"):

@@ -77,15 +77,7 @@ class WantedSearch:
         call = reference.call
         self.table = self._table_name(call.table)
         self._index = self._what(call.index)
-        if isinstance(self._index, list):
-            if call.query is not None:
-                call.query.source.fail("Several indexes come with a query each: leave this one out.", call.query.start)
-            self._query = None
-        elif call.query is None:
-            place = call.index.tokens[-1].end
-            raise call.index.source.error("A search needs a query after the index or column: text or a vector.", place)
-        else:
-            self._query = self._value(call.query)
+        self._queries = self._asked(call.index, call.query)
         self._options = {name: self._option(name, written) for name, written in call.options}
 
     def _table_name(self, written: Fragment) -> TableName:
@@ -114,6 +106,20 @@ class WantedSearch:
             written.source.fail("The second argument of search names an index or a column, as text.", written.start)
         return value
 
+    def _asked(self, index: Fragment, query: Fragment | None) -> tuple[Any, ...]:
+        """What one index is asked; nothing where there are several, which come with a query each."""
+        if isinstance(self._index, list):
+            if query is not None:
+                query.source.fail("Several indexes come with a query each: leave this one out.", query.start)
+            return ()
+        if query is None:
+            place = index.tokens[-1].end
+            index.source.fail("A search needs a query after the index or column: text or a vector.", place)
+        value = self._value(query)
+        if value is None:
+            query.source.fail("A search needs a query: this one is null.", query.start)
+        return (value,)
+
     def _option(self, name: str, written: Fragment) -> Any:
         if name in _POSITIONAL:
             written.source.fail(f"{name!r} is {_POSITIONAL[name]} of search and goes without a name.", written.start)
@@ -140,7 +146,7 @@ class WantedSearch:
         options = dict(self._options)
         if "columns" not in options and reference.asked is not None:
             options["columns"] = [name for name in found.schema.names if name.lower() in reference.asked]
-        search = table.search(self._index, self._query, **options)
+        search = table.search(self._index, *self._queries, **options)
         return FoundRows(reference, found, search.to_arrow(), search.explain)
 
 
