@@ -123,6 +123,8 @@ class WantedSearch:
     def _option(self, name: str, written: Fragment) -> Any:
         if name in _POSITIONAL:
             written.source.fail(f"{name!r} is {_POSITIONAL[name]} of search and goes without a name.", written.start)
+        if name == "self":
+            written.source.fail("A search has no argument 'self'.", written.start)
         return self._value(written)
 
     def _value(self, written: Fragment) -> Any:
@@ -135,14 +137,12 @@ class WantedSearch:
 
     def run(self, view: Viewpoint, found: Reading) -> FoundRows:
         """``found``: the table at the query's snapshot."""
-        from indexlake.table import Table
-
-        lake, reference = view.lake, self._reference
-        own = view.transaction is not None and reference.at is None
-        table = Table(
-            lake, found.state.table.table_id, found.state.table.full_name,
-            snapshot=None if own else found.snapshot, transaction=view.transaction if own else None,
-        )  # fmt: skip
+        reference, tx = self._reference, view.transaction
+        name = self.table.full(view.namespace)
+        if tx is not None and reference.at is None:
+            table = view.lake._table(name, transaction=tx)
+        else:
+            table = view.lake._table(name, snapshot=found.snapshot)
         options = dict(self._options)
         if "columns" not in options and reference.asked is not None:
             options["columns"] = [name for name in found.schema.names if name.lower() in reference.asked]
