@@ -31,6 +31,7 @@ T = TypeVar("T")
 class OpenFiles:
     def __init__(self, storage: Storage, limit: int = 512) -> None:
         self.storage = storage
+        self.use_indexes = "auto"  # "always" and "never" are for comparing what they cost
         self._readers: _Recent[BlockReader] = _Recent(limit)
         self._segments: _Recent[Any] = _Recent(4 * limit)
         self._addresses: _Recent[LookedUp] = _Recent(limit)
