@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from indexlake.catalog import definitions
+from indexlake.catalog import definitions, segments
 from indexlake.errors import NotFoundError
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment
@@ -18,6 +18,8 @@ from indexlake.sql.run.constant_values import constant_value
 from indexlake.sql.run.engine import Engine
 
 if TYPE_CHECKING:
+    from indexlake.catalog.driver import ReadTransaction
+    from indexlake.indexes.index import Index
     from indexlake.table import Table
 
 _WRITTEN_ELSEWHERE = {
@@ -102,15 +104,21 @@ def _has(table: Table, index: str) -> bool:
 
 
 def _only_table_with(view: Viewpoint, index: str) -> Table | None:
-    found = [table for table in _tables(view) if _has(table, index)]
+    with view.lake.catalog.read() as r:
+        tables = [t for t in definitions.list_tables(r) if t.namespace.lower() == view.namespace.lower()]
+        found = [t for t in tables if any(i.name.lower() == index.lower() for i in _live(r, t.table_id))]
     if len(found) > 1:
-        names = sorted(table.name.rpartition(".")[2] for table in found)
+        names = [table.name for table in found]
         raise NotFoundError(
             f"Tables {' and '.join(map(repr, names))} each have an index {index!r}. Say which one: "
             f"DROP INDEX {index} ON {names[0]}.",
             name=index,
         )
-    return found[0] if found else None
+    return _handle(view, found[0].full_name) if found else None
+
+
+def _live(r: ReadTransaction, table_id: int) -> list[Index]:
+    return [i for i in segments.read_indexes(r, table_id) if i.end_snapshot is None and not i.is_primary]
 
 
 def _tables(view: Viewpoint) -> Iterator[Table]:
