@@ -15,10 +15,11 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 
 from indexlake.errors import IndexLakeError
-from indexlake.expr import like, tree
+from indexlake.expr import geometries, like, tree
 from indexlake.expr.compare import NEGATED
 from indexlake.expr.constants import EXACT
 from indexlake.expr.functions import FUNCTIONS
+from indexlake.expr.functions.space import MEETING
 from indexlake.expr.infinite import is_infinite
 from indexlake.expr.narrow import Narrowed, bounds_tests, members, narrow, sides
 from indexlake.expr.sqltype import FLOATS, INT_RANGE, PER_SECOND, PER_UNIT, SqlType, from_arrow
@@ -283,6 +284,31 @@ def successor(prefix: str) -> str | None:
     return None
 
 
+def _call(node: tree.Call, wanted: bool, source: Source) -> Condition:
+    """A geometry that is near a constant one has a box there."""
+    if not wanted or node.name not in MEETING:
+        return _not_null(node)
+    first, second, *distance = node.arguments
+    column, *constants = (first, second, *distance) if isinstance(first, tree.Column) else (second, first, *distance)
+    slots = [part.slot for part in constants if isinstance(part, tree.Constant)]
+    if not isinstance(column, tree.Column) or len(slots) < len(constants):
+        return _not_null(node)
+    values = [source.values[slot] for slot in slots]
+    if None in values:
+        return IMPOSSIBLE
+    try:
+        box = geometries.box_of(values[0])
+    except IndexLakeError:  # the row that needs it raises
+        return _not_null(node)
+    if box is None or not all(reach >= 0 for reach in values[1:]):
+        return IMPOSSIBLE
+    if not all(map(math.isfinite, box)):
+        return _not_null(node)
+    for reach in values[1:]:
+        box = geometries.widened(box, reach)
+    return Condition(ColumnTest(column.name, "meets", box), False)
+
+
 _STRICT = (tree.Cast, tree.Negate, tree.Arithmetic, tree.Concat, tree.Field, tree.Compare, tree.Like)
 
 
@@ -313,5 +339,6 @@ _RULES: dict[type[tree.Node], Callable[[Any, bool, Source], Condition]] = {
     tree.In: _in,
     tree.InList: _in_list,
     tree.Like: _like,
+    tree.Call: _call,
     tree.Case: lambda node, wanted, source: UNKNOWN,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,26 +17,48 @@ from indexlake.indexes.kind import Content, Slots
 _MAX_BOUND = 64
 
 
-def segment_content(keys: KeyColumn, slots: Slots, starts: Sequence[int], *, filtered: bool = True) -> Content:
-    """A segment of some keys, in any order, each with its slot; the slots of equal keys ascend.
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """What goes into a segment.  Keys are in any order; slots of equal keys ascend, and so do those of nulls."""
 
-    Without the filter it is made faster and looked into slower.
-    """
-    order = keys.argsort()
-    ordered, places = keys.take(order), slots[order]
-    contents, width = _run_sections(ordered, places, starts[-1])
-    prefixes = contents["prefixes"]
-    contents["starts"] = np.array(starts, "<u8")
-    contents["bloom"] = bloom.build(hash_keys(ordered), bloom.block_count(len(ordered))) if filtered else bloom.full()
+    keys: KeyColumn
+    slots: Slots
+    starts: Sequence[int]
+    partial_keys: KeyColumn | None = None
+    partial_slots: Slots = field(default_factory=lambda: np.zeros(0, np.int64))
+    nulls: Slots = field(default_factory=lambda: np.zeros(0, np.int64))
+    values: dict[str, Any] = field(default_factory=dict)  # their sections
+
+
+def segment_content(entries: Entries, *, filtered: bool = True, repeated: bool = False) -> Content:
+    """Without the filter it is made faster and looked into slower.  ``repeated``: a slot may have a key twice."""
+    order = entries.keys.argsort()
+    keys, slots = entries.keys.take(order), entries.slots[order]
+    if repeated and len(keys):
+        kept = np.flatnonzero(np.append(True, (slots[1:] != slots[:-1]) | ~_same_as_next(keys)))
+        keys, slots = keys.take(kept), slots[kept]
+    count = entries.starts[-1]
+    contents, width = _run_sections(keys, slots, count)
+    contents["starts"] = np.array(entries.starts, "<u8")
+    contents["bloom"] = bloom.build(hash_keys(keys), bloom.block_count(len(keys))) if filtered else bloom.full()
+    contents["nulls"] = entries.nulls.astype(f"<u{header.slot_size(count)}")
+    contents |= entries.values
+    partial_width = partial_count = 0
+    if entries.partial_keys is not None and (partial_count := len(entries.partial_keys)):
+        order = entries.partial_keys.argsort()
+        sections, partial_width = _run_sections(entries.partial_keys.take(order), entries.partial_slots[order], count)
+        contents |= {f"partial_{name}": section for name, section in sections.items()}
     pieces = header.assemble(
         contents,
         key_count=len(keys),
         is_int=keys.is_int,
-        unique=_is_unique(ordered, prefixes),
+        unique=_is_unique(keys, contents["prefixes"]),
         width=width,
-        slot_count=starts[-1],
+        slot_count=count,
+        partial_count=partial_count,
+        partial_width=partial_width,
     )
-    return Content(pieces, *_bounds(ordered))
+    return Content(pieces, *_bounds(keys))
 
 
 def _run_sections(keys: KeyColumn, slots: Slots, slot_count: int) -> tuple[dict[str, Any], int]:
@@ -87,6 +110,11 @@ def _fixed_width(offsets: npt.NDArray[np.int64]) -> int:
 def _is_unique(keys: KeyColumn, prefixes: npt.NDArray[np.uint64]) -> bool:
     if not (prefixes[1:] == prefixes[:-1]).any():
         return True
-    if keys.is_int:
-        return False
-    return not pc.any(pc.equal(keys.binary.slice(1), keys.binary.slice(0, len(keys) - 1))).as_py()
+    return not (keys.is_int or _same_as_next(keys).any())
+
+
+def _same_as_next(keys: KeyColumn) -> npt.NDArray[np.bool_]:
+    if keys.ints is not None:
+        same: npt.NDArray[np.bool_] = keys.ints[1:] == keys.ints[:-1]
+        return same
+    return np.asarray(pc.equal(keys.binary.slice(1), keys.binary.slice(0, len(keys) - 1)))
