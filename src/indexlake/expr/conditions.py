@@ -283,6 +283,30 @@ def successor(prefix: str) -> str | None:
     return None
 
 
+def _call(node: tree.Call, wanted: bool, source: Source) -> Condition:
+    return _list_contains(node, source) if wanted and node.name == "list_contains" else _not_null(node)
+
+
+def _list_contains(node: tree.Call, source: Source) -> Condition:
+    """`list_contains(column, constant)`, when the elements are compared as they are stored."""
+    lists, sought = node.arguments
+    if isinstance(lists, tree.Cast) and lists.type.parts == lists.child.type.parts:
+        lists = lists.child  # from an array to a list
+    if not isinstance(lists, tree.Column) or not isinstance(sought, tree.Constant):
+        return _not_null(node)
+    value = source.values[sought.slot]
+    if value is None:
+        return IMPOSSIBLE
+    element = source.column_type(lists.name).value_type
+    stored = _stored(element, sought.type, "=", value) if from_arrow(element) == sought.type else None
+    if stored is None:
+        return _not_null(node)
+    tests, _ = stored
+    if not tests:
+        return IMPOSSIBLE
+    return Condition(ColumnTest(lists.name, "contains", (tests[0][1],)), False)
+
+
 _STRICT = (tree.Cast, tree.Negate, tree.Arithmetic, tree.Concat, tree.Field, tree.Compare, tree.Like)
 
 
@@ -313,5 +337,6 @@ _RULES: dict[type[tree.Node], Callable[[Any, bool, Source], Condition]] = {
     tree.In: _in,
     tree.InList: _in_list,
     tree.Like: _like,
+    tree.Call: _call,
     tree.Case: lambda node, wanted, source: UNKNOWN,
 }
