@@ -122,8 +122,8 @@ class NewKeys(Wanted):
             for block, indices, positions in coverage.find_many(self.keys, state, state.at, files):
                 yield block, positions.tolist(), self.keys.take(indices)
         if coverage.gaps:
-            uncovered = (block for f in coverage.gaps if (block := state.blocks.record(f)) is not None)
-            yield from self._scanned(state, (b for b in uncovered if b.visible_at(state.at)), files)
+            uncovered = map(state.blocks.record, coverage.gaps)
+            yield from self._scanned(state, (b for b in uncovered if b is not None and b.visible_at(state.at)), files)
 
 
 class MergeValues(Wanted):

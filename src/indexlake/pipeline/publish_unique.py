@@ -186,7 +186,7 @@ def _between(keys: KeyColumn, low: Key | None, high: Key | None) -> npt.NDArray[
     inside = np.ones(len(keys), np.bool_)
     for bound, (numbers, texts) in ((low, (np.greater_equal, pc.greater_equal)), (high, (np.less, pc.less))):
         if bound is not None and keys.ints is not None:
-            inside &= numbers(keys.ints, np.uint64(bound))  # type: ignore[arg-type]
+            inside &= numbers(keys.ints, np.uint64(bound))
         elif bound is not None:
             inside &= np.asarray(texts(keys.binary, pa.scalar(bound, pa.large_binary())))
     return np.flatnonzero(inside)

@@ -148,4 +148,3 @@ class Collection:
     def weigh(self, frequency: Any, length: Any) -> Any:
         """BM25 without the idf."""
         return saturation(frequency, length, self.k1, self.b, self.average)
-

@@ -37,7 +37,8 @@ class Bm25(IndexKind):
         field = fields[0]
         if not pa.types.is_string(field.type) and not pa.types.is_large_string(field.type):
             raise SchemaError(
-                f"Column {field.name!r} is of type {field.type}; a bm25 index is on a column of text.", column=field.name
+                f"Column {field.name!r} is of type {field.type}; a bm25 index is on a column of text.",
+                column=field.name,
             )
         return checked(params)
 

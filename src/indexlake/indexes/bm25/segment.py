@@ -60,7 +60,11 @@ class Segment:
     def starts(self) -> list[int]:
         """The first slot of each of its blocks, and the number of all slots."""
         found: list[int] = self._array("starts", "<u8").tolist()
-        if found[0] != 0 or found[-1] != self.header.slots or any(a > b for a, b in zip(found, found[1:], strict=False)):
+        if (
+            found[0] != 0
+            or found[-1] != self.header.slots
+            or any(a > b for a, b in zip(found, found[1:], strict=False))
+        ):
             raise self._nonsense()
         return found
 
@@ -121,7 +125,9 @@ class Segment:
     def entries(self, first: int, end: int) -> npt.NDArray[Any]:
         """The table of some terms, with the entry behind the last one."""
         at, _ = self.header.spans["table"]
-        found = np.frombuffer(self._file.read_at(at + first * TABLE.itemsize, (end + 1 - first) * TABLE.itemsize), TABLE)
+        found = np.frombuffer(
+            self._file.read_at(at + first * TABLE.itemsize, (end + 1 - first) * TABLE.itemsize), TABLE
+        )
         for name, most in (("posting", self.header.postings), ("position", self.header.occurrences)):
             numbers = found[name].astype(np.int64)
             if int(numbers[-1]) > most or int(numbers[0]) < 0 or bool((np.diff(numbers) < 0).any()):
