@@ -185,7 +185,11 @@ class Segment:
         Of an index that includes columns.  In one batch unless a dictionary could not number all values.
         """
         values = self.values()
-        assert values is not None
+        if values is None:
+            raise CorruptionError(
+                f"key segment {self.path!r} has no columns: it is not the segment of this index; restore the catalog",
+                path=self.path,
+            )
         return values.rows(slots)
 
     def values(self) -> Values | None:

@@ -112,10 +112,11 @@ class Values:
     def _batches(self, number: int) -> list[pa.RecordBatch]:
         """The rows of one stream; of an empty segment, one batch without rows."""
         start, end = self._ends[number : number + 2].tolist()
+        data = self._read(self._start + start, end - start)
         try:
-            with pa.ipc.open_stream(pa.py_buffer(self._read(self._start + start, end - start))) as reader:
+            with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
                 batches = list(reader) or [pa.RecordBatch.from_pylist([], reader.schema)]
-        except pa.ArrowInvalid:
+        except (pa.ArrowException, OSError):
             raise self._nonsense() from None
         expected = min(VALUE_STEP, self._slot_count - number * VALUE_STEP)
         if sum(batch.num_rows for batch in batches) != expected:
