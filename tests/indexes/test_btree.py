@@ -57,7 +57,9 @@ def expected(fields: Sequence[Field], arrays: Sequence[pa.Array], tests: Sequenc
     ]
 
 
-def check(segment: Any, index: Index, fields: Sequence[Field], arrays: Sequence[pa.Array], tests: list[ColumnTest]) -> None:
+def check(
+    segment: Any, index: Index, fields: Sequence[Field], arrays: Sequence[pa.Array], tests: list[ColumnTest]
+) -> None:
     probe = KIND.probe(index, fields, All(tuple(tests)))
     assert probe is not None, tests
     assert probe.exact
@@ -78,7 +80,9 @@ def test_an_index_on_one_column_finds_what_a_look_at_every_row_finds(type: pa.Da
     index = index_of(fields, 1)
     blocks = [[column(type, rows, random)] for rows in (50, 0, 33)]
     whole = pa.concat_arrays([pa.array(b[0]) for b in blocks]) if not pa.types.is_dictionary(type) else None
-    array = whole if whole is not None else pa.chunked_array([b[0] for b in blocks]).unify_dictionaries().combine_chunks()
+    array = (
+        whole if whole is not None else pa.chunked_array([b[0] for b in blocks]).unify_dictionaries().combine_chunks()
+    )
     segment = segment_of(index, fields, blocks, lasting=lasting)
     assert segment.starts == (0, 50, 50, 83)
     tests = [[t] for t in some_tests(field, array, random, ("=", "in", *RANGES * 3, "is null", "is not null"))]
@@ -265,7 +269,9 @@ def test_an_index_on_a_list_finds_the_rows_that_hold_an_element(type: pa.DataTyp
     index = index_of(fields, 1)
     values = column(type, 120, random)
     if pa.types.is_fixed_size_list(field.type):
-        lists = pa.FixedSizeListArray.from_arrays(values, type=field.type, mask=pa.array([n % 7 == 0 for n in range(60)]))
+        lists = pa.FixedSizeListArray.from_arrays(
+            values, type=field.type, mask=pa.array([n % 7 == 0 for n in range(60)])
+        )
     else:
         cuts = sorted(random.integers(0, 121, 59).tolist())
         offsets = [None if n % 7 == 0 else cut for n, cut in enumerate([0, *cuts])] + [120]
@@ -352,7 +358,9 @@ def test_what_a_condition_does_not_say_is_not_looked_up() -> None:
     assert (probe.keys, len(probe.ranges)) == ((), 3)
     never = KIND.probe(index, fields, All((ColumnTest("f1", "=", (None,)), ColumnTest("f2", "=", ("a",)))))
     assert never is not None
-    assert segment_of(index, fields, [[pa.array([None, 1], pa.int8()), pa.array(["a", "a"])]]).slots(never).tolist() == []
+    assert (
+        segment_of(index, fields, [[pa.array([None, 1], pa.int8()), pa.array(["a", "a"])]]).slots(never).tolist() == []
+    )
 
 
 def test_many_prefixes_are_looked_up_at_once() -> None:
@@ -379,7 +387,10 @@ def test_a_probe_prints_what_it_looks_up() -> None:
         return str(KIND.probe(index, fields, All(tests)))
 
     rome = ColumnTest("f1", "=", ("Ro'me",))
-    assert text(rome, ColumnTest("f2", ">=", (3,)), ColumnTest("f2", "<", (4,))) == "c1 = 'Ro''me' and c2 >= 3.0 and c2 < 4.0"
+    assert (
+        text(rome, ColumnTest("f2", ">=", (3,)), ColumnTest("f2", "<", (4,)))
+        == "c1 = 'Ro''me' and c2 >= 3.0 and c2 < 4.0"
+    )
     assert text(rome, ColumnTest("f2", "is null")) == "c1 = 'Ro''me' and c2 is null"
     assert text(ColumnTest("f1", "in", ("a", "b"))) == "c1 in ('a', 'b')"
     assert text(ColumnTest("f1", "in", tuple(map(str, range(1200))))) == "c1 in (1,200 values)"
@@ -440,6 +451,11 @@ def test_an_element_of_another_type_is_not_looked_up() -> None:
 def test_keys_of_many_rows_are_sorted_stably_however_wide_they_are() -> None:
     random = np.random.default_rng(7)
     words = random.integers(0, 2**63, 5000).astype(np.uint64)
-    for keys in (words, words >> np.uint64(58), words & np.uint64(0xFFFF0000000000FF), np.where(words % 2 > 0, words, 7)):
+    for keys in (
+        words,
+        words >> np.uint64(58),
+        words & np.uint64(0xFFFF0000000000FF),
+        np.where(words % 2 > 0, words, 7),
+    ):
         order = KeyColumn(ints=keys.astype(np.uint64)).argsort()
         assert order.tolist() == np.argsort(keys, kind="stable").tolist()
