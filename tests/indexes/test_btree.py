@@ -236,7 +236,7 @@ def test_merged_segments_answer_for_the_blocks_that_were_kept(types: tuple[pa.Da
 
     def block(rows: int) -> list[pa.Array]:
         columns = [column(type, rows, random) for type in types]
-        return columns + [pa.array([[str(n), None] for n in range(rows)], more[0])] if included else columns
+        return [*columns, pa.array([[str(n), None] for n in range(rows)], more[0])] if included else columns
 
     several = [[block(n) for n in sizes] for sizes in ((40, 30, 2000), (20,), (), (0, 60))]
     inputs = [segment_of(index, fields, blocks) for blocks in several]
@@ -293,7 +293,7 @@ def test_an_index_on_a_list_finds_the_rows_that_hold_an_element(type: pa.DataTyp
         moved = sorted(n - 40 if n >= 40 else n + 20 for n in found)
         assert merged.slots(probe).tolist() == moved
     for op in ("is null", "is not null", "="):
-        assert KIND.probe(index, fields, ColumnTest(field.column, op, ([1],))) is None  # type: ignore[arg-type]
+        assert KIND.probe(index, fields, ColumnTest(field.column, op, ([1],))) is None
 
 
 INCLUDED = {
@@ -418,7 +418,7 @@ def test_definitions_that_make_no_sense_are_refused() -> None:
         ([matrix], [], False, {}, "its elements have no order"),
     ):
         with pytest.raises(SchemaError, match=message):
-            KIND.define(keys, include, unique, params)  # type: ignore[arg-type]
+            KIND.define(keys, include, unique, params)
     assert KIND.hot_fields([text, number]) == [text, number]
     assert KIND.hot_fields([listed]) == ()
 

@@ -74,7 +74,7 @@ def test_a_file_of_the_first_version_answers_as_it_did(type: pa.DataType) -> Non
         assert segment.find(key) == new.find(key)
     middle = array[17].as_py()
     for op in ("=", "<", ">=", "is null", "is not null"):
-        test = ColumnTest("f1", op, () if op.startswith("is") else (middle,))  # type: ignore[arg-type]
+        test = ColumnTest("f1", op, () if op.startswith("is") else (middle,))
         probe = KIND.probe(index, fields, test)
         assert probe is not None
         assert segment.slots(probe).tolist() == new.slots(probe).tolist()

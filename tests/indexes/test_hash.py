@@ -84,5 +84,5 @@ def test_what_it_cannot_do_is_refused() -> None:
         ([text], [], False, {"size": 1}, "no parameter 'size'"),
     ):
         with pytest.raises(SchemaError, match=message):
-            KIND.define(keys, include, unique, params)  # type: ignore[arg-type]
+            KIND.define(keys, include, unique, params)
     assert list(KIND.hot_fields([text])) == [text]
