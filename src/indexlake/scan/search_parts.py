@@ -153,7 +153,9 @@ class BlocksSource:
         order: list[npt.NDArray[np.int64]] = []
         for block, here, positions in self._split(slots):
             sorted_ = np.argsort(positions, kind="stable")
-            task = block_task(search.reading.state, block, search.reading.snapshot, positions[sorted_].astype(np.uint64))
+            task = block_task(
+                search.reading.state, block, search.reading.snapshot, positions[sorted_].astype(np.uint64)
+            )
             parts += read_task(replace(task, versions_up_to=None), search.files, fields, None, row_id=not fields)
             order.append(here[sorted_])
         places = np.argsort(np.concatenate(order), kind="stable")
@@ -238,9 +240,7 @@ class Parts:
     def _scanned(self, task: BlockTask, index: Index) -> Iterator[Source]:
         """The visible rows of a block that satisfy the predicate, read."""
         fields = tuple(dict.fromkeys((*index.all_fields(self.reading.schema), *self._fields)))
-        batches = list(
-            read_task(task, self.files, fields, self.predicate, row_id=True, hidden=self.hidden)
-        )
+        batches = list(read_task(task, self.files, fields, self.predicate, row_id=True, hidden=self.hidden))
         rows = one_batch(batches)
         if rows is not None:
             named = pa.RecordBatch.from_arrays(rows.columns, [*(f.column for f in fields), ROW_ID])
