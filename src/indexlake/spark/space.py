@@ -33,7 +33,7 @@ def name_space_functions(tree: Any) -> set[str]:
 
 def register(spark: SparkSession, names: Collection[str]) -> None:
     """Give a session the functions that a query uses."""
-    from pyspark.sql.functions import arrow_udf
+    from pyspark.sql.pandas.functions import arrow_udf
 
     for name in names:
         ((types, result),) = _FUNCTIONS[name].signatures
