@@ -148,7 +148,8 @@ class WantedSearch:
         if "columns" not in options and reference.asked is not None:
             options["columns"] = [name for name in found.schema.names if name.lower() in reference.asked]
         if reference.row_id:
-            options["columns"] = [*(options.get("columns") or found.schema.names), ROW_ID]
+            given = options.get("columns")
+            options["columns"] = [*(found.schema.names if given is None else given), ROW_ID]
         search = table.search(self._index, *self._queries, **options)
         return FoundRows(reference, found, search.to_arrow(), search.explain)
 
