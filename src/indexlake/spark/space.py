@@ -35,10 +35,11 @@ def register(spark: SparkSession, names: Collection[str]) -> None:
     """Give a session the functions that a query uses."""
     from pyspark.sql.pandas.functions import arrow_udf
 
+    make: Any = arrow_udf
     for name in names:
         ((types, result),) = _FUNCTIONS[name].signatures
         run = _annotated(OverBatches(name, tuple(map(str, types))), len(types))
-        made = arrow_udf(run, _SPARK_TYPES[str(result)])
+        made = make(run, _SPARK_TYPES[str(result)])
         spark.udf.register(f"{_PREFIX}{name}", made)
 
 
