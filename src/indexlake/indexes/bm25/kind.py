@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from indexlake.errors import SchemaError
+from indexlake.indexes.bm25.analysis import analyser_of
 from indexlake.indexes.bm25.builder import Builder
 from indexlake.indexes.bm25.folding import fold
 from indexlake.indexes.bm25.params import checked
@@ -15,6 +16,7 @@ from indexlake.indexes.bm25.parser import parse
 from indexlake.indexes.bm25.query import TextQuery
 from indexlake.indexes.bm25.search import search
 from indexlake.indexes.bm25.segment import Segment
+from indexlake.indexes.bm25.snippets import snippet
 from indexlake.indexes.kind import Content, Hits, IndexKind, Part, refuse_include, refuse_unique
 
 if TYPE_CHECKING:
@@ -37,7 +39,8 @@ class Bm25(IndexKind):
         field = fields[0]
         if not pa.types.is_string(field.type) and not pa.types.is_large_string(field.type):
             raise SchemaError(
-                f"Column {field.name!r} is of type {field.type}; a bm25 index is on a column of text.", column=field.name
+                f"Column {field.name!r} is of type {field.type}; a bm25 index is on a column of text.",
+                column=field.name,
             )
         return checked(params)
 
@@ -55,3 +58,7 @@ class Bm25(IndexKind):
 
     def search(self, index: Index, query: TextQuery, parts: Sequence[Part], k: int) -> Hits:
         return search(query, parts, k, index.params)
+
+    def snippets(self, index: Index, query: TextQuery, values: Sequence[Any]) -> list[str | None]:
+        analyser = analyser_of(index.params)
+        return [None if value is None else snippet(query, analyser, value) for value in values]

@@ -42,7 +42,9 @@ def parse(query: Any, options: Mapping[str, Any], params: Mapping[str, Any]) -> 
     if not isinstance(query, str):
         raise ExpressionError(f"A text query is a string such as 'late parcel', not {query!r}.")
     if not query.strip():
-        raise ExpressionError("The text query is empty. Write the words to look for, such as 'late parcel'.", text=query)
+        raise ExpressionError(
+            "The text query is empty. Write the words to look for, such as 'late parcel'.", text=query
+        )
     return TextQuery(query, _Parser(query, operator == "and", params).parse())
 
 
@@ -160,7 +162,9 @@ class _Parser:
         if token.kind == "close":
             raise self._error(token.at, "there is nothing before this ')'. Write words between the parentheses")
         if token.kind == "end":
-            raise self._error(token.at, "a word, a phrase or a group is missing here. Write one, or remove what is before")
+            raise self._error(
+                token.at, "a word, a phrase or a group is missing here. Write one, or remove what is before"
+            )
         raise self._error(
             token.at, f"there is nothing before or after this {token.kind}. Write 'a {token.kind} b', or in lower case"
             " for the word itself"

@@ -59,7 +59,9 @@ class TokenBuffer:
         terms, ranks = self._sorted_terms()
         if not self.count:
             none = np.empty(0, np.uint32)
-            return Batch(terms.slice(0, 0), np.empty(0, np.int64), none, none, none if positions else None), none.astype(np.int64)
+            return Batch(
+                terms.slice(0, 0), np.empty(0, np.int64), none, none, none if positions else None
+            ), none.astype(np.int64)
         numbers = np.concatenate([numbers for numbers, _, _ in self._tokens])
         order = _stable_order(ranks[numbers], len(ranks))
         sorted_ranks = ranks[numbers][order]
