@@ -165,6 +165,9 @@ class IndexKind(ABC):
     measure: str | None = None
     """The column that a search adds: ``_score`` (the greatest first) or ``_distance`` (the least first)."""
 
+    slow: bool = False
+    """Whether building takes many times as long as writing the rows: jobs do that, users do not wait for it."""
+
     most_rows: int = 1 << 24
     """Segments are not folded into larger ones than that: it bounds the memory of a build."""
 

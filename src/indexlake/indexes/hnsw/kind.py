@@ -37,6 +37,7 @@ class Hnsw(IndexKind):
 
     name = "hnsw"
     measure = "_distance"
+    slow = True
 
     def define(
         self, fields: Sequence[Field], include: Sequence[Field], unique: bool, params: Mapping[str, Any]
