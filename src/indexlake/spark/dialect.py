@@ -15,6 +15,7 @@ from uuid import UUID
 import sqlglot
 from sqlglot import exp
 
+from indexlake.spark.geometry_functions import rename_calls
 from indexlake.spark.types import MOST_DIGITS
 from indexlake.spark.uuid_text import UuidText
 from indexlake.sql.parse.tokens import quoted
@@ -42,6 +43,7 @@ class SparkText:
         self.arguments: dict[str, Any] = {}
         tree = self._parsed(planned, names)
         self._refuse_different(tree)
+        self.geometry_functions = rename_calls(tree)
         UuidText(tree, [f for t in planned.tables for f in t.fields], self._values, self._error).rewrite()
         self.divides = tree.find(exp.IntDiv) is not None
         for whole in list(tree.find_all(exp.IntDiv)):

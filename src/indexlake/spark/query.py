@@ -20,6 +20,7 @@ from indexlake.schema import ROW_ID
 from indexlake.spark.dialect import INTEGERS, SparkText
 from indexlake.spark.failure import said
 from indexlake.spark.frame import check_reachable, plan_frame
+from indexlake.spark.geometry_functions import register
 from indexlake.spark.handover import by_place
 from indexlake.spark.session import session
 from indexlake.sql.run.result import Batches, SqlResult
@@ -82,6 +83,7 @@ def frame_of(planned: PlannedQuery) -> DataFrame:
             _scanned(spark, planned, table).createOrReplaceTempView(name)
             made.append(name)
         with _translated(spark, INTEGERS if words.divides else None):
+            register(spark, words.geometry_functions)
             return spark.sql(words.text, args=words.arguments)
     finally:
         for name in made:

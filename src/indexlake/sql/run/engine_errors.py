@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -18,6 +19,7 @@ class Unparsed(Exception):
     """DuckDB's own account of what is wrong."""
 
 
+_OF_OURS = re.compile(r"Python exception occurred while executing the UDF: \w+: (.*?)\n\nAt:", re.DOTALL)
 _TYPES_OF_STORAGE = ("IO", "HTTP", "Permission")
 
 
@@ -56,6 +58,8 @@ def translated(
         if not details:
             details = {"exception_message": text.strip().splitlines()[0]}
     message = str(details.get("exception_message", "")).strip()
+    if (ours := _OF_OURS.match(message)) is not None:
+        return source.error(ours[1], None)
     kind = str(details.get("exception_type", ""))
     if suggestion is not None and details.get("error_subtype") == "COLUMN_NOT_FOUND" and "name" in details:
         message = f"{message.splitlines()[0]}\n{suggestion(str(details['name']))}".strip()
