@@ -52,9 +52,7 @@ class Wanted(ABC):
 
     __slots__ = ("fields", "index", "keys", "since")
 
-    def __init__(
-        self, index: Index | None, fields: tuple[Field, ...], keys: KeyColumn | None, since: int = -1
-    ) -> None:
+    def __init__(self, index: Index | None, fields: tuple[Field, ...], keys: KeyColumn | None, since: int = -1) -> None:
         self.index = index  # the unique one whose keys they are
         self.fields = fields
         self.keys = keys
@@ -124,8 +122,8 @@ class NewKeys(Wanted):
             for block, indices, positions in coverage.find_many(self.keys, state, state.at, files):
                 yield block, positions.tolist(), self.keys.take(indices)
         if coverage.gaps:
-            uncovered = (block for f in coverage.gaps if (block := state.blocks.record(f)) is not None)
-            yield from self._scanned(state, (b for b in uncovered if b.visible_at(state.at)), files)
+            uncovered = map(state.blocks.record, coverage.gaps)
+            yield from self._scanned(state, (b for b in uncovered if b is not None and b.visible_at(state.at)), files)
 
 
 class MergeValues(Wanted):
@@ -270,7 +268,11 @@ def duplicate(state: TableState, index: Index, encoded: Sequence[Any], *, twice:
         f"{said} is given twice: two of the rows for table {name!r} have it. Keep only one."
         if twice
         else f"{said} already exists in table {name!r}. "
-        + ("Use update or upsert to change the existing row." if index.is_primary else "Change or remove that row first."),
+        + (
+            "Use update or upsert to change the existing row."
+            if index.is_primary
+            else "Change or remove that row first."
+        ),
         table=name,
         key=shown,
         index=index.name,

@@ -285,9 +285,13 @@ def successor(prefix: str) -> str | None:
 
 
 def _call(node: tree.Call, wanted: bool, source: Source) -> Condition:
+    if wanted and node.name == "list_contains":
+        return _list_contains(node, source)
+    return _near(node, source) if wanted and node.name in MEETING else _not_null(node)
+
+
+def _near(node: tree.Call, source: Source) -> Condition:
     """A geometry that is near a constant one has a box there."""
-    if not wanted or node.name not in MEETING:
-        return _not_null(node)
     first, second, *distance = node.arguments
     column, *constants = (first, second, *distance) if isinstance(first, tree.Column) else (second, first, *distance)
     slots = [part.slot for part in constants if isinstance(part, tree.Constant)]
@@ -307,6 +311,26 @@ def _call(node: tree.Call, wanted: bool, source: Source) -> Condition:
     for reach in values[1:]:
         box = geometries.widened(box, reach)
     return Condition(ColumnTest(column.name, "meets", box), False)
+
+
+def _list_contains(node: tree.Call, source: Source) -> Condition:
+    """`list_contains(column, constant)`, when the elements are compared as they are stored."""
+    lists, sought = node.arguments
+    if isinstance(lists, tree.Cast) and lists.type.parts == lists.child.type.parts:
+        lists = lists.child  # from an array to a list
+    if not isinstance(lists, tree.Column) or not isinstance(sought, tree.Constant):
+        return _not_null(node)
+    value = source.values[sought.slot]
+    if value is None:
+        return IMPOSSIBLE
+    element = source.column_type(lists.name).value_type
+    stored = _stored(element, sought.type, "=", value) if from_arrow(element) == sought.type else None
+    if stored is None:
+        return _not_null(node)
+    tests, _ = stored
+    if not tests:
+        return IMPOSSIBLE
+    return Condition(ColumnTest(lists.name, "contains", (tests[0][1],)), False)
 
 
 _STRICT = (tree.Cast, tree.Negate, tree.Arithmetic, tree.Concat, tree.Field, tree.Compare, tree.Like)

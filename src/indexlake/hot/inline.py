@@ -155,9 +155,7 @@ class InlineTable(InlineRows):
                 found.append(HotRow(row[1], row[0], values))
         return found
 
-    def _derived_holders(
-        self, fields: Sequence[Field], keys: KeySet, since: int, without: BitMap64
-    ) -> list[HotRow]:
+    def _derived_holders(self, fields: Sequence[Field], keys: KeySet, since: int, without: BitMap64) -> list[HotRow]:
         """Of columns that older versions do not hold: all rows are read as users see them."""
         codecs = [f.codec for f in fields]
         found: list[HotRow] = []
@@ -165,7 +163,12 @@ class InlineTable(InlineRows):
             ids, begins = batch.column(ROW_ID).to_pylist(), batch.column(VERSION).to_pylist()
             columns = [codec.encode(batch.column(n)) for n, codec in enumerate(codecs)]
             for row_id, begin, *values in zip(ids, begins, *columns, strict=True):
-                if begin > since and row_id not in without and None not in values and encode_key(codecs, values) in keys:
+                if (
+                    begin > since
+                    and row_id not in without
+                    and None not in values
+                    and encode_key(codecs, values) in keys
+                ):
                     found.append(HotRow(row_id, begin, tuple(values)))
         return found
 

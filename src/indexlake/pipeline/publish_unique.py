@@ -144,7 +144,9 @@ def _newer_in_blocks(lake: Lake, reading: Reading, coverage: Coverage, since: in
             continue
         if since < 0 and block.data_file_id not in coverage.gaps:
             continue
-        for batch in read_task(block_task(state, block, state.at), lake._files, fields, None, row_id=False, version=True):
+        for batch in read_task(
+            block_task(state, block, state.at), lake._files, fields, None, row_id=False, version=True
+        ):
             yield _keys(coverage, reading, batch.columns[: len(fields)], batch.column(VERSION).to_numpy() > since)
 
 
@@ -184,7 +186,7 @@ def _between(keys: KeyColumn, low: Key | None, high: Key | None) -> npt.NDArray[
     inside = np.ones(len(keys), np.bool_)
     for bound, (numbers, texts) in ((low, (np.greater_equal, pc.greater_equal)), (high, (np.less, pc.less))):
         if bound is not None and keys.ints is not None:
-            inside &= numbers(keys.ints, np.uint64(bound))  # type: ignore[arg-type]
+            inside &= numbers(keys.ints, np.uint64(bound))
         elif bound is not None:
             inside &= np.asarray(texts(keys.binary, pa.scalar(bound, pa.large_binary())))
     return np.flatnonzero(inside)

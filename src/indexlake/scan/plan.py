@@ -94,14 +94,23 @@ def plan_scan(
             hot.count = reading.hot.count()
         else:
             hot = reading.hot.rows(columns, test)
-        chosen = by_statistics(reading, test)
-        notes["pruned by statistics"] = len(reading.state.blocks) - len(chosen)
-        path = choose_path(reading, files, test, chosen)
-        notes |= {"found by": path.found_by, "offers": path.offers, "segments": path.segments}
-        tasks = [
-            block_task(reading.state, block, reading.snapshot, only, covered) for block, only, covered in path.places
-        ]
+        tasks, found = plan_blocks(reading, files, test)
+        notes |= found
     return _with_own_writes(reading, hot, tasks, predicate, notes)
+
+
+def plan_blocks(reading: Reading, files: OpenFiles, test: Test) -> tuple[list[BlockTask], dict[str, Any]]:
+    """The committed rows in blocks that may satisfy the test, and how they were found."""
+    chosen = by_statistics(reading, test)
+    path = choose_path(reading, files, test, chosen)
+    tasks = [block_task(reading.state, block, reading.snapshot, only, covered) for block, only, covered in path.places]
+    notes = {
+        "pruned by statistics": len(reading.state.blocks) - len(chosen),
+        "found by": path.found_by,
+        "offers": path.offers,
+        "segments": path.segments,
+    }
+    return tasks, notes
 
 
 def plan_keys(

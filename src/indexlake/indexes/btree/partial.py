@@ -46,10 +46,19 @@ def before_null(key: bytes) -> tuple[bytes, bytes]:
     parts: list[bytes] = []
     at = 0
     while key[at : at + 1] != NULL:
-        end = at + 9 if key[at : at + 1] == _INT else key.index(_ENDING, at) + 2
+        end = _end(key, at)
         parts.append(key[at + 1 : end])
         at = end
     return key[: at + 1], b"".join(parts)
+
+
+def first_part(key: bytes) -> bytes:
+    """The first part, which is not null, as a key without nulls has it."""
+    return key[1 : _end(key, 0)]
+
+
+def _end(key: bytes, at: int) -> int:
+    return at + 9 if key[at : at + 1] == _INT else key.index(_ENDING, at) + 2
 
 
 def after(prefix: bytes) -> bytes | None:

@@ -43,8 +43,8 @@ class KeyProbe:
 
     def meets(self, low: bytes, high: bytes) -> bool:
         """Whether a segment with these bounds (`SegmentFile.min_key` and `max_key`) may hold some of it."""
-        if self.nulls or self.partial:
-            return True  # bounds are those of keys without nulls
+        if self.nulls or (self.partial and not self.ranges):
+            return True  # bounds know nothing of nulls
         at = bisect_left(self.keys, low, key=key_to_bytes)
         return (at < len(self.keys) and key_to_bytes(self.keys[at]) <= high) or any(
             (first is None or key_to_bytes(first) <= high) and (end is None or key_to_bytes(end) > low)

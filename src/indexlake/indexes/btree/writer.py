@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from indexlake.arrow import kernels as pc
 from indexlake.indexes.btree import bloom, header
+from indexlake.indexes.btree.partial import NULL, after, first_part
 from indexlake.indexes.keys import KeyColumn, binary_parts, hash_keys, key_to_bytes
 from indexlake.indexes.kind import Content, Slots
 
@@ -43,11 +45,14 @@ def segment_content(entries: Entries, *, filtered: bool = True, repeated: bool =
     contents["bloom"] = bloom.build(hash_keys(keys), bloom.block_count(len(keys))) if filtered else bloom.full()
     contents["nulls"] = entries.nulls.astype(f"<u{header.slot_size(count)}")
     contents |= entries.values
+    low, high = _bounds(keys)
     partial_width = partial_count = 0
     if entries.partial_keys is not None and (partial_count := len(entries.partial_keys)):
         order = entries.partial_keys.argsort()
-        sections, partial_width = _run_sections(entries.partial_keys.take(order), entries.partial_slots[order], count)
+        partial = entries.partial_keys.take(order)
+        sections, partial_width = _run_sections(partial, entries.partial_slots[order], count)
         contents |= {f"partial_{name}": section for name, section in sections.items()}
+        low, high = _partial_bounds(partial, low, high)
     pieces = header.assemble(
         contents,
         key_count=len(keys),
@@ -58,7 +63,7 @@ def segment_content(entries: Entries, *, filtered: bool = True, repeated: bool =
         partial_count=partial_count,
         partial_width=partial_width,
     )
-    return Content(pieces, *_bounds(keys))
+    return Content(pieces, low, high)
 
 
 def _run_sections(keys: KeyColumn, slots: Slots, slot_count: int) -> tuple[dict[str, Any], int]:
@@ -87,6 +92,16 @@ def _bounds(ordered: KeyColumn) -> tuple[bytes, bytes]:
         return b"\xff" * 8, b"\x00" * 8 if ordered.is_int else b""
     low, high = ordered[0], ordered[len(ordered) - 1]
     return lower_bound(key_to_bytes(low)), upper_bound(key_to_bytes(high))
+
+
+def _partial_bounds(ordered: KeyColumn, low: bytes, high: bytes) -> tuple[bytes, bytes]:
+    """Bounds that also hold the values in front of the nulls of some keys; those that start with a null have none."""
+    keys: Any = ordered.binary
+    valued = pc.sum(pc.less(keys, pa.scalar(NULL, pa.large_binary()))).as_py()
+    if not valued:
+        return low, high
+    first, last = first_part(keys[0].as_py()), first_part(keys[valued - 1].as_py())
+    return min(low, lower_bound(first)), max(high, upper_bound(after(last) or b"\xff" * 4 * _MAX_BOUND))
 
 
 def lower_bound(key: bytes) -> bytes:

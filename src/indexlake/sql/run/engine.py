@@ -21,7 +21,7 @@ from indexlake.errors import MissingExtraError, OwnershipError
 from indexlake.sql.parse.tokens import quoted
 from indexlake.sql.run.duckdb_types import check_shown
 from indexlake.sql.run.engine_errors import Unparsed
-from indexlake.sql.run.geometry_functions import add_geometry_functions, calls_geometry_function
+from indexlake.sql.run.space_functions import register
 from indexlake.sql.run.table_stream import Openings
 from indexlake.sql.run.types import restored
 from indexlake.storage.spill import Spill
@@ -65,6 +65,7 @@ class Engine:
         config = {**_SETTINGS, "threads": str(threads), "temp_directory": spill.folder()}
         self._database = duckdb.connect(":memory:", config=config)
         self._database.execute(f"set disabled_optimizers = '{_READS_TWICE}'")
+        register(self._database)
         limit = _memory_bytes()
         if limit is not None:
             self._database.execute(f"set memory_limit = '{int(limit * MEMORY_SHARE) >> 20}MiB'")
@@ -72,7 +73,6 @@ class Engine:
         self.openings = Openings()
         self._running: weakref.WeakSet[Running] = weakref.WeakSet()
         self._lock = threading.Lock()
-        self._knows_geometries = False
         self.closed = False
 
     def close(self) -> None:
@@ -96,14 +96,6 @@ class Engine:
             cursor = self._database.cursor()
         cursor.execute("set TimeZone = 'UTC'; set errors_as_json = true; set enable_progress_bar = false")
         return cursor
-
-    def provide(self, sql: str) -> None:
-        """Make known what a text calls that DuckDB does not have."""
-        if not self._knows_geometries and calls_geometry_function(sql):
-            with self._lock:
-                if not self._knows_geometries:
-                    add_geometry_functions(self._database)
-                    self._knows_geometries = True
 
     def give_back(self, cursor: Any) -> None:
         with self._lock:
@@ -131,7 +123,6 @@ class Engine:
         their type and name before any row is computed.
         """
         rows = min(BATCH_ROWS, rows_of(row_bytes))
-        self.provide(sql)
         cursor = self.take()
         try:
             for name, view in views.items():
@@ -171,7 +162,6 @@ class Engine:
 
     def table(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
         """The answer to a question about no table of ours."""
-        self.provide(sql)
         with self.cursor() as cursor:
             _executed(cursor, sql, parameters or {}, check_shown)
             found = cursor.to_arrow_table()
@@ -181,7 +171,6 @@ class Engine:
 
     def types(self, sql: str) -> list[Any]:
         """What DuckDB calls the columns of a query about no table of ours."""
-        self.provide(sql)
         with self.cursor() as cursor:
             return [column[1] for column in cursor.execute(sql).description]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from indexlake.errors import ExpressionError, IndexLakeError, StorageError
+from indexlake.errors import ExpressionError, IndexLakeError, MissingExtraError, StorageError
 from indexlake.sql.parse.fragment import Spliced
 from indexlake.sql.parse.tokens import Source
 
@@ -19,7 +19,10 @@ class Unparsed(Exception):
     """DuckDB's own account of what is wrong."""
 
 
-_OF_OURS = re.compile(r"Python exception occurred while executing the UDF: \w+: (.*?)\n\nAt:", re.DOTALL)
+_OF_OURS = re.compile(
+    r"Python exception occurred while executing the UDF: (?P<type>\w+): (?P<message>.*?)(?:\n\nAt:.*)?", re.DOTALL
+)
+"""What DuckDB makes of an error of a function that it has from us."""
 _TYPES_OF_STORAGE = ("IO", "HTTP", "Permission")
 
 
@@ -58,9 +61,11 @@ def translated(
         if not details:
             details = {"exception_message": text.strip().splitlines()[0]}
     message = str(details.get("exception_message", "")).strip()
-    if (ours := _OF_OURS.match(message)) is not None:
-        return source.error(ours[1], None)
     kind = str(details.get("exception_type", ""))
+    if of_ours := _OF_OURS.fullmatch(message):
+        message = of_ours["message"]
+        if of_ours["type"] == MissingExtraError.__name__:
+            return MissingExtraError(message, extra="geo")
     if suggestion is not None and details.get("error_subtype") == "COLUMN_NOT_FOUND" and "name" in details:
         message = f"{message.splitlines()[0]}\n{suggestion(str(details['name']))}".strip()
     if details.get("error_subtype") == "COLUMN_NOT_FOUND" and f'"{details.get("name")}"' in source.text:
