@@ -32,7 +32,7 @@ def rename_calls(tree: exp.Expression) -> list[str]:
 
 def register(spark: SparkSession, names: Iterable[str]) -> None:
     """Make functions known to a session."""
-    from pyspark.sql.pandas.functions import arrow_udf
+    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # its stubs lack it
 
     for name in set(names):
         ((_, result),) = _NAMES[name].signatures
