@@ -230,7 +230,7 @@ def refuse_params(kind: str, params: Mapping[str, Any], known: Iterable[str]) ->
 
 def refuse_unique(kind: str, unique: bool) -> None:
     if unique:
-        raise SchemaError(f"A {kind} index cannot be unique. Use kind='btree'.")
+        raise SchemaError(f"An index of kind {kind} cannot be unique. Use kind='btree'.")
 
 
 def refuse_include(kind: str, include: Sequence[Field]) -> None:
