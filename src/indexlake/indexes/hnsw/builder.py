@@ -81,7 +81,7 @@ def _content(
     params: Mapping[str, Any], starts: list[int], validity: list[Validity], vectors: npt.NDArray[Any], *, lasting: bool
 ) -> Content:
     made = None
-    if lasting and len(vectors) >= graph.ROWS:
+    if lasting and len(vectors):
         compared = as_compared(params["metric"], vectors)
         made = graph.build(params["metric"], compared, params["m"], params["ef_construction"], params["ef_search"])
     slots, (rows, dimension) = starts[-1], vectors.shape
