@@ -231,16 +231,38 @@ def test_equal_vectors_are_found_in_the_order_of_their_slots(storage: Storage) -
     assert hits.slots.tolist() == [0, 1, 2, 3]
 
 
-def test_many_equal_vectors_do_not_hide_the_others(storage: Storage) -> None:
+@pytest.mark.parametrize("copies", [10, 1000])
+def test_equal_vectors_do_not_hide_others(storage: Storage, copies: int) -> None:
     rng = np.random.default_rng(2)
     built = Built(storage, 64)
-    vectors = smooth(rng, 15_000, 64)
-    vectors[:12_000] = vectors[0]
-    segment = built.segment(vectors)
-    print("GRAPH", segment)
-    for _ in range(20):
-        query = vectors[rng.integers(12_000, 15_000)] + np.float32(0.01)
-        check(built.search(query, [Part(segment, None)], 3), "l2", [(vectors, None)], query, 3)
+    different = smooth(rng, 15_000, 64)
+    copied = np.repeat(different[:10], copies, axis=0)
+    vectors = rng.permutation(np.concatenate((different, copied)))
+    vectors[:100] = np.nan
+    segment = built.segment(vectors[:7000], vectors[7000:])
+    assert segment.graph() is not None
+    assert len(segment) <= 15_000
+    merged = built.open(KIND.merge(built.index, [(segment, [1, 0])]))
+    valid = np.arange(len(vectors)) >= 100
+    found = wanted = 0
+    for number in range(60):
+        live = None if number % 3 == 0 else rng.random(len(vectors)) < (0.7 if number % 3 == 1 else 0.02)
+        query = different[number % 10] + (0 if number % 2 else 0.3) * smooth(rng, 1, 64)[0]
+        distance = far("l2", vectors, query)
+        distance[~valid if live is None else ~(valid & live)] = np.inf
+        expected = np.sort(distance)[:20]
+        again = None if live is None else np.roll(live, -7000)
+        for hits in (
+            built.search(query, [Part(segment, live)], 20),
+            built.search(query, [Part(merged, again)], 20),
+        ):
+            assert len(hits.slots) == 20
+            found += int((hits.scores <= expected[-1] + 1e-6).sum())
+            wanted += 20
+        exact = built.search(query, [Part(segment, live)], 20, exact=True)
+        assert exact.scores == pytest.approx(expected, rel=1e-5, abs=1e-6)
+        assert distance[exact.slots] == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    assert found / wanted >= 0.97
 
 
 def test_vectors_too_long_for_float32_squares_are_found_in_order(storage: Storage) -> None:

@@ -195,8 +195,9 @@ def test_a_file_that_contradicts_itself_is_refused_even_if_its_checksums_fit(sto
         10: b"\x02",  # of another metric
         11: b"\x03",  # of no known width
         12: b"\x05",  # the dimension
-        36: b"\xff\xff",  # more rows than slots
-        44: b"\xff\xff\xff",  # the entry is not in the graph
+        32: b"\xff\xff",  # more vectors than slots
+        40: b"\xff\xff",  # more vectors than slots that have one
+        48: b"\xff\xff\xff",  # the entry is not in the graph
         header.starts.start: b"\x01",
         header.starts.start + 8: b"\x01",
         header.levels.start + 3: b"\x00",

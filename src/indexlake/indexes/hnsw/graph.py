@@ -39,23 +39,29 @@ class Links:
     links: npt.NDArray[np.int32]
 
 
+def may_pay(rows: int, dimension: int, breadth: int | None) -> bool:
+    """Whether a search of a graph of so many rows would be faster than the distances to all of them."""
+    return costs.by_graph(breadth or _USUAL, dimension) < costs.in_order(rows, dimension)
+
+
 def build(metric: str, vectors: Vectors, m: int, ef_construction: int, breadth: int | None) -> Links | None:
     """The graph of some vectors; None where exact search is faster.  ``breadth``: do not measure it.
 
     Takes one thread on small machines and up to four on large ones, and none from other threads of the process: the
     number is a setting of the calling thread.
     """
-    if not _pays(vectors, breadth or _USUAL) or np.einsum("ij,ij->i", vectors, vectors).max() > LIMIT:
+    rows, dimension = vectors.shape
+    if not may_pay(rows, dimension, breadth) or np.einsum("ij,ij->i", vectors, vectors).max() > LIMIT:
         return None
     library = faiss()
-    index = library.IndexHNSWFlat(vectors.shape[1], m, _metric(library, metric))
+    index = library.IndexHNSWFlat(dimension, m, _metric(library, metric))
     hnsw = index.hnsw
     hnsw.efConstruction = ef_construction
     with threads(max(1, min(4, (os.cpu_count() or 1) // 2))):
         for start in range(0, len(vectors), _ADDED):
             index.add(vectors[start : start + _ADDED])
         breadth = _measured(library, index, vectors) if breadth is None else breadth
-    if breadth is None or not _pays(vectors, breadth):
+    if breadth is None or not may_pay(rows, dimension, breadth):
         return None
     links = library.rev_swig_ptr(hnsw.neighbors.data(), hnsw.neighbors.size()).astype("<i4")
     levels = library.vector_to_array(hnsw.levels).astype(np.uint8)
@@ -90,11 +96,6 @@ class Graph:
             query.reshape(1, -1), k, params=self._parameters(efSearch=max(ef, k))
         )[1][0]
         return found[found >= 0]
-
-
-def _pays(vectors: Vectors, breadth: int) -> bool:
-    rows, dimension = vectors.shape
-    return costs.by_graph(breadth, dimension) < costs.in_order(rows, dimension)
 
 
 def _metric(library: Any, metric: str) -> int:

@@ -19,6 +19,7 @@ from indexlake.indexes.hnsw.exact import nearest
 from indexlake.indexes.hnsw.graph import Graph
 from indexlake.indexes.hnsw.library import threads
 from indexlake.indexes.hnsw.metric import Vectors, distances
+from indexlake.indexes.hnsw.places import Places
 from indexlake.indexes.hnsw.query import VectorQuery
 from indexlake.indexes.kind import Hits, Part
 
@@ -51,8 +52,8 @@ def _search_part(
 ) -> tuple[Rows, npt.NDArray[np.float64]]:
     """Slots of the k nearest of a part, nearest first, and their distances."""
     segment = part.segment
-    slots = segment.slots()
-    live = part.live if part.live is None or slots is None else part.live[slots]
+    places: Places = segment.places()
+    live = None if part.live is None else places.live_rows(part.live)
     count = len(segment) if live is None else int(np.count_nonzero(live))
     if not count or k <= 0:
         return np.empty(0, np.int64), np.empty(0, np.float64)
@@ -67,9 +68,7 @@ def _search_part(
     if rows is None:
         rows = nearest(metric, vectors, None if live is None else np.flatnonzero(live), query, k)
     far = distances(metric, vectors[rows], query.precise)
-    order = np.lexsort((rows, far))[:k]
-    rows = rows[order]
-    return rows if slots is None else slots[rows], far[order]
+    return places.nearest(rows, far, part.live, k)
 
 
 def _by_graph(
