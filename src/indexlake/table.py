@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from indexlake.evolution.alter import Alter
     from indexlake.feed.changes import Changes
     from indexlake.lake import Lake
+    from indexlake.pipeline.index_info import IndexHandle, IndexInfo
+    from indexlake.scan.search import Search
     from indexlake.schema.field_path import Path
     from indexlake.snapshots.reading import OpenReading
     from indexlake.storage import Storage
@@ -192,6 +194,33 @@ class Table(Result):
         if for_update and self._tx is None:
             raise OwnershipError("for_update=True belongs in a transaction: with lake.transaction() as tx: …")
         return Scan(self, where, params, columns, order_by, limit, offset, with_row_id, for_update)
+
+    def search(
+        self,
+        by: str | Sequence[tuple[str, Any]],
+        query: Any = None,
+        k: int = 10,
+        where: str | None = None,
+        params: Params = None,
+        columns: Sequence[str] | None = None,
+        *,
+        snippet: bool = False,
+        fuse: str | Sequence[float] = "rrf",
+        **options: Any,
+    ) -> Search:
+        """The k best rows by an index, best first, with ``_score`` or ``_distance``; lazy like a scan.
+
+        ``by`` is the name of an index or of a column that has one to search: text for bm25, a vector for hnsw, a point
+        for rtree.  Several (name, query) pairs are fused: by rank (``"rrf"``), or by weights of their scores.  Rows are
+        those of the snapshot that satisfy ``where``; there are min(k, matches) of them always.
+
+        Examples
+        --------
+        >>> t.search("note", "late parcel", k=3, where="total > 10").to_pylist()  # doctest: +SKIP
+        """
+        from indexlake.scan.search import Search
+
+        return Search(self, by, query, k, where, params, columns, snippet, fuse, options)
 
     def to_spark(
         self,
@@ -417,6 +446,52 @@ class Table(Result):
     def set_config(self, config: TableConfig | None = None, **changes: Any) -> WriteResult:
         """Change settings, by name or as a whole ``il.TableConfig``."""
         return self.alter().set_config(config, **changes).commit()
+
+    # ------------------------------------------------------------ indexes
+
+    def create_index(
+        self,
+        name: str,
+        columns: str | Sequence[str],
+        kind: str = "btree",
+        unique: bool = False,
+        include: str | Sequence[str] = (),
+        *,
+        progress: bool | None = None,
+        **params: Any,
+    ) -> IndexInfo:
+        """Index some columns; every row is found through it from the first moment, however long the build takes.
+
+        ``kind``: ``"btree"``, ``"hash"``, ``"rtree"``, ``"bm25"``, ``"hnsw"``, or one that a package adds; ``params`` are
+        those of the kind.  ``include``: further columns that a btree keeps, so that look-ups need no block.  An identical
+        index is left as it is.
+
+        Examples
+        --------
+        >>> t.create_index("by_city", "city")  # doctest: +SKIP
+        """
+        from indexlake.pipeline.create_index import create_index
+
+        create_index(self, name, columns, kind, unique, include, params, progress)
+        return self.index(name).info
+
+    def drop_index(self, name: str, missing_ok: bool = False) -> None:
+        """Remove an index, at once.  Past snapshots use it until they expire."""
+        from indexlake.pipeline.create_index import drop_index
+
+        drop_index(self, name, missing_ok)
+
+    def indexes(self) -> list[IndexInfo]:
+        """The indexes besides the primary key: kind, columns, size, how much they cover, and the last error."""
+        from indexlake.pipeline.index_info import indexes
+
+        return indexes(self)
+
+    def index(self, name: str) -> IndexHandle:
+        """One index: ``.info``, and ``.recall()`` of a vector index."""
+        from indexlake.pipeline.index_info import IndexHandle
+
+        return IndexHandle(self, name)
 
     def history(self) -> list[Snapshot]:
         """The commits that changed this table, oldest first, as far back as history is kept."""

@@ -57,6 +57,11 @@ def any_of(tests: list[Test]) -> Test:
     return _flat(Any_, tests, ALWAYS)
 
 
+def conjuncts(test: Test) -> list[Test]:
+    """What all has to hold, each by itself."""
+    return [part for child in test.children for part in conjuncts(child)] if isinstance(test, All) else [test]
+
+
 def _flat(kind: type[All | Any_], tests: list[Test], decisive: Test) -> Test:
     flat: dict[Test, None] = {}
     for test in tests:

@@ -7,7 +7,7 @@ A kind is loaded when it is first asked for.  Another package adds one with an e
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from indexlake.errors import NotFoundError
@@ -55,7 +55,7 @@ def _load(name: str) -> IndexKind:
     return KINDS.setdefault(name, found())
 
 
-def _others() -> dict[str, object]:
+def _others() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP)}
 
 

@@ -213,6 +213,7 @@ class Maintenance:
         from indexlake.pipeline.due import HotStoreFill
         from indexlake.pipeline.dump import dump
         from indexlake.pipeline.expire import expire
+        from indexlake.pipeline.keep_indexes import keep
 
         try:
             hot = HotStoreFill(self._lake, table_id)
@@ -222,6 +223,7 @@ class Maintenance:
             if hot.due:
                 dump(self._lake, table_id, live=hot.live_due, history=hot.history_due, stop=self._stop)
                 hot = HotStoreFill(self._lake, table_id)
+                keep(self._lake, table_id, stop=self._stop)
             self._estimates[table_id] = hot.count
             self._failures.pop(table_id, None)
             self._expire_all()

@@ -15,6 +15,7 @@ import pyarrow as pa
 from indexlake.display import FIRST_ROWS, html_rows, html_text, shown
 from indexlake.errors import ExpressionError, SchemaError
 from indexlake.scan.execute import hot_pieces, pieces, read_task
+from indexlake.scan.lookup import Offer
 from indexlake.scan.order import check_order, ordered
 from indexlake.scan.plan import BlockTask, ScanPlan, arrow_schema, plan_scan
 from indexlake.scan.result import Result, check_count
@@ -40,6 +41,10 @@ class Explanation:
     hot_rows: int
     found_by: str
     tasks: tuple[str, ...]
+    offers: tuple[Offer, ...] = ()
+    """What each index could do, and whether it was used."""
+    segments_read: int = 0
+    """How many index segments were asked."""
     cache_hits: int | None = None
     """How many chunks of the blocks to read the local cache has now; None: there is no cache."""
     cache_misses: int | None = None
@@ -49,7 +54,8 @@ class Explanation:
         lines = [
             f"scan {self.table} at snapshot {self.snapshot_id}" + (f" where {self.where}" if self.where else ""),
             f"  blocks: {self.blocks_read} of {self.blocks_total} read, {self.rows_in_blocks:,} candidate rows, "
-            f"found by {self.found_by}",
+            f"found by {self.found_by}" + (f" in {self.segments_read:,} segments" if self.segments_read else ""),
+            *(f"    index {offer}" for offer in self.offers),
             *(f"    {task}" for task in self.tasks[:20]),
         ]
         if len(self.tasks) > 20:
@@ -261,7 +267,8 @@ class Scan(Result):
         cached = (None, None) if cache is None else (here, chunks - here)
         return Explanation(
             plan.table, plan.snapshot, self._where, plan.notes.get("blocks", 0), len(plan.tasks), rows,
-            plan.hot.count, plan.notes.get("found by", "statistics"), tuple(tasks), *cached,
+            plan.hot.count, plan.notes.get("found by", "statistics"), tuple(tasks), plan.notes.get("offers", ()),
+            plan.notes.get("segments", 0), *cached,
         )  # fmt: skip
 
 

@@ -1,0 +1,215 @@
+"""From text to terms: the same at build and at query time, in memory and in files.
+
+A text is cut into words, each word is normalised (case, accents), stop words go, what is left may be stemmed.  There are
+two ways through it with one result: `Analyser.tokens` takes a whole column at once, over its UTF-8 bytes, and normalises
+each different word once; `Analyser.words` takes one text and says where in it the words are.
+
+Stop words keep their place: "state of the art" has `art` three places behind `state`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexlake.arrow import kernels as pc
+from indexlake.indexes.bm25.params import stemmer_module
+from indexlake.indexes.bm25.stop_words import STOP_WORDS
+
+_FOLDED = str.maketrans({"ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ß": "ss", "æ": "ae", "Æ": "AE",
+                         "œ": "oe", "Œ": "OE", "þ": "th", "Þ": "TH", "ð": "d", "ı": "i"})  # fmt: skip
+_ASCII_WORDS = re.compile("[0-9A-Za-z]+")
+
+
+class Tokens(NamedTuple):
+    """The tokens of a column of texts, in order: an index into `terms`, the text's row and the place in the text."""
+
+    terms: list[str]
+    codes: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
+    places: npt.NDArray[np.int64]
+
+
+class Word(NamedTuple):
+    """A word of a text: where it is, and its terms with their places; none where it is a stop word."""
+
+    start: int
+    end: int
+    terms: tuple[tuple[str, int], ...]
+
+
+def analyser_of(params: Mapping[str, Any]) -> Analyser:
+    """The analyser of an index definition."""
+    return _analyser(json.dumps(dict(params), sort_keys=True))
+
+
+@lru_cache(maxsize=64)
+def _analyser(params: str) -> Analyser:
+    return Analyser(json.loads(params))
+
+
+class Analyser:
+    """Safe to share between threads."""
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        self._lowercase: bool = params["lowercase"]
+        self._fold: bool = params["ascii_folding"]
+        self._language: str | None = params["stemmer"]
+        self._gram: int = params["ngram"] if params["tokenizer"] == "ngram" else 0
+        self._is_inside = _is_not_space if params["tokenizer"] == "whitespace" else _is_word
+        self._simple = params["tokenizer"] != "whitespace"
+        listed = params["stop_words"]
+        words = STOP_WORDS[listed] if isinstance(listed, str) else listed or ()
+        self._stop_words = frozenset(map(self.normalise, words))
+        table = bytearray(range(256))
+        for code in range(128):
+            char = chr(code)
+            table[code] = 0 if not self._is_inside(char) else ord(char.lower() if self._lowercase else char)
+        self._table = bytes(table)
+
+    # One text
+
+    def words(self, text: str) -> list[Word]:
+        """The words of one text, in order."""
+        found = []
+        place = 0
+        for start, end in self._spans(text):
+            terms = self._terms(text[start:end])
+            found.append(Word(start, end, tuple((term, place + number) for number, term in enumerate(terms))))
+            place += len(terms) + 1 if self._gram else 1
+        return found
+
+    def normalise(self, word: str) -> str:
+        """A word without stemming: what prefix and fuzzy queries compare."""
+        if word.isascii():
+            return word.lower() if self._lowercase else word
+        if self._lowercase:
+            word = word.casefold()
+        if self._fold:
+            plain = unicodedata.normalize("NFKD", word.translate(_FOLDED))
+            word = "".join(char for char in plain if unicodedata.category(char) != "Mn")
+        return unicodedata.normalize("NFC", word)
+
+    def cuts(self, word: str) -> bool:
+        """Whether a normalised word is cut into pieces."""
+        return bool(self._gram) and len(word) > self._gram
+
+    def is_one_word(self, text: str) -> bool:
+        """Whether a text is one word from its first to its last character."""
+        return bool(text) and all(map(self._is_inside, text))
+
+    def _spans(self, text: str) -> list[tuple[int, int]]:
+        if self._simple and text.isascii():
+            return [match.span() for match in _ASCII_WORDS.finditer(text)]
+        inside = [self._is_inside(char) for char in text]
+        edges = [at for at in range(len(text) + 1) if (at and inside[at - 1]) != (at < len(text) and inside[at])]
+        return list(zip(edges[::2], edges[1::2], strict=True))
+
+    def _terms(self, word: str) -> list[str]:
+        """The terms of one word as it stands in the text: none, one, or its pieces."""
+        plain = self.normalise(word)
+        if not plain or plain in self._stop_words:
+            return []
+        if self._gram:
+            return [plain[at : at + self._gram] for at in range(max(1, len(plain) - self._gram + 1))]
+        return [self._stem(plain)] if self._language else [plain]
+
+    def _stem(self, word: str) -> str:
+        # A stemmer is not safe to share between threads, and cheap.
+        return str(stemmer_module().Stemmer(self._language).stemWord(word))
+
+    # Many texts
+
+    def tokens(self, texts: Any) -> Tokens:
+        """The tokens of a column (string or large_string, nulls have none)."""
+        starts, ends, data, first = self._cut(texts)
+        rows = np.repeat(np.arange(len(texts)), np.diff(first))
+        places = np.arange(len(starts)) - np.repeat(first[:-1], np.diff(first))
+        offsets = np.zeros(len(starts) + 1, np.int64)
+        np.cumsum(ends - starts, out=offsets[1:])
+        words = pa.Array.from_buffers(
+            pa.large_string(), len(starts), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        ).dictionary_encode()
+        codes = np.asarray(words.indices).astype(np.int64, copy=False)
+        if self._gram:
+            return self._in_pieces(words.dictionary.to_pylist(), codes, rows, first)
+        return self._normalised(words.dictionary.to_pylist(), codes, rows, places)
+
+    def _cut(self, texts: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+        """Where the words start and end, their bytes one after the other, and the first word of each text."""
+        texts = pc.fill_null(texts.cast(pa.large_string()), "")
+        whole = pa.LargeListArray.from_arrays(pa.array([0, len(texts)], pa.int64()), texts)
+        joined = pc.binary_join(whole, pa.scalar("\0", pa.large_string()))[0].as_buffer()
+        data = np.frombuffer(bytearray(bytes(joined).translate(self._table)), np.uint8)
+        inside = data != 0
+        if len(data) and int(data.max()) >= 0x80:
+            self._leave_out(data, inside)
+        edges = np.flatnonzero(np.diff(inside.view(np.int8), prepend=np.int8(0), append=np.int8(0)))
+        starts, ends = edges[::2], edges[1::2]
+        sizes = np.asarray(pc.binary_length(texts)).astype(np.int64)
+        text_starts = np.zeros(len(texts) + 1, np.int64)
+        np.cumsum(sizes + 1, out=text_starts[1:])
+        return starts, ends, data[inside], np.searchsorted(starts, text_starts)
+
+    def _leave_out(self, data: npt.NDArray[np.uint8], inside: npt.NDArray[np.bool_]) -> None:
+        """Take the characters beyond ASCII that are not part of words out of `inside`."""
+        leads = np.flatnonzero(data >= 0xC0)
+        first = data[leads].astype(np.uint32)
+        sizes = 2 + (first >= 0xE0).astype(np.int64) + (first >= 0xF0)
+        codes = first & np.array([0, 0, 0x1F, 0x0F, 0x07], np.uint32)[sizes]
+        for further in (1, 2, 3):
+            longer = sizes > further
+            codes[longer] = codes[longer] << np.uint32(6) | (data[leads[longer] + further] & np.uint32(0x3F))
+        different, which = np.unique(codes, return_inverse=True)
+        out = np.array([not self._is_inside(chr(code)) for code in different.tolist()], np.bool_)[which]
+        for further in range(4):
+            here = out & (sizes > further)
+            inside[leads[here] + further] = False
+
+    def _normalised(
+        self, words: list[str], codes: npt.NDArray[Any], rows: npt.NDArray[Any], places: npt.NDArray[Any]
+    ) -> Tokens:
+        terms = [word if word.isascii() and self._lowercase else self.normalise(word) for word in words]
+        left_out = [not term or term in self._stop_words for term in terms]
+        if self._language:
+            terms = stemmer_module().Stemmer(self._language).stemWords(terms)
+        if any(left_out):
+            kept = ~np.array(left_out, np.bool_)[codes]
+            codes, rows, places = codes[kept], rows[kept], places[kept]
+        return Tokens(terms, codes, rows, places)
+
+    def _in_pieces(
+        self, words: list[str], codes: npt.NDArray[Any], rows: npt.NDArray[Any], first: npt.NDArray[Any]
+    ) -> Tokens:
+        numbers: dict[str, int] = {}
+        pieces = [[numbers.setdefault(piece, len(numbers)) for piece in self._terms(word)] for word in words]
+        counts_by_word = np.array([len(piece) for piece in pieces], np.int64)
+        flat = np.array([number for piece in pieces for number in piece], np.int64)
+        flat_first = np.cumsum(counts_by_word) - counts_by_word
+        counts = counts_by_word[codes]
+        ends = np.cumsum(counts)
+        within = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - counts, counts)
+        moved = np.concatenate(([0], np.cumsum(counts + 1)))  # every word takes one place more than it has pieces
+        places = moved[:-1] - np.repeat(moved[first[:-1]], np.diff(first))
+        return Tokens(
+            list(numbers),
+            flat[np.repeat(flat_first[codes], counts) + within],
+            np.repeat(rows, counts),
+            np.repeat(places, counts) + within,
+        )
+
+
+def _is_word(char: str) -> bool:
+    return unicodedata.category(char)[0] in "LMN"
+
+
+def _is_not_space(char: str) -> bool:
+    return not char.isspace() and char != "\0"

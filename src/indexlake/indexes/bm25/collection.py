@@ -1,0 +1,150 @@
+"""All parts of one search together: which documents there are, and how often terms occur in them.
+
+Documents are numbered through: the slot, behind all slots of the parts before.  Rows that are not live count nowhere, and
+to leave them out costs about as much as there are dead ones (or live ones, if those are fewer).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from indexlake.indexes.bm25.matching import match
+from indexlake.indexes.bm25.segment import Entry, Segment, saturation
+from indexlake.indexes.kind import Part
+
+Documents = npt.NDArray[np.int64]
+
+_CHEAP = 4096  # postings: look at the mask for each
+_FEWER = 16  # times fewer rows than postings: look for the rows among the postings
+
+
+class Chunk(NamedTuple):
+    """Postings of a term in one part, and a mask that the slots have still to be looked up in."""
+
+    part: LivePart
+    slots: npt.NDArray[Any]
+    codes: npt.NDArray[Any]
+    unchecked: npt.NDArray[np.bool_] | None
+
+
+class LivePart:
+    """A part, with its first document's number."""
+
+    def __init__(self, part: Part, base: int) -> None:
+        self.segment: Segment = part.segment
+        self.base = base
+        self.slots = self.segment.header.slots
+        self.live = part.live
+        self._live_count = self.slots
+        if self.live is not None:
+            if len(self.live) != self.slots:
+                raise ValueError(f"{len(self.live)} live flags for {self.slots} slots")
+            self._live_count = int(np.count_nonzero(self.live))
+            if self._live_count == self.slots:
+                self.live = None
+
+    @cached_property
+    def _few_are_live(self) -> bool:
+        return 2 * self._live_count < self.slots
+
+    @cached_property
+    def _few(self) -> npt.NDArray[np.uint32]:
+        """The live slots or the dead ones, whichever are fewer."""
+        assert self.live is not None
+        return np.flatnonzero(self.live if self._few_are_live else ~self.live).astype(np.uint32)
+
+    def statistics(self) -> tuple[int, int]:
+        """The number of live documents, and the length of all of them."""
+        header = self.segment.header
+        if self.live is None:
+            return header.documents, header.length
+        lengths = self.segment.lengths()
+        found = lengths[self._few]
+        found = found[found != np.iinfo(lengths.dtype).max]
+        count, length = len(found), int(found.sum(dtype=np.int64))
+        return (count, length) if self._few_are_live else (header.documents - count, header.length - length)
+
+    def chunk(self, entry: Entry) -> tuple[Chunk, int]:
+        """The live postings of a term, and how many they are."""
+        slots = self.segment.slots(entry.first, entry.end)
+        codes = self.segment.codes(entry.first, entry.end)
+        if self.live is None:
+            return Chunk(self, slots, codes, None), len(slots)
+        if len(slots) > _CHEAP and len(self._few) * _FEWER < len(slots):
+            _, rows = match(self._few, slots, self.slots)
+            if not self._few_are_live:
+                return Chunk(self, slots, codes, self.live if len(rows) else None), len(slots) - len(rows)
+        else:
+            rows = np.flatnonzero(self.live[slots])
+            if len(rows) == len(slots):
+                return Chunk(self, slots, codes, None), len(slots)
+        return Chunk(self, slots[rows], codes[rows], None), len(rows)
+
+
+class Found(NamedTuple):
+    """A term in all parts: its live postings, in how many live documents it is, and its greatest frequency."""
+
+    chunks: Sequence[Chunk]
+    count: int
+    most: int
+
+
+class Collection:
+    """The parts of one search."""
+
+    def __init__(self, parts: Sequence[Part], params: Mapping[str, Any]) -> None:
+        self.parts: list[LivePart] = []
+        self.bases = np.zeros(len(parts) + 1, np.int64)
+        for number, part in enumerate(parts):
+            self.parts.append(LivePart(part, int(self.bases[number])))
+            self.bases[number + 1] = self.bases[number] + self.parts[-1].slots
+        statistics = [part.statistics() for part in self.parts]
+        self.count = sum(count for count, _ in statistics)
+        length = sum(length for _, length in statistics)
+        self.average = length / self.count if length else 1.0
+        self.shortest = min((part.segment.shortest for part in self.parts if part.segment.header.pairs), default=0.0)
+        self.k1: float = params["k1"]
+        self.b: float = params["b"]
+        self._found: dict[str, Found] = {}
+        self._units: dict[int, npt.NDArray[np.float64]] = {}
+
+    @property
+    def span(self) -> int:
+        """All documents have numbers below."""
+        return int(self.bases[-1])
+
+    def find(self, term: str) -> Found:
+        """A term in all parts."""
+        found = self._found.get(term)
+        if found is None:
+            chunks, count, most = [], 0, 0
+            for part in self.parts:
+                entry = part.segment.find(term)
+                if entry is not None:
+                    chunk, here = part.chunk(entry)
+                    if here:
+                        chunks.append(chunk)
+                        count += here
+                        most = max(most, entry.most)
+            found = self._found[term] = Found(chunks, count, most)
+        return found
+
+    def idf(self, count: int) -> float:
+        """How much a term that so many documents have tells about one."""
+        return float(np.log1p((self.count - count + 0.5) / (count + 0.5)))
+
+    def units(self, segment: Segment) -> npt.NDArray[np.float64]:
+        """What a posting of each pair weighs before it is multiplied with the idf."""
+        found = self._units.get(id(segment))
+        if found is None:
+            found = self._units[id(segment)] = segment.units(self.k1, self.b, self.average)
+        return found
+
+    def weigh(self, frequency: Any, length: Any) -> Any:
+        """BM25 without the idf."""
+        return saturation(frequency, length, self.k1, self.b, self.average)

@@ -1,0 +1,157 @@
+"""The postings of one clause of a query, with scores: of a term, or of anything that has been worked out before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from indexlake.indexes.bm25.collection import Chunk, Collection, Documents, Found
+from indexlake.indexes.bm25.matching import Rows, match
+
+Scores = npt.NDArray[np.float64]
+
+SMALL = 1 << 14
+_SAMPLE = 1 << 15
+
+
+class Scored(NamedTuple):
+    """Documents, ascending, and the score of each."""
+
+    documents: Documents
+    scores: Scores
+
+
+NOTHING = Scored(np.empty(0, np.int64), np.empty(0, np.float64))
+
+
+class Leaf(Protocol):
+    weight: float
+    """The clause with the greatest is looked at first."""
+
+    def bound(self, lengths: Scores) -> Scores:
+        """No document of such a length has a greater score."""
+        ...
+
+    def everything(self) -> Scored: ...
+
+    def probe(self, documents: Documents) -> tuple[Rows, Scores]:
+        """Which of some documents it has (their rows), with scores."""
+        ...
+
+
+class SmallLeaf:
+    """All postings at hand."""
+
+    def __init__(self, scored: Scored, span: int, weight: float | None = None) -> None:
+        self._scored = scored
+        self._span = span
+        self._most = float(scored.scores.max(initial=0.0))
+        self.weight = self._most if weight is None else weight
+
+    def bound(self, lengths: Scores) -> Scores:
+        return np.full(len(lengths), self._most)
+
+    def everything(self) -> Scored:
+        return self._scored
+
+    def probe(self, documents: Documents) -> tuple[Rows, Scores]:
+        rows, ours = match(documents, self._scored.documents, self._span)
+        return rows, self._scored.scores[ours]
+
+
+class LargeLeaf:
+    """A frequent term, whose postings stay where they are."""
+
+    def __init__(self, collection: Collection, found: Found, weight: float) -> None:
+        self._collection = collection
+        self._chunks = found.chunks
+        self._most = found.most
+        self.weight = weight
+
+    def bound(self, lengths: Scores) -> Scores:
+        bound: Scores = self.weight * self._collection.weigh(np.minimum(self._most, np.maximum(lengths, 1)), lengths)
+        return bound
+
+    def everything(self) -> Scored:
+        return _together(self._collection, self._chunks, self.weight)
+
+    def probe(self, documents: Documents) -> tuple[Rows, Scores]:
+        rows, scores = [], []
+        for chunk in self._chunks:
+            part = chunk.part
+            low, high = np.searchsorted(documents, (part.base, part.base + part.slots)).tolist()
+            if low < high:
+                here, ours = match(documents[low:high] - part.base, chunk.slots, part.slots)
+                rows.append(here + low)
+                scores.append(self._collection.units(part.segment)[chunk.codes[ours]])
+        if len(rows) == 1:
+            return rows[0], scores[0] * self.weight
+        if not rows:
+            return np.empty(0, np.int64), np.empty(0, np.float64)
+        return np.concatenate(rows), np.concatenate(scores) * self.weight
+
+    def sample(self, count: int) -> Documents:
+        """Some of the documents with the best scores."""
+        chunk = max(self._chunks, key=lambda chunk: len(chunk.slots))
+        codes = chunk.codes[:_SAMPLE]
+        least = np.partition(codes, count)[count] if len(codes) > count else codes.max()
+        rows = np.flatnonzero(codes <= least)[: 4 * count]
+        slots = chunk.slots[rows]
+        if chunk.unchecked is not None:
+            slots = slots[chunk.unchecked[slots]]
+        return slots.astype(np.int64) + chunk.part.base
+
+    def at_least(self, least: float, rest: list[Leaf]) -> Scored:
+        """The documents whose score can reach ``least`` with all that the leaves of ``rest`` could add."""
+        documents, scores = [], []
+        for chunk in self._chunks:
+            segment = chunk.part.segment
+            units = self._collection.units(segment)
+            bound = units * self.weight
+            for leaf in rest:
+                bound += leaf.bound(segment.pairs[1])
+            passing = bound >= least
+            last = len(passing) - 1 - int(passing[::-1].argmax())
+            if not passing[last]:
+                continue
+            rows = np.flatnonzero(chunk.codes <= last)
+            codes = chunk.codes[rows]
+            if not passing[: last + 1].all():
+                kept = passing[codes]
+                rows, codes = rows[kept], codes[kept]
+            slots = chunk.slots[rows]
+            if chunk.unchecked is not None:
+                kept = chunk.unchecked[slots]
+                slots, codes = slots[kept], codes[kept]
+            documents.append(slots.astype(np.int64) + chunk.part.base)
+            scores.append(units[codes])
+        if not documents:
+            return NOTHING
+        return Scored(np.concatenate(documents), np.concatenate(scores) * self.weight)
+
+
+def term_leaf(collection: Collection, found: Found, boost: float) -> SmallLeaf | LargeLeaf:
+    """The postings of a term."""
+    weight = collection.idf(found.count) * boost
+    if found.count > SMALL:
+        return LargeLeaf(collection, found, weight)
+    return SmallLeaf(_together(collection, found.chunks, weight), collection.span, weight)
+
+
+def _together(collection: Collection, chunks: Sequence[Chunk], weight: float) -> Scored:
+    documents, scores = [], []
+    for chunk in chunks:
+        slots, codes = chunk.slots, chunk.codes
+        if chunk.unchecked is not None:
+            kept = chunk.unchecked[slots]
+            slots, codes = slots[kept], codes[kept]
+        documents.append(slots.astype(np.int64) + chunk.part.base)
+        scores.append(collection.units(chunk.part.segment)[codes])
+    if not documents:
+        return NOTHING
+    if len(documents) == 1:
+        return Scored(documents[0], scores[0] * weight)
+    return Scored(np.concatenate(documents), np.concatenate(scores) * weight)

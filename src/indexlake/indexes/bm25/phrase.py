@@ -1,0 +1,70 @@
+"""How often a phrase is in documents: the places of its terms are compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexlake.indexes.bm25.collection import Collection, Documents, LivePart
+from indexlake.indexes.bm25.matching import match
+from indexlake.indexes.bm25.merging import expand
+from indexlake.indexes.bm25.query import Phrase
+from indexlake.indexes.bm25.segment import Entry
+
+Numbers = npt.NDArray[np.float64]
+
+
+def phrase_frequencies(
+    collection: Collection, phrase: Phrase, within: Documents | None
+) -> tuple[Documents, Numbers, Numbers]:
+    """The live documents that have a phrase, how often they have it, and their lengths."""
+    documents, frequencies, lengths = [np.empty(0, np.int64)], [np.empty(0)], [np.empty(0)]
+    for part in collection.parts:
+        entries = [part.segment.find(term) for term in phrase.terms]
+        there = [entry for entry in entries if entry is not None]
+        if len(there) < len(entries):
+            continue
+        wanted = None
+        if within is not None:
+            low, high = np.searchsorted(within, (part.base, part.base + part.slots)).tolist()
+            wanted = within[low:high] - part.base
+        found, frequency, length = _in_part(part, there, phrase.places, wanted)
+        documents.append(found + part.base)
+        frequencies.append(frequency)
+        lengths.append(length)
+    return np.concatenate(documents), np.concatenate(frequencies), np.concatenate(lengths)
+
+
+def _in_part(
+    part: LivePart, entries: list[Entry], places: tuple[int, ...], wanted: Documents | None
+) -> tuple[Documents, Numbers, Numbers]:
+    segment = part.segment
+    by_size = sorted(set(entries), key=lambda entry: entry.end - entry.first)
+    slots: npt.NDArray[Any] = segment.slots(by_size[0].first, by_size[0].end)
+    if wanted is not None:
+        slots = slots[match(wanted, slots, part.slots)[1]]
+    elif part.live is not None:
+        slots = slots[part.live[slots]]
+    for entry in by_size[1:]:
+        slots = slots[match(slots, segment.slots(entry.first, entry.end), part.slots)[0]]
+    last = max(places)
+    common: npt.NDArray[np.int64] | None = None
+    lengths = np.empty(0)
+    for entry, place in sorted(zip(entries, places, strict=True), key=lambda pair: pair[0].end - pair[0].first):
+        _, rows = match(slots, segment.slots(entry.first, entry.end), part.slots)
+        frequency, length = segment.pairs
+        codes = segment.codes(entry.first, entry.end)
+        counts = frequency[codes].astype(np.int64)
+        firsts = np.cumsum(counts) - counts
+        here = expand(firsts[rows], counts[rows])
+        positions = segment.positions(entry.first_position, entry.end_position)[here].astype(np.int64)
+        # Where the phrase starts, if this is its term: in the upper half the document.
+        starts = np.repeat(np.arange(len(rows)), counts[rows]) << 33 | positions + (last - place)
+        common = starts if common is None else starts[np.isin(starts, common, assume_unique=True)]
+        lengths = length[codes[rows]]
+    assert common is not None
+    frequencies = np.bincount(common >> 33, minlength=len(slots))
+    there = np.flatnonzero(frequencies)
+    return slots[there].astype(np.int64), frequencies[there].astype(np.float64), lengths[there]

@@ -1,0 +1,119 @@
+"""The best k documents of clauses that are joined by OR, exactly, without scoring all that have one of them.
+
+Clauses are taken by falling weight.  As soon as k scores are known, a document that none of the clauses so far has can
+only enter if what is left can bring it there; what is left depends on how long the document is, so most postings of
+frequent terms are told apart by the number of their pair alone.  Candidates are looked up in what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from indexlake.indexes.bm25.collection import Documents
+from indexlake.indexes.bm25.leaves import NOTHING, LargeLeaf, Leaf, Scored, Scores
+from indexlake.indexes.bm25.matching import match
+
+_SEEDS = 128
+_SLACK = 1 - 1e-9  # sums of the same numbers in another order differ by less
+
+Filter = Callable[[Documents], Documents]
+"""Leaves out the documents that are excluded."""
+
+
+def best(
+    leaves: Sequence[Leaf], k: int, span: int, shortest: float, given: Scored | None = None, keep: Filter | None = None
+) -> Scored:
+    """The best k documents, the better one first, and of equal ones the one with the smaller number.
+
+    ``given``: only these, whose scores are added.
+    """
+    leaves = sorted(leaves, key=lambda leaf: -leaf.weight)
+    lengths = np.array([shortest])
+    bounds = [float(leaf.bound(lengths)[0]) for leaf in leaves]
+    open_ = given is None
+    found = NOTHING if given is None else given
+    least = 0.0
+    seeded = not open_
+    for number, leaf in enumerate(leaves):
+        rest = sum(bounds[number + 1 :])
+        if open_ and isinstance(leaf, LargeLeaf) and not seeded:
+            least = max(least, _seed(leaves, number, found, k, keep) * _SLACK)
+            seeded = True
+        if open_ and bounds[number] + rest < least:
+            open_ = False
+        if len(found.documents) > k:
+            found = _within_reach(found, least - bounds[number] - rest)
+        if not open_:
+            found = _add(found, leaf)
+        else:
+            if isinstance(leaf, LargeLeaf):
+                new = leaf.at_least(least, list(leaves[number + 1 :]))
+            else:
+                new = leaf.everything()
+            found = _united(found, leaf, new, span, keep)
+        least = max(least, _kth(found.scores, k) * _SLACK)
+    return ranked(found, k)
+
+
+def ranked(found: Scored, k: int) -> Scored:
+    """The best k of some documents, in order."""
+    documents, scores = found
+    if len(scores) > k:
+        kept = np.flatnonzero(scores >= np.partition(scores, -k)[-k]) if k else np.empty(0, np.int64)
+        documents, scores = documents[kept], scores[kept]
+    order = np.lexsort((documents, -scores))[:k]
+    return Scored(documents[order], scores[order])
+
+
+def _kth(scores: Scores, k: int) -> float:
+    return float(np.partition(scores, -k)[-k]) if len(scores) >= k > 0 else 0.0
+
+
+def _within_reach(found: Scored, least: float) -> Scored:
+    kept = found.scores >= least
+    return found if kept.all() else Scored(found.documents[kept], found.scores[kept])
+
+
+def _add(found: Scored, leaf: Leaf) -> Scored:
+    """Add what a clause gives to documents that are known."""
+    if not len(found.documents):
+        return found
+    rows, scores = leaf.probe(found.documents)
+    total = found.scores.copy()
+    total[rows] += scores
+    return Scored(found.documents, total)
+
+
+def _united(found: Scored, leaf: Leaf, new: Scored, span: int, keep: Filter | None) -> Scored:
+    """Add a clause to the documents that are known, and the documents that are new with it."""
+    if keep is not None and len(new.documents):
+        rows, _ = match(new.documents, keep(new.documents), span)
+        new = Scored(new.documents[rows], new.scores[rows])
+    if not len(found.documents):
+        return new
+    found = _add(found, leaf)
+    if not len(new.documents):
+        return found
+    _, known = match(found.documents, new.documents, span)
+    if len(known):
+        fresh = np.ones(len(new.documents), np.bool_)
+        fresh[known] = False
+        new = Scored(new.documents[fresh], new.scores[fresh])
+    documents = np.concatenate((found.documents, new.documents))
+    order = np.argsort(documents, kind="stable")
+    return Scored(documents[order], np.concatenate((found.scores, new.scores))[order])
+
+
+def _seed(leaves: Sequence[Leaf], number: int, found: Scored, k: int, keep: Filter | None) -> float:
+    """A score that k documents have at least, from a few that promise to be good."""
+    seeds = [leaf.sample(_SEEDS) for leaf in leaves[number:] if isinstance(leaf, LargeLeaf)]
+    seeds.append(ranked(found, max(k, _SEEDS)).documents)
+    documents = np.unique(np.concatenate(seeds))
+    if keep is not None:
+        documents = keep(documents)
+    scored = Scored(documents, np.zeros(len(documents)))
+    for leaf in leaves:
+        scored = _add(scored, leaf)
+    return _kth(scored.scores, k)

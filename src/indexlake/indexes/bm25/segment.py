@@ -1,0 +1,204 @@
+"""An open full-text segment: where terms and their postings are.
+
+The file (see `layout`) is read through verified reads: a damaged byte raises `CorruptionError`, never gives a wrong
+answer.  To look a term up touches one page of terms, its entry and its own postings.  What is kept in memory is small:
+fences, pairs and the terms looked up last.  Safe to share between threads.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexlake.indexes.bm25.layout import FENCE_STEP, HEADER_SIZE, PAIR, TABLE, parse, wrong
+
+if TYPE_CHECKING:
+    from indexlake.errors import CorruptionError
+    from indexlake.storage import InputFile
+
+_REMEMBERED = 4096
+
+
+def saturation(frequency: Any, length: Any, k1: float, b: float, average: float) -> Any:
+    """The part of BM25 that depends on how often a term is in a document and how long that is."""
+    return (k1 + 1) * frequency / (frequency + k1 * (1 - b + b / average * length))
+
+
+class Entry(NamedTuple):
+    """A term of a segment: its postings, its positions, and how often it is in the document that has it most often."""
+
+    first: int
+    end: int
+    first_position: int
+    end_position: int
+    most: int
+
+
+class Segment:
+    """An open full-text segment."""
+
+    def __init__(self, file: InputFile) -> None:
+        self.path = file.path
+        self._file = file
+        self.header = header = parse(self.path, file.size(), file.read_at(0, min(HEADER_SIZE, file.size())))
+        self._code_width = header.width("codes", header.postings)
+        self._position_width = header.width("positions", header.occurrences)
+        self._slots_at = header.spans["slots"][0]
+        self._codes_at = header.spans["codes"][0]
+        self._remembered: dict[str, Entry | None] = {}
+        self._units: tuple[tuple[float, ...], npt.NDArray[np.float64]] = (), np.empty(0)
+
+    def __repr__(self) -> str:
+        return f"Segment({self.path!r}, {self.header.terms} terms of {self.header.documents} documents)"
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """The first slot of each of its blocks, and the number of all slots."""
+        found: list[int] = self._array("starts", "<u8").tolist()
+        if (
+            found[0] != 0
+            or found[-1] != self.header.slots
+            or any(a > b for a, b in zip(found, found[1:], strict=False))
+        ):
+            raise self._nonsense()
+        return found
+
+    @cached_property
+    def pairs(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Frequency and length of each pair, as they are calculated with."""
+        found = self._array("pairs", PAIR)
+        return found["frequency"].astype(np.float64), found["length"].astype(np.float64)
+
+    @cached_property
+    def shortest(self) -> float:
+        """No document that has a term is shorter."""
+        return float(self.pairs[1].min()) if self.header.pairs else 0.0
+
+    def units(self, k1: float, b: float, average: float) -> npt.NDArray[np.float64]:
+        """What a posting of each pair weighs before it is multiplied with the idf; the last answer is remembered."""
+        of, units = self._units
+        if of != (k1, b, average):
+            units = saturation(*self.pairs, k1, b, average)
+            self._units = (k1, b, average), units
+        return units
+
+    def lengths(self) -> npt.NDArray[Any]:
+        """The length of each slot's document; the greatest number of its type where there is none."""
+        return self._array("lengths", f"<u{self.header.width('lengths', self.header.slots)}")
+
+    # Terms
+
+    def find(self, term: str) -> Entry | None:
+        """Where a term's postings are; None where no document has it."""
+        try:
+            return self._remembered[term]
+        except KeyError:
+            found = self._find(term.encode())
+        if len(self._remembered) >= _REMEMBERED:
+            self._remembered.clear()
+        self._remembered[term] = found
+        return found
+
+    def _find(self, term: bytes) -> Entry | None:
+        row = self.first_from(term)
+        return self.entry(row) if row < self.header.terms and self._term_at(row) == term else None
+
+    def first_from(self, term: bytes) -> int:
+        """The first term that is not less."""
+        page = max(bisect_right(self._fences, term) - 1, 0) * FENCE_STEP
+        end = min(page + FENCE_STEP, self.header.terms)
+        return bisect_left(range(end), term, page, end, key=self._term_at)
+
+    def entry(self, row: int) -> Entry:
+        at, _ = self.header.spans["table"]
+        two = np.frombuffer(self._file.read_at(at + row * TABLE.itemsize, 2 * TABLE.itemsize), TABLE).tolist()
+        (first, first_position, most, _), (end, end_position, _, _) = two
+        if not first < end <= self.header.postings or not first_position <= end_position <= self.header.occurrences:
+            raise self._nonsense()
+        return Entry(first, end, first_position, end_position, most)
+
+    def entries(self, first: int, end: int) -> npt.NDArray[Any]:
+        """The table of some terms, with the entry behind the last one."""
+        at, _ = self.header.spans["table"]
+        found = np.frombuffer(
+            self._file.read_at(at + first * TABLE.itemsize, (end + 1 - first) * TABLE.itemsize), TABLE
+        )
+        for name, most in (("posting", self.header.postings), ("position", self.header.occurrences)):
+            numbers = found[name].astype(np.int64)
+            if int(numbers[-1]) > most or int(numbers[0]) < 0 or bool((np.diff(numbers) < 0).any()):
+                raise self._nonsense()
+        return found
+
+    def terms(self, first: int, end: int) -> pa.LargeStringArray:
+        """Some of the terms, in order."""
+        starts = self._term_starts(first, end).astype(np.int64)
+        at, size = self.header.spans["terms"]
+        low, high = int(starts[0]), int(starts[-1])
+        if not low <= high <= size or bool((np.diff(starts) < 0).any()):
+            raise self._nonsense()
+        data = self._file.read_at(at + low, high - low)
+        buffers = [None, pa.py_buffer(starts - low), pa.py_buffer(data)]
+        return pa.Array.from_buffers(pa.large_string(), end - first, buffers)
+
+    @cached_property
+    def _fences(self) -> list[bytes]:
+        data = bytes(self._section("fences"))
+        ends: list[int] = self._array("fence_ends", "<u4").tolist()
+        if ends and ends[-1] != len(data):
+            raise self._nonsense()
+        return [data[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)] if ends else []
+
+    def _term_at(self, row: int) -> bytes:
+        start, end = self._term_starts(row, row + 1).tolist()
+        at, size = self.header.spans["terms"]
+        if not start <= end <= size:
+            raise self._nonsense()
+        return bytes(self._file.read_at(at + start, end - start))
+
+    def _term_starts(self, first: int, end: int) -> npt.NDArray[Any]:
+        width = self.header.width("term_starts", self.header.terms + 1)
+        at, _ = self.header.spans["term_starts"]
+        return np.frombuffer(self._file.read_at(at + first * width, (end + 1 - first) * width), f"<u{width}")
+
+    # Postings
+
+    def slots(self, first: int, end: int) -> npt.NDArray[np.uint32]:
+        """The slots of some postings."""
+        return np.frombuffer(self._file.read_at(self._slots_at + 4 * first, 4 * (end - first)), "<u4")
+
+    def codes(self, first: int, end: int) -> npt.NDArray[Any]:
+        """The numbers of some postings' pairs."""
+        width = self._code_width
+        return np.frombuffer(self._file.read_at(self._codes_at + width * first, width * (end - first)), f"<u{width}")
+
+    def positions(self, first: int, end: int) -> npt.NDArray[Any]:
+        """Some positions."""
+        width = self._position_width
+        at, _ = self.header.spans["positions"]
+        return np.frombuffer(self._file.read_at(at + width * first, width * (end - first)), f"<u{width}")
+
+    def check_codes(self, codes: npt.NDArray[Any]) -> None:
+        """Raise unless all are numbers of pairs."""
+        if len(codes) and int(codes.max()) >= self.header.pairs:
+            raise self._nonsense()
+
+    @property
+    def last_position(self) -> int:
+        """No position is greater."""
+        return 0xFFFF if self._position_width == 2 else 0xFFFFFFFF
+
+    # Bytes
+
+    def _section(self, name: str) -> memoryview:
+        return self._file.read_at(*self.header.spans[name])
+
+    def _array(self, name: str, dtype: Any) -> npt.NDArray[Any]:
+        return np.frombuffer(self._section(name), dtype)
+
+    def _nonsense(self) -> CorruptionError:
+        return wrong(self.path, "it contradicts itself")
