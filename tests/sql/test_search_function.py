@@ -166,7 +166,7 @@ def test_changes_take_their_rows_from_it(notes: il.Lake) -> None:
 
 def test_only_the_columns_that_are_named_are_read(notes: il.Lake) -> None:
     plan = str(notes.sql("explain select s.id, _score from search('post.notes', 'words', 'late') s where cost > 1"))
-    assert "search post.notes as s at snapshot" in plan
+    assert f"search post.notes at snapshot {notes.snapshot_id} by words, as s\n" in plan
     assert "columns: id, cost, _score" in plan
     assert notes.sql("select count(*) from search('post.notes', 'words', 'late')").scalar() == 2
     assert notes.sql("select count(*) from search('post.notes', 'words', 'nosuchword')").scalar() == 0
@@ -186,9 +186,12 @@ def test_it_is_described(notes: il.Lake) -> None:
     assert ("_score",) in summary
 
 
-def test_snippets_and_several_indexes(notes: il.Lake) -> None:
-    row = notes.sql("select * from search('post.notes', 'words', 'letter', snippet := true)").to_pylist()[0]
+def test_what_was_found_is_shown(notes: il.Lake) -> None:
+    (row,) = notes.sql("select * from search('post.notes', 'words', 'letter', snippet := true)").to_pylist()
     assert "letter" in row["_snippet"]
+
+
+def test_several_indexes_are_asked_together(notes: il.Lake) -> None:
     text = "select id from search('post.notes', {'words': 'late', 'near': [1, 0, 0]}, k := 2)"
     assert {row[0] for row in notes.sql(text).fetchall()} == {1, 4}
     pairs = [("words", "late"), ("near", [1.0, 0.0, 0.0])]

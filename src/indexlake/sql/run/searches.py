@@ -58,12 +58,12 @@ class FoundRows:
 
     def describe(self) -> str:
         """Lines for ``explain``."""
-        table, alias = self.found.state.table.full_name, self.reference.alias
+        head, *rest = str(self.explained()).splitlines()
         lines = [
-            f"search {table}{f' as {alias}' if alias != NAME else ''} at snapshot {self.found.snapshot}",
+            head if self.reference.alias == NAME else f"{head}, as {self.reference.alias}",
             f"  columns: {', '.join(self.rows.schema.names)}",
             f"  rows: {self.rows.num_rows:,}",
-            *(f"  {line}" for line in str(self.explained()).splitlines()),
+            *rest,
         ]
         return "\n".join(lines)
 

@@ -18,6 +18,9 @@ from indexlake.expr.functions.space import FUNCTIONS
 
 _ARROW = {"BLOB": pa.binary(), "VARCHAR": pa.string(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_()}
 
+_TAKEN = "st_geomfromwkb"
+"""DuckDB has a function of this name for the same arguments, which gives a GEOMETRY; a macro comes before it."""
+
 
 def register(connection: Any) -> None:
     """Give a database the functions; every cursor of it has them."""
@@ -25,9 +28,9 @@ def register(connection: Any) -> None:
         for types, result in function.signatures:
             names = tuple(map(str, types))
             run = _with_arity(OverBatches(function.name, names), len(names))
-            connection.create_function(
-                function.name, run, list(names), str(result), type="arrow", null_handling="special"
-            )
+            name = f"indexlake_{function.name}" if function.name == _TAKEN else function.name
+            connection.create_function(name, run, list(names), str(result), type="arrow", null_handling="special")
+    connection.execute(f"create macro {_TAKEN}(bytes) as indexlake_{_TAKEN}(bytes)")
 
 
 class OverBatches:
