@@ -37,6 +37,7 @@ class Hnsw(IndexKind):
 
     name = "hnsw"
     measure = "_distance"
+    slow = True
     most_rows = 1 << 19
 
     def define(
