@@ -216,6 +216,12 @@ def test_a_file_that_contradicts_itself_is_refused_even_if_its_checksums_fit(sto
             KIND.open(built.index, storage.open_file(path, Checksums.of(good[:size])))
 
 
+def test_a_segment_of_another_dimension_is_not_searched(storage: Storage) -> None:
+    three, four = Built(storage, 3), Built(storage, 4)
+    with pytest.raises(CorruptionError, match="its vectors have 3 numbers and not 4"):
+        four.search([1, 2, 3, 4], [Part(three.segment([[1, 2, 3]]), None)], 1)
+
+
 def test_opening_reads_little_and_a_search_is_needed_to_read_the_vectors(storage: Storage) -> None:
     built = Built(storage, 64)
     vectors = np.ones((9000, 64), np.float32)
