@@ -60,7 +60,7 @@ def test_only_fixed_size_lists_of_small_floats_can_be_indexed(type: pa.DataType)
         ({"m": True}, "m of an hnsw index is a whole number"),
         ({"ef_construction": None}, "ef_construction of an hnsw index is a whole number from 8 to 4096, not None."),
         ({"ef_search": 1.5}, "ef_search of an hnsw index is a whole number"),
-        ({"lists": 3}, "An? hnsw index has no parameter 'lists'; it has ef_construction, ef_search, m, metric."),
+        ({"lists": 3}, "An index of kind hnsw has no parameter 'lists'; it has ef_construction, ef_search, m, metric."),
     ],
 )
 def test_wrong_definitions_are_refused(options: dict[str, Any], message: str) -> None:
