@@ -165,6 +165,9 @@ class IndexKind(ABC):
     measure: str | None = None
     """The column that a search adds: ``_score`` (the greatest first) or ``_distance`` (the least first)."""
 
+    slow: bool = False
+    """Whether building takes many times as long as writing the rows: jobs do that, users do not wait for it."""
+
     most_rows: int = 1 << 24
     """Segments are not folded into larger ones than that: it bounds the memory of a build."""
 
@@ -227,7 +230,7 @@ def refuse_params(kind: str, params: Mapping[str, Any], known: Iterable[str]) ->
 
 def refuse_unique(kind: str, unique: bool) -> None:
     if unique:
-        raise SchemaError(f"A {kind} index cannot be unique. Use kind='btree'.")
+        raise SchemaError(f"An index of kind {kind} cannot be unique. Use kind='btree'.")
 
 
 def refuse_include(kind: str, include: Sequence[Field]) -> None:

@@ -14,7 +14,9 @@ import pyarrow as pa
 
 from indexlake.display import FIRST_ROWS, html_rows, html_text, shown
 from indexlake.errors import ExpressionError, SchemaError
+from indexlake.scan.access import file_test
 from indexlake.scan.execute import hot_pieces, pieces, read_task
+from indexlake.scan.first_rows import with_first_rows
 from indexlake.scan.lookup import Offer
 from indexlake.scan.order import check_order, ordered
 from indexlake.scan.plan import BlockTask, ScanPlan, arrow_schema, plan_scan
@@ -168,8 +170,11 @@ class Scan(Result):
             return None
         return bind_predicate(self._where, schema, self._params)
 
-    def _plan(self, *, counting: bool = False) -> tuple[ScanPlan, list[Field], pa.Schema, bool, list[tuple[str, str]]]:
-        """One read transaction: snapshot, blocks and hot rows together."""
+    def _plan(
+        self, *, counting: bool = False, ordering: bool = True
+    ) -> tuple[ScanPlan, list[Field], pa.Schema, bool, list[tuple[str, str]]]:
+        """One read transaction: snapshot, blocks and hot rows together.  ``ordering``: what is not among the first rows
+        may be left out."""
         table = self._table
         table._lake._check()
         with table._reading(self._snapshot) as reading:
@@ -185,6 +190,9 @@ class Scan(Result):
                 reading, table._lake._files, predicate=predicate, columns=tuple(needed.values()), counting=counting
             )
         self._snapshot = reading.snapshot
+        if ordering and order and self._limit is not None:
+            test = file_test(predicate, schema)
+            plan = with_first_rows(reading, table._lake._files, plan, test, order, self._limit + self._offset)
         return plan, fields, shown, row_id, order
 
     # ------------------------------------------------------------ running
@@ -231,7 +239,7 @@ class Scan(Result):
         """How many rows the scan gives; blocks that are wholly visible are counted by their records."""
         if self._for_update:
             return sum(batch.num_rows for batch in self.to_batches())  # rows are locked as they are given
-        plan, *_ = self._plan(counting=True)
+        plan, *_ = self._plan(counting=True, ordering=False)
         lake = self._table._lake
         total = 0
         for task in plan.tasks:

@@ -257,32 +257,42 @@ class Matches:
     def __init__(self, search: Parts, predicate: Bound) -> None:
         self._search = search
         self._predicate = predicate
-        reading = search.reading
-        tasks, notes = plan_blocks(reading, search.files, file_test(predicate, reading.schema))
-        self.found_by = notes["found by"]
-        self._tasks = {task.file_id: task for task in tasks if task.kind == "block"}
-        calls = any(isinstance(node, tree.Call) for node in _nodes(predicate.root))
-        self._key = None if calls else f"{predicate!r} {reading.state.table.schema_version}"
+        self.found_by = "what earlier searches found"
+        self._tasks: dict[int, BlockTask] | None = None
+        calls = any(isinstance(node, tree.Call) for node in _nodes(predicate.root))  # now() changes
+        self._key = None if calls else f"{predicate!r} {search.reading.state.table.schema_version}"
 
     def mask(self, block: BlockRecord) -> Mask:
+        """Which rows of the block satisfy the predicate, deleted ones included."""
         mask = np.zeros(block.record_count, np.bool_)
-        task = self._tasks.get(block.data_file_id)
-        if task is not None:
-            mask[self._positions(block, task)] = True
+        mask[self._positions(block)] = True
         return mask
 
-    def _positions(self, block: BlockRecord, task: BlockTask) -> npt.NDArray[np.int64]:
+    def _positions(self, block: BlockRecord) -> npt.NDArray[np.int64]:
         search, key = self._search, None if self._key is None else f"{block.path} {self._key}"
         known = search.remembered.matches.get(key) if key is not None else None
         if known is not None:
             return known
-        whole = replace(task, deleted=None, versions_up_to=None)
-        batches = read_task(whole, search.files, (), self._predicate, row_id=True)
-        found = [search.positions(block, batch.column(ROW_ID).to_numpy()) for batch in batches]
-        positions = np.concatenate(found) if found else np.zeros(0, np.int64)
+        positions = np.zeros(0, np.int64)
+        task = self._planned().get(block.data_file_id)
+        if task is not None:
+            whole = replace(task, deleted=None, versions_up_to=None)
+            batches = read_task(whole, search.files, (), self._predicate, row_id=True)
+            found = [search.positions(block, batch.column(ROW_ID).to_numpy()) for batch in batches]
+            positions = np.concatenate(found) if found else positions
         if key is not None:
             search.remembered.matches.put(key, positions)
         return positions
+
+    def _planned(self) -> dict[int, BlockTask]:
+        """The blocks that may hold matching rows."""
+        if self._tasks is None:
+            search = self._search
+            test = file_test(self._predicate, search.reading.schema)
+            tasks, notes = plan_blocks(search.reading, search.files, test)
+            self.found_by = notes["found by"]
+            self._tasks = {task.file_id: task for task in tasks if task.kind == "block"}
+        return self._tasks
 
 
 def _nodes(root: Any) -> Iterator[Any]:

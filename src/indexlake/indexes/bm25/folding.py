@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from indexlake.indexes.bm25.layout import PAIR
 from indexlake.indexes.bm25.merging import expand, merge_sources
 from indexlake.indexes.bm25.run import PAGE_POSTINGS, PAGE_TERMS, Page, Postings, page_bounds
 from indexlake.indexes.bm25.segment import Segment

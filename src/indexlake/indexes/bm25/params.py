@@ -59,7 +59,7 @@ def checked(params: Mapping[str, Any]) -> dict[str, Any]:
 
 def stemmer_module() -> Any:
     try:
-        import Stemmer
+        import Stemmer  # type: ignore[import-not-found]
     except ImportError:
         raise MissingExtraError(
             "A stemmer needs PyStemmer. Install it with: pip install 'indexlake[text]'", extra="text"
@@ -86,8 +86,8 @@ def _stop_words(words: Any) -> str | list[str] | None:
     if isinstance(words, str):
         if words.lower() not in STOP_WORDS:
             raise SchemaError(
-                f"There are no stop words {words!r}; there are {', '.join(sorted(STOP_WORDS))}. Give a list of words for "
-                "others, or None."
+                f"There are no stop words {words!r}; there are {', '.join(sorted(STOP_WORDS))}. Give a list of words "
+                "for others, or None."
             )
         return words.lower()
     if not isinstance(words, list | tuple | set | frozenset) or not all(isinstance(word, str) for word in words):

@@ -34,7 +34,7 @@ _NOTHING = np.zeros(0, np.int64)
 class Segment:
     """Opening one maps a local file, or reads the first chunk of a remote one."""
 
-    __slots__ = ("_blooms", "_file", "_header", "_read", "partial", "path", "run", "starts")
+    __slots__ = ("_blooms", "_file", "_header", "_read", "_values", "partial", "path", "run", "starts")
 
     def __init__(self, file: InputFile) -> None:
         self.path = file.path
@@ -43,6 +43,7 @@ class Segment:
         self._header = header = parse(self.path, file.size(), self._read(0, HEADER_SIZE))
         self.run = Run(self.path, self._read, header.run)
         self.partial = None if header.partial is None else Run(self.path, self._read, header.partial)
+        self._values: Values | None = None
         self._blooms = header.bloom.size // bloom.BLOCK_BYTES
         self.starts: tuple[int, ...] = self._starts(header.starts)
 
@@ -121,9 +122,9 @@ class Segment:
             found = [self.find_many(KeyColumn.from_keys(probe.keys, ints=self.run.is_int))[1]]
         else:
             found = [run.slots(first, end) for run, first, end in self._spans(probe)]
-        if len(found) == 1 and len(probe.keys) == 1:
-            return found[0]
-        return np.unique(np.concatenate([_NOTHING, *found]))
+        if len(probe.keys) == 1:
+            return found[0] if found else _NOTHING
+        return _ascending(np.concatenate([_NOTHING, *found]), self.starts[-1])
 
     def _spans(self, probe: KeyProbe) -> Iterator[tuple[Run, int, int]]:
         """Where what the probe finds is, in the order of the runs."""
@@ -185,7 +186,11 @@ class Segment:
         Of an index that includes columns.  In one batch unless a dictionary could not number all values.
         """
         values = self.values()
-        assert values is not None
+        if values is None:
+            raise CorruptionError(
+                f"key segment {self.path!r} has no columns: it is not the segment of this index; restore the catalog",
+                path=self.path,
+            )
         return values.rows(slots)
 
     def values(self) -> Values | None:
@@ -193,7 +198,9 @@ class Segment:
         streams, ends = self._header.values, self._header.value_ends
         if streams is None or ends is None or not streams.size:
             return None
-        return Values(self.path, self._read, streams, ends, self._header.slot_count)
+        if self._values is None:
+            self._values = Values(self.path, self._read, streams, ends, self._header.slot_count)
+        return self._values
 
     # Whole segments
 
@@ -222,6 +229,15 @@ class Segment:
     def close(self) -> None:
         """Let the file go.  Harmless when repeated."""
         self._file.close()
+
+
+def _ascending(slots: Slots, count: int) -> Slots:
+    """Different slots below a count in order."""
+    if len(slots) < count >> 6:
+        return np.sort(slots)
+    there = np.zeros(count, np.bool_)
+    there[slots] = True
+    return np.flatnonzero(there)
 
 
 def _range_rows(run: Run, ranges: Ranges) -> list[tuple[int, int]]:
