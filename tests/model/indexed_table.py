@@ -133,7 +133,9 @@ def questions(random: Random) -> list[Question]:
             lambda r: r["a"] == n or r["s"] == t,
             ("by_a or hash_s", "by_a or by_s_a"),
         ),
-        Question(f"list_contains({{tags}}, '{tag}')", lambda r: r["tags"] is not None and tag in r["tags"], ("by_tag",)),
+        Question(
+            f"list_contains({{tags}}, '{tag}')", lambda r: r["tags"] is not None and tag in r["tags"], ("by_tag",)
+        ),
         Question(
             f"{{x}} between {left} and {left + 2} and {{y}} between {low} and {low + 2}",
             lambda r: _between(left, r["x"], left + 2) and _between(low, r["y"], low + 2),

@@ -263,7 +263,7 @@ class History:
 
     def do_run(self) -> None:
         self.job("run", "t")
-        self.horizon = self.lakes[0].table("t")._state().table.horizon
+        self.horizon = max(self.horizon, self.lakes[0].table("t")._state().table.horizon)
         self.enforced = self.enforced or self.enforced_now()
 
     def do_build(self) -> None:
