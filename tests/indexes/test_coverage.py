@@ -17,15 +17,15 @@ import indexlake as il
 from indexlake.blocks.block import BlockRecord
 from indexlake.catalog import activity, data_files, segments, table_heads
 from indexlake.catalog.driver import DatabaseError
+from indexlake.catalog.index_definitions import CreateIndex
 from indexlake.commit.section import Section
 from indexlake.indexes import registry
-from indexlake.indexes.btree.writer import write_segment
+from indexlake.indexes.builder import write_content
 from indexlake.indexes.coverage import FEW, Coverage
 from indexlake.indexes.keys import KeyColumn, encode_key
-from indexlake.indexes.kind import ORDINAL_SHIFT, POSITION_MASK, SegmentFile
+from indexlake.indexes.kind import SegmentFile
 from indexlake.snapshots import state as table_state
 from indexlake.snapshots.state import TableState
-from indexlake.storage.names import FileName
 from tests.indexes.sorted_list import SortedList
 from tests.pipeline.job_tables import blocks, content, expire_everything, files, in_blocks, rows, table
 
@@ -61,18 +61,13 @@ def primary(lake: il.Lake) -> Coverage:
 
 def folded(lake: il.Lake, coverage: Coverage, over: Sequence[BlockRecord]) -> SegmentFile:
     """One segment file for several blocks, made from the segments that they have."""
-    keys, places, ordinals = [], [], []
-    for ordinal, block in enumerate(over):
+    index, inputs, starts = coverage.index, [], [0]
+    for block in over:
         link = coverage.links[block.data_file_id]
-        segment = coverage.index.open(lake.storage, link.segment)
-        here = np.flatnonzero(segment.addresses() >> ORDINAL_SHIFT == link.ordinal)
-        keys.append(segment.keys().take(here))
-        places.append(segment.addresses()[here] & POSITION_MASK)
-        ordinals.append(np.full(len(here), ordinal))
-    path = FileName.new(over[0].table_id, "index", lake._writer_id(), "keys").path
-    made = write_segment(lake.storage, path, KeyColumn.concat(keys), np.concatenate(places), np.concatenate(ordinals))
-    index_id, checksum = coverage.index.index_id, made.checksums.to_bytes()
-    return SegmentFile(index_id, path, made.size, checksum, ("int64",), made.min_key, made.max_key)
+        inputs.append((index.open(lake.storage, link.segment), [link.ordinal]))
+        starts.append(starts[-1] + block.record_count)
+    content = registry.kind_named("btree").merge(index, inputs)
+    return write_content(lake.storage, index, ("int64",), content, over[0].table_id, lake._writer_id(), starts)
 
 
 def fold(lake: il.Lake, over: Sequence[BlockRecord]) -> int:
@@ -285,18 +280,17 @@ def test_a_purge_of_links_only_reaches_every_cache(lake: il.Lake, other: il.Lake
 
 
 def define(lake: il.Lake, t: il.Table, kind: str = "btree") -> int:
-    """An index on column v, which the catalog gets by hand: nothing else defines one yet."""
-    (field,) = query(lake, "select field_id from indexlake_field where field_name = 'v'")
-    commit(
-        lake,
-        t,
-        """insert into indexlake_index (index_id, index_name, index_kind, table_id, key_field_ids, include_field_ids,
-        params, begin_snapshot, changed_in) values (77, 'by_v', ?, ?, ?, '', '{}', :s, :s)""",
-        kind,
-        t._table_id,
-        str(field[0]),
+    """The definition of an index on column v: nothing is built."""
+    change = CreateIndex(
+        t._table_id, t.name, state_of(lake).table.schema_version, "by_v", kind, (_field(lake),), (), False, {}, ()
     )
-    return 77
+    lake._define(change, "create index")
+    return change.found[0]
+
+
+def _field(lake: il.Lake) -> int:
+    ((field_id,),) = query(lake, "select field_id from indexlake_field where field_name = 'v'")
+    return int(field_id)
 
 
 def test_every_writer_writes_blocks_for_every_index(lake: il.Lake, other: il.Lake) -> None:
@@ -364,11 +358,11 @@ def test_an_index_that_was_dropped_while_a_block_was_written_gets_no_link(lake: 
 
 def test_an_unknown_kind_is_an_error_for_those_who_need_it_only(lake: il.Lake) -> None:
     t = in_blocks(table(lake), 20)
-    define(lake, t, kind="rtree")
+    define(lake, t, kind="trie")
     assert t.get(3)["id"] == 3
     assert t.scan("v >= 0").count() == 20
     t.insert({"id": 50})
-    with pytest.raises(il.NotFoundError, match=r"no index kind 'rtree' in this release; it knows btree\. .*upgrade"):
+    with pytest.raises(il.NotFoundError, match=r"no index kind 'trie'; there are .*btree.*upgrade"):
         t.insert(rows(100, 20))
     assert len(t) == 21
 
@@ -381,7 +375,7 @@ def test_a_kind_can_be_registered(lake: il.Lake, monkeypatch: pytest.MonkeyPatch
     coverage = state_of(lake).indexes[by_v]
     paths = [link.segment.path for link in coverage.links.values()]
     entries = [json.loads(Path(lake.storage.root, path).read_bytes()) for path in paths]
-    assert [len(e) for e in entries] == [20, 20]
+    assert [len(e["entries"]) for e in entries] == [20, 20]
     assert found(lake, coverage, 7919 % 1009) == [(blocks(t)[0].data_file_id, 1)]
     assert lake.pipeline().verify().ok
     assert len(files(lake)) == 6
@@ -441,11 +435,13 @@ def test_of_several_links_of_a_block_the_one_with_the_largest_end_counts(lake: i
     ((file_id, live),) = coverage.links.items()
     ended = replace(live, index_file_id=900, end_snapshot=5)
     later = replace(live, index_file_id=901, end_snapshot=9)
-    nothing = (state.blocks, [], np.ones(1, bool), set())
+    nothing = (state.current, state.blocks, [], np.ones(1, bool), set())
     index = coverage.index
     for order in ([ended, later, live], [live, later, ended], [later, live, ended]):
-        assert Coverage.of(index, state.blocks, order, ints=True).links == {file_id: live}
-        assert Coverage.of(index, state.blocks, [x for x in order if x is not live], ints=True).links[file_id] is later
+        assert Coverage.of(index, state.blocks, order, state.current).links == {file_id: live}
+        assert (
+            Coverage.of(index, state.blocks, [x for x in order if x is not live], state.current).links[file_id] is later
+        )
     taken_over = [replace(live, end_snapshot=12), replace(live, index_file_id=902)]
     for order in (taken_over, taken_over[::-1]):
         assert coverage.advance(index, *nothing, order, None).links[file_id] is taken_over[1]
