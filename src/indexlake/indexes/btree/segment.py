@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _FEW = 32
 _FILTER_PAYS = 8  # many times fewer keys than the segment has: ask the filter first
+_FIRST = 64
 _NOTHING = np.zeros(0, np.int64)
 
 
@@ -154,7 +155,7 @@ class Segment:
         return np.frombuffer(self._read(section.start, section.size), f"<u{size}").astype(np.int64)
 
     def in_order(self, probe: KeyProbe | None, descending: bool, step: int = 4096) -> Iterator[Slots]:
-        """What the probe finds, or all rows, in the order of their keys, up to so many slots at a time.
+        """What the probe finds, or all rows, in the order of their keys, up to so many slots at a time, at first fewer.
 
         Where `BTree.orders` says yes.  Nulls are last in both directions.
         """
@@ -167,13 +168,17 @@ class Segment:
             self.run, [(first, end) for run, first, end in runs if run is self.run],
             self.partial, [(first, end) for run, first, end in runs if run is not self.run],
         )  # fmt: skip
+        size = min(_FIRST, step)
         for run, first, end in ordered.backward() if descending else ordered.forward():
-            if descending:
-                for last in range(end, first, -step):
-                    yield run.slots(max(last - step, first), last)[::-1]
-            else:
-                for start in range(first, end, step):
-                    yield run.slots(start, min(start + step, end))
+            while first < end:
+                count = min(size, end - first)
+                if descending:
+                    yield run.slots(end - count, end)[::-1]
+                    end -= count
+                else:
+                    yield run.slots(first, first + count)
+                    first += count
+                size = min(2 * size, step)
         nulls = self.nulls() if probe is None or probe.nulls else _NOTHING
         for start in range(0, len(nulls), step):
             yield nulls[start : start + step]
