@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from indexlake.errors import CorruptionError
 from indexlake.indexes.builder import SegmentWriter
-from indexlake.indexes.registry import kind_named
+from indexlake.indexes.registry import kind_if_known, kind_named
 from indexlake.storage.checksum import Checksums
 from indexlake.types import type_to_text
 
@@ -45,7 +45,8 @@ class Index:
     @property
     def slow(self) -> bool:
         """Whether its segments take long to build."""
-        return kind_named(self.kind).slow
+        kind = kind_if_known(self.kind)
+        return kind is not None and kind.slow
 
     @property
     def is_primary(self) -> bool:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from indexlake.blocks.block import BlockRecord
 from indexlake.expr.test import All, Any_, Test
-from indexlake.indexes.registry import kind_named
+from indexlake.indexes.registry import kind_if_known
 
 if TYPE_CHECKING:
     from indexlake.blocks.open_files import OpenFiles
@@ -141,7 +141,8 @@ def _lookups(context: _Context, test: Test) -> list[_Lookup]:
             reading.schema
         ):
             continue
-        probe = kind_named(index.kind).probe(index, index.fields(reading.schema), test)
+        kind = kind_if_known(index.kind)
+        probe = None if kind is None else kind.probe(index, index.fields(reading.schema), test)
         if probe is not None:
             found.append(_One(context, coverage, probe))
     for part in test.children if isinstance(test, All) else (test,):

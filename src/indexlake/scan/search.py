@@ -18,7 +18,7 @@ import pyarrow as pa
 from indexlake.catalog.index_definitions import no_index
 from indexlake.display import html_text
 from indexlake.errors import ExpressionError, SchemaError
-from indexlake.indexes.registry import kind_named
+from indexlake.indexes.registry import kind_if_known, kind_named
 from indexlake.scan.fuse import fuse_weights, fused
 from indexlake.scan.result import Result
 from indexlake.scan.scan import bind_predicate, check_text
@@ -301,7 +301,7 @@ def index_for(reading: Reading, name: str, table: str) -> Coverage:
     named = [c for c in usable if c.index.name.lower() == name.lower()]
     if named:
         return named[-1]
-    searching = [c for c in usable if kind_named(c.index.kind).measure is not None]
+    searching = [c for c in usable if (kind := kind_if_known(c.index.kind)) is not None and kind.measure is not None]
     column = reading.schema.by_name.get(name.lower())
     on = [c for c in searching if column is not None and column in c.index.fields(reading.schema)]
     if len(on) == 1:
