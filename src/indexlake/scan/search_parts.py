@@ -290,6 +290,10 @@ class Matches:
         mask[self._positions(block)] = True
         return mask
 
+    def _holds_always(self, task: BlockTask | None) -> bool:
+        """Whether no row was left out because it is deleted at this snapshot: others may show it."""
+        return self.found_by != "primary key" and (task is None or task.only is None or len(task.only) > 1)
+
     def _positions(self, block: BlockRecord) -> npt.NDArray[np.int64]:
         search, key = self._search, None if self._key is None else f"{block.path} {self._key}"
         known = search.remembered.matches.get(key) if key is not None else None
@@ -302,7 +306,7 @@ class Matches:
             batches = read_task(whole, search.files, (), self._predicate, row_id=True)
             found = [search.positions(block, batch.column(ROW_ID).to_numpy()) for batch in batches]
             positions = np.concatenate(found) if found else positions
-        if key is not None:
+        if key is not None and self._holds_always(task):
             search.remembered.matches.put(key, positions)
         return positions
 
