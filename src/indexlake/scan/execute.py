@@ -126,12 +126,12 @@ def _read_covered(
     """The rows as a segment of an index holds them: the block is not touched."""
     names = {f.field_id: f.name for f in shown}
     segment = files.segment(covered.segment, covered.index.open)
-    found = segment.rows(positions.astype(np.int64) + covered.start)
-    batch = pa.RecordBatch.from_arrays(found.columns, [names[i] for i in covered.field_ids])
-    if predicate is not None:
-        batch = selection.keep(batch, predicate.mask(batch))
-    if batch.num_rows:
-        yield _shown(batch, [batch.column(f.name) for f in fields], fields, row_id=False)
+    for found in segment.rows(positions.astype(np.int64) + covered.start):
+        batch = pa.RecordBatch.from_arrays(found.columns, [names[i] for i in covered.field_ids])
+        if predicate is not None:
+            batch = selection.keep(batch, predicate.mask(batch))
+        if batch.num_rows:
+            yield _shown(batch, [batch.column(f.name) for f in fields], fields, row_id=False)
 
 
 def _reader(task: BlockTask, files: OpenFiles) -> BlockReader:
