@@ -356,6 +356,8 @@ class Lake:
             if written:
                 limit = writes.state.table.config.inline_row_count_limit
                 self._maintenance.committed(table_id, written, limit)
+            if writes.blocks and any(index.slow for index in writes.state.live_indexes):
+                self._maintenance.uncovered(table_id)
         return result
 
     # ------------------------------------------------------------ SQL

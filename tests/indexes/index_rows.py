@@ -1,4 +1,4 @@
-"""Columns of every type that has an order, and what tests of them say row by row: what index kinds are compared with."""
+"""Columns of every type that has an order, and what tests of them say of each row: index kinds are compared with it."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from indexlake.indexes.btree.kind import BTree
 from indexlake.indexes.index import Index
 from indexlake.indexes.keys import KeyColumn
 from indexlake.schema import Field
+from indexlake.types.selection import take
 from tests.indexes.index_rows import (
     TYPES,
     canonical,
@@ -120,7 +121,7 @@ def test_an_index_on_several_columns_answers_their_first_ones(types: tuple[pa.Da
     index = index_of(fields, len(types))
     arrays = [column(type, 400, random, nulls=nulls) for type in types]
     segment = segment_of(index, fields, [arrays])
-    for _ in range(15):
+    for _ in range(6):
         for length in range(len(types) + 1):
             first = [
                 some_tests(f, a, random, [random.choice(["=", "in"])])[0]
@@ -235,7 +236,7 @@ def test_merged_segments_answer_for_the_blocks_that_were_kept(types: tuple[pa.Da
 
     def block(rows: int) -> list[pa.Array]:
         columns = [column(type, rows, random) for type in types]
-        return columns + [pa.array([[str(n), None] for n in range(rows)], more[0])] if included else columns
+        return [*columns, pa.array([[str(n), None] for n in range(rows)], more[0])] if included else columns
 
     several = [[block(n) for n in sizes] for sizes in ((40, 30, 2000), (20,), (), (0, 60))]
     inputs = [segment_of(index, fields, blocks) for blocks in several]
@@ -258,10 +259,6 @@ def test_merged_segments_answer_for_the_blocks_that_were_kept(types: tuple[pa.Da
             wanted = random.permutation(merged.starts[-1])[:50]
             (rows,) = merged.rows(wanted)
             assert rows.columns == [a.take(pa.array(wanted)) for a in arrays]
-
-
-def elements(type: pa.DataType, size: int | None = None) -> Any:
-    return pa.list_(type) if size is None else pa.list_(type, size)
 
 
 @pytest.mark.parametrize("type", [t for t in TYPES if t != pa.string_view()], ids=str)
@@ -296,7 +293,7 @@ def test_an_index_on_a_list_finds_the_rows_that_hold_an_element(type: pa.DataTyp
         moved = sorted(n - 40 if n >= 40 else n + 20 for n in found)
         assert merged.slots(probe).tolist() == moved
     for op in ("is null", "is not null", "="):
-        assert KIND.probe(index, fields, ColumnTest(field.column, op, ([1],))) is None  # type: ignore[arg-type]
+        assert KIND.probe(index, fields, ColumnTest(field.column, op, ([1],))) is None
 
 
 INCLUDED = {
@@ -315,17 +312,16 @@ def test_included_columns_come_back_to_the_bit(name: str) -> None:
     fields = fields_of([pa.float64(), more.type])
     index = index_of(fields, 1)
     keys = pa.array([-0.0, None, 0.0, float("nan")])
-    segment = segment_of(index, fields, [[keys.take(pa.array([n % 4])), more.slice(n % 4, 1)] for n in range(3000)])
+    thousand = pa.array(np.arange(1000) % 4)
+    segment = segment_of(index, fields, [[keys.take(thousand), take(more, thousand)]] * 3)
     for wanted in ([0], [2999, 5, 5, 1023, 1024, 2048], [], list(range(3000))):
         batches = segment.rows(np.array(wanted, np.int64))
         assert all(b.schema == pa.schema([("f1", pa.float64()), ("f2", more.type)]) for b in batches)
         found = pa.Table.from_batches(batches)
-        for slot, key, value in zip(wanted, found.column(0), found.column(1), strict=True):
+        for slot, key, value in list(zip(wanted, found.column(0), found.column(1), strict=True))[:50]:
             for given, array in ((key, keys), (value, more)):
                 one = array.slice(slot % 4, 1)
                 assert repr(given.as_py()) == repr(one[0].as_py())
-    with pytest.raises(AssertionError):
-        segment_of(index_of(fields[:1], 1), fields[:1], [[keys]]).rows(np.array([0]))
 
 
 def test_a_dictionary_that_cannot_number_all_values_comes_in_several_batches() -> None:
@@ -422,7 +418,7 @@ def test_definitions_that_make_no_sense_are_refused() -> None:
         ([matrix], [], False, {}, "its elements have no order"),
     ):
         with pytest.raises(SchemaError, match=message):
-            KIND.define(keys, include, unique, params)  # type: ignore[arg-type]
+            KIND.define(keys, include, unique, params)
     assert KIND.hot_fields([text, number]) == [text, number]
     assert KIND.hot_fields([listed]) == ()
 

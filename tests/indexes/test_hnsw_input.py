@@ -160,7 +160,7 @@ def test_wrong_options_are_refused(storage: Storage, options: dict[str, Any], me
 
 def test_damage_anywhere_in_a_file_is_reported_and_never_searched(storage: Storage, tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
-    built = Built(storage, 8, ef_search=32)
+    built = Built(storage, 8, ef_search=10)
     vectors = rng.standard_normal((12_000, 8)).astype(np.float32)
     vectors[7] = np.nan
     builder = KIND.builder(built.index, [built.field], lasting=True)
@@ -181,7 +181,7 @@ def test_damage_anywhere_in_a_file_is_reported_and_never_searched(storage: Stora
 
 def test_a_file_that_contradicts_itself_is_refused_even_if_its_checksums_fit(storage: Storage, tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
-    built = Built(storage, 4, ef_search=32)
+    built = Built(storage, 4, ef_search=8)
     builder = KIND.builder(built.index, [built.field], lasting=True)
     builder.add([built.array(rng.standard_normal((10_000, 4)).astype(np.float32))])
     builder.end_block()
@@ -195,8 +195,9 @@ def test_a_file_that_contradicts_itself_is_refused_even_if_its_checksums_fit(sto
         10: b"\x02",  # of another metric
         11: b"\x03",  # of no known width
         12: b"\x05",  # the dimension
-        36: b"\xff\xff",  # more rows than slots
-        44: b"\xff\xff\xff",  # the entry is not in the graph
+        32: b"\xff\xff",  # more vectors than slots
+        40: b"\xff\xff",  # more vectors than slots that have one
+        48: b"\xff\xff\xff",  # the entry is not in the graph
         header.starts.start: b"\x01",
         header.starts.start + 8: b"\x01",
         header.levels.start + 3: b"\x00",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 import indexlake as il
-from indexlake.errors import ExpressionError
+from indexlake.errors import ExpressionError, MissingExtraError
 
 SQUARE = "st_geomfromtext('POLYGON((0 0, 10 0, 10 10, 0 10, 0 0))')"
 
@@ -54,3 +56,15 @@ def test_what_is_no_geometry_is_said_in_plain_words(places: il.Lake) -> None:
     assert "UDF" not in str(refused.value)
     with pytest.raises(ExpressionError, match="is not a geometry in WKB"):
         places.sql("select max(st_astext('abc'::blob)) from areas").fetchall()
+
+
+def test_geometries_are_bytes_also_where_duckdb_has_a_type_for_them(places: il.Lake) -> None:
+    text = "select st_astext(st_geomfromwkb(place)), typeof(st_geomfromwkb(place)) from places where id in (1, 9000)"
+    assert places.sql(f"{text} order by id").fetchall() == [("POINT (1 1)", "BLOB"), (None, "BLOB")]
+    assert places.sql("select ST_Distance(st_point(1, 2), st_geomfromtext('POINT EMPTY'))").scalar() is None
+
+
+def test_without_shapely_the_extra_is_named(places: il.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "shapely", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'indexlake\[geo\]'"):
+        places.sql("select st_astext(place) from places").fetchall()

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 Op: TypeAlias = Literal["=", "<", "<=", ">", ">=", "in", "is null", "is not null", "contains", "meets"]
-"""``contains``: a list holds the value.  ``meets``: the bounding box of a geometry (WKB) meets the box of the four values,
-(min x, min y, max x, max y).  Only indexes know these two; to everybody else they say that the column is not null.
+"""``contains``: a list holds the value.  ``meets``: the bounding box of a geometry (WKB) meets the box of the four
+values, (min x, min y, max x, max y).  Only indexes know these two; to everybody else they say that the column is not
+null.
 """
 
 INDEX_OPS = ("contains", "meets")

@@ -43,6 +43,11 @@ class Index:
     changed_in: int
 
     @property
+    def slow(self) -> bool:
+        """Whether its segments take long to build."""
+        return kind_named(self.kind).slow
+
+    @property
     def is_primary(self) -> bool:
         return self.name == PRIMARY
 

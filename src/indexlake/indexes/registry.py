@@ -62,7 +62,7 @@ def _others() -> dict[str, EntryPoint]:
 def _unknown(name: object) -> NotFoundError:
     known = ", ".join(sorted({*_OWN, *KINDS, *_others()}))
     return NotFoundError(
-        f"There is no index kind {name!r}; there are {known}. A newer IndexLake or another package may have it: upgrade "
-        "with pip install -U indexlake, or install that package.",
+        f"There is no index kind {name!r}; there are {known}. A newer IndexLake or another package may have it: "
+        "upgrade with pip install -U indexlake, or install that package.",
         name=str(name),
     )

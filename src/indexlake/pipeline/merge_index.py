@@ -81,8 +81,8 @@ class FoldResult:
 
     def __str__(self) -> str:
         return (
-            f"{counted(self.segments_before, 'segment')} became {self.segments_after:,} of {counted(self.bytes, 'byte')} "
-            f"with {counted(self.rows, 'row')}"
+            f"{counted(self.segments_before, 'segment')} became {self.segments_after:,} of "
+            f"{counted(self.bytes, 'byte')} with {counted(self.rows, 'row')}"
         )
 
 

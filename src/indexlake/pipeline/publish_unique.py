@@ -1,8 +1,8 @@
 """A unique index that has been built becomes enforced: no two live rows have the same key, and from then on none may.
 
-All rows are compared at one snapshot, outside the critical section.  Rows that were committed meanwhile are compared with
-the others in rounds; the last round, of the few rows that are left, is inside the section that publishes the index.  Until
-then nobody gets an error from it.  Where keys are there twice the index is dropped instead.
+All rows are compared at one snapshot, outside the critical section.  Rows that were committed meanwhile are compared
+with the others in rounds; the last round, of the few rows that are left, is inside the section that publishes the
+index. Until then nobody gets an error from it.  Where keys are there twice the index is dropped instead.
 """
 
 from __future__ import annotations
@@ -203,8 +203,8 @@ def _duplicates(lake: Lake, table_id: int, coverage: Coverage, twice: list[Key])
     columns, name = ", ".join(f.name for f in fields), state.table.full_name
     return DuplicateKeyError(
         f"Index {coverage.index.name!r} of table {name!r} cannot be unique: several rows have {columns} = "
-        f"{', '.join(map(repr, keys))}{' and others' if len(twice) == NAMED else ''}. The index was dropped again; change "
-        "these rows and create it anew, or create it without unique=True.",
+        f"{', '.join(map(repr, keys))}{' and others' if len(twice) == NAMED else ''}. The index was dropped again; "
+        "change these rows and create it anew, or create it without unique=True.",
         table=name,
         key=keys[0],
         index=coverage.index.name,

@@ -1,8 +1,8 @@
 """Several rankings become one.
 
-Reciprocal rank fusion: a row scores 1 / (60 + rank) in each ranking that has it, and the sum counts.  With weights, each
-ranking's scores are first brought to the range from 0 (its last row) to 1 (its best); the weighted sum counts.  Ties go
-to the lower row id.
+Reciprocal rank fusion: a row scores 1 / (60 + rank) in each ranking that has it, and the sum counts.  With weights,
+each ranking's scores are first brought to the range from 0 (its last row) to 1 (its best); the weighted sum counts.
+Ties go to the lower row id.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 Every index is asked what of the condition it can answer.  The offer with the fewest rows is taken, and others are
 intersected with it while that pays; an ``or`` is the union of its branches if each of them has an offer.  Blocks that a
-segment does not cover are read whole, and so are blocks in which many rows are found: reading rows one by one costs more
-than reading a good part of them in order.  If there is no offer, or only ones that find many rows, nothing is looked up.
+segment does not cover are read whole, and so are blocks in which many rows are found: reading rows one by one costs
+more than reading a good part of them in order.  If there is no offer, or only ones that find many rows, nothing is
+looked up.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """``Search``: the best k rows of one snapshot, by one index or by several.
 
-The answer is that of all visible rows, whatever is indexed and wherever rows lie: statistics are gathered over all parts
-before any of them scores, and visibility and ``where`` come before each part's best k.  There are min(k, matches) rows
-always.  The snapshot is fixed at the first execution and kept.
+The answer is that of all visible rows, whatever is indexed and wherever rows lie: statistics are gathered over all
+parts before any of them scores, and visibility and ``where`` come before each part's best k.  There are min(k, matches)
+rows always.  The snapshot is fixed at the first execution and kept.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class SearchExplanation:
         where = f" where {self.where}, found by {self.found_by}" if self.where else ""
         return (
             f"search {self.table} at snapshot {self.snapshot_id} by {', '.join(self.indexes)}{where}\n"
-            f"  {self.segments:,} segments, {self.hot_rows:,} rows in memory, {self.blocks_scanned:,} blocks without a segment"
+            f"  {self.segments:,} segments, {self.hot_rows:,} rows in memory, "
+            f"{self.blocks_scanned:,} blocks without a segment"
         )
 
     __repr__ = __str__
@@ -282,8 +283,8 @@ def _queries(by: Any, query: Any) -> list[tuple[str, Any]]:
     pairs = [tuple(pair) for pair in by] if isinstance(by, Sequence) else []
     if query is not None or not pairs or not all(len(p) == 2 and isinstance(p[0], str) for p in pairs):
         raise ExpressionError(
-            'Search by the name of an index or column and a query, as in t.search("note", "late parcel"), or by several of '
-            'them: t.search([("note", "late parcel"), ("vec", [0.1, 0.2])]).'
+            'Search by the name of an index or column and a query, as in t.search("note", "late parcel"), or by '
+            'several of them: t.search([("note", "late parcel"), ("vec", [0.1, 0.2])]).'
         )
     return [(str(name), value) for name, value in pairs]
 

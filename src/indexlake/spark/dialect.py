@@ -16,6 +16,7 @@ from uuid import UUID
 import sqlglot
 from sqlglot import exp
 
+from indexlake.spark.space import name_space_functions
 from indexlake.spark.types import MOST_DIGITS
 from indexlake.spark.uuid_text import UuidText
 from indexlake.sql.parse.tokens import quoted
@@ -43,6 +44,7 @@ class SparkText:
         self.arguments: dict[str, Any] = {}
         tree = self._parsed(planned, names, searches)
         self._refuse_different(tree)
+        self.of_space = name_space_functions(tree)
         fields = [f for t in planned.tables for f in t.fields] + [f for s in planned.searches for f in s.rows.schema]
         UuidText(tree, fields, self._values, self._error).rewrite()
         self.divides = tree.find(exp.IntDiv) is not None

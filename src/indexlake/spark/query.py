@@ -22,6 +22,7 @@ from indexlake.spark.failure import said
 from indexlake.spark.frame import check_reachable, plan_frame
 from indexlake.spark.handover import by_place
 from indexlake.spark.session import session
+from indexlake.spark.space import register
 from indexlake.spark.types import arrow_schema, spark_schema, to_spark
 from indexlake.sql.run.result import Batches, SqlResult
 
@@ -86,6 +87,7 @@ def frame_of(planned: PlannedQuery) -> DataFrame:
         for name, search in zip(found, planned.searches, strict=True):
             _local(spark, search.rows).createOrReplaceTempView(name)
             made.append(name)
+        register(spark, words.of_space)
         with _translated(spark, INTEGERS if words.divides else None):
             return spark.sql(words.text, args=words.arguments)
     finally:

@@ -6,7 +6,7 @@ no distance.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from typing import Any
@@ -19,7 +19,7 @@ from indexlake.errors import ExpressionError
 from indexlake.expr import geometries, tree
 from indexlake.expr.broadcast import rows_of
 from indexlake.expr.functions.function import Function, Kernel
-from indexlake.expr.sqltype import BLOB, BOOL, DOUBLE, VARCHAR
+from indexlake.expr.sqltype import BLOB, BOOL, DOUBLE, VARCHAR, to_arrow
 
 MEETING = frozenset({"st_intersects", "st_within", "st_contains", "st_dwithin"})
 """True only where the boxes of both geometries meet, or of st_dwithin() are within the distance."""
@@ -131,7 +131,7 @@ FUNCTIONS = (
         (((BLOB, BLOB), BOOL),), kernel=_compute(_contains),
     ),
     Function(
-        "st_distance", "geometry, geometry", "the least distance, in the units of the coordinates; null if one is empty",
+        "st_distance", "geometry, geometry", "the least distance in the units of the coordinates; null if one is empty",
         (((BLOB, BLOB), DOUBLE),), kernel=_compute(_distance),
     ),
     Function(
@@ -156,3 +156,12 @@ FUNCTIONS = (
     ),
 )
 # fmt: on
+
+
+def over_columns(name: str, columns: Sequence[pa.Array]) -> pa.Array:
+    """One of the functions over whole columns, of types that convert to its own."""
+    (function,) = (each for each in FUNCTIONS if each.name == name)
+    ((types, result),) = function.signatures
+    assert function.kernel is not None
+    wanted = [column.cast(to_arrow(type)) for column, type in zip(columns, types, strict=True)]
+    return function.kernel(wanted, tree.Call(name, (), result))

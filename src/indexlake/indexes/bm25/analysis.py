@@ -1,15 +1,14 @@
 """From text to terms: the same at build and at query time, in memory and in files.
 
-A text is cut into words, each word is normalised (case, accents), stop words go, what is left may be stemmed.  There are
-two ways through it with one result: `Analyser.tokens` takes a whole column at once, over its UTF-8 bytes, and normalises
-each different word once; `Analyser.words` takes one text and says where in it the words are.
+A text is cut into words, each word is normalised (case, accents), stop words go, what is left may be stemmed.  There
+are two ways through it with one result: `Analyser.tokens` takes a whole column at once, over its UTF-8 bytes, and
+normalises each different word once; `Analyser.words` takes one text and says where in it the words are.
 
 Stop words keep their place: "state of the art" has `art` three places behind `state`.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from collections.abc import Mapping
@@ -48,26 +47,37 @@ class Word(NamedTuple):
 
 def analyser_of(params: Mapping[str, Any]) -> Analyser:
     """The analyser of an index definition."""
-    return _analyser(json.dumps(dict(params), sort_keys=True))
+    words = params["stop_words"]
+    listed = words if isinstance(words, str) else tuple(words or ())
+    return _analyser(
+        params["tokenizer"], params["ngram"], params["lowercase"], params["ascii_folding"], params["stemmer"], listed
+    )
 
 
 @lru_cache(maxsize=64)
-def _analyser(params: str) -> Analyser:
-    return Analyser(json.loads(params))
+def _analyser(*params: Any) -> Analyser:
+    return Analyser(*params)
 
 
 class Analyser:
     """Safe to share between threads."""
 
-    def __init__(self, params: Mapping[str, Any]) -> None:
-        self._lowercase: bool = params["lowercase"]
-        self._fold: bool = params["ascii_folding"]
-        self._language: str | None = params["stemmer"]
-        self._gram: int = params["ngram"] if params["tokenizer"] == "ngram" else 0
-        self._is_inside = _is_not_space if params["tokenizer"] == "whitespace" else _is_word
-        self._simple = params["tokenizer"] != "whitespace"
-        listed = params["stop_words"]
-        words = STOP_WORDS[listed] if isinstance(listed, str) else listed or ()
+    def __init__(
+        self,
+        tokenizer: str,
+        ngram: int,
+        lowercase: bool,
+        ascii_folding: bool,
+        stemmer: str | None,
+        stop_words: str | tuple[str, ...],
+    ) -> None:
+        self._lowercase = lowercase
+        self._fold = ascii_folding
+        self._language = stemmer
+        self._gram = ngram if tokenizer == "ngram" else 0
+        self._simple = tokenizer != "whitespace"
+        self._is_inside = _is_word if self._simple else _is_not_space
+        words = STOP_WORDS[stop_words] if isinstance(stop_words, str) else stop_words
         self._stop_words = frozenset(map(self.normalise, words))
         table = bytearray(range(256))
         for code in range(128):

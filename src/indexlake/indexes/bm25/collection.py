@@ -1,7 +1,7 @@
 """All parts of one search together: which documents there are, and how often terms occur in them.
 
-Documents are numbered through: the slot, behind all slots of the parts before.  Rows that are not live count nowhere, and
-to leave them out costs about as much as there are dead ones (or live ones, if those are fewer).
+Documents are numbered through: the slot, behind all slots of the parts before.  Rows that are not live count
+nowhere, and to leave them out costs about as much as there are dead ones (or live ones, if those are fewer).
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ class Chunk(NamedTuple):
 class LivePart:
     """A part, with its first document's number."""
 
-    def __init__(self, part: Part, base: int) -> None:
+    def __init__(self, part: Part, number: int, base: int) -> None:
         self.segment: Segment = part.segment
+        self.number = number
         self.base = base
         self.slots = self.segment.header.slots
         self.live = part.live
@@ -50,7 +51,7 @@ class LivePart:
 
     @cached_property
     def _few_are_live(self) -> bool:
-        return 2 * self._live_count < self.slots
+        return bool(2 * self._live_count < self.slots)
 
     @cached_property
     def _few(self) -> npt.NDArray[np.uint32]:
@@ -90,7 +91,7 @@ class Found(NamedTuple):
     """A term in all parts: its live postings, in how many live documents it is, and its greatest frequency."""
 
     chunks: Sequence[Chunk]
-    count: int
+    documents: int
     most: int
 
 
@@ -101,7 +102,7 @@ class Collection:
         self.parts: list[LivePart] = []
         self.bases = np.zeros(len(parts) + 1, np.int64)
         for number, part in enumerate(parts):
-            self.parts.append(LivePart(part, int(self.bases[number])))
+            self.parts.append(LivePart(part, number, int(self.bases[number])))
             self.bases[number + 1] = self.bases[number] + self.parts[-1].slots
         statistics = [part.statistics() for part in self.parts]
         self.count = sum(count for count, _ in statistics)

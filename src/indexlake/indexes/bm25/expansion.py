@@ -51,7 +51,7 @@ def expand_fuzzy(collection: Collection, node: Fuzzy) -> Weighted:
             if not len(near):
                 continue
             names = terms.take(pa.array(near)).to_pylist()
-            edits = _edits(names, node.text)
+            edits = edits_between(names, node.text)
             postings = segment.entries(first, end)["posting"].astype(np.int64)
             for row in np.flatnonzero(edits <= node.edits).tolist():
                 at = int(near[row])
@@ -70,7 +70,7 @@ def _most_frequent(collection: Collection, terms: Iterable[str], counts: Counter
     for term in sorted(terms, key=lambda term: (-counts[term], term)):
         if len(found) >= most and -counts[term] > found[most - 1][0]:
             break
-        live = collection.find(term).count
+        live = collection.find(term).documents
         if live:
             found.append((-live, term))
             if len(found) >= most:
@@ -78,15 +78,15 @@ def _most_frequent(collection: Collection, terms: Iterable[str], counts: Counter
     return [term for _, term in sorted(found)[:most]]
 
 
-def _edits(terms: list[str], word: str) -> npt.NDArray[np.int64]:
+def edits_between(terms: list[str], word: str) -> npt.NDArray[np.int64]:
     """How many edits are between each term and a word: swaps of neighbours count one."""
     sizes = np.array([len(term) for term in terms])
     width = int(sizes.max())
     letters = np.array(terms, dtype=f"<U{max(width, 1)}").view(np.uint32).reshape(len(terms), -1).T
     target = [ord(char) for char in word]
     result = np.where(sizes == 0, len(word), 0)
-    before = before_that = np.empty(0)
     row = np.repeat(np.arange(len(target) + 1)[:, None], len(terms), 1)
+    before = before_that = row
     for at in range(width):
         before_that, before = before, row
         row = np.empty_like(before)

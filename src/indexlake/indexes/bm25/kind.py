@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from indexlake.errors import SchemaError
+from indexlake.indexes.bm25.analysis import analyser_of
 from indexlake.indexes.bm25.builder import Builder
 from indexlake.indexes.bm25.folding import fold
 from indexlake.indexes.bm25.params import checked
@@ -15,6 +16,7 @@ from indexlake.indexes.bm25.parser import parse
 from indexlake.indexes.bm25.query import TextQuery
 from indexlake.indexes.bm25.search import search
 from indexlake.indexes.bm25.segment import Segment
+from indexlake.indexes.bm25.snippets import snippet
 from indexlake.indexes.kind import Content, Hits, IndexKind, Part, refuse_include, refuse_unique
 
 if TYPE_CHECKING:
@@ -56,3 +58,7 @@ class Bm25(IndexKind):
 
     def search(self, index: Index, query: TextQuery, parts: Sequence[Part], k: int) -> Hits:
         return search(query, parts, k, index.params)
+
+    def snippets(self, index: Index, query: TextQuery, values: Sequence[Any]) -> list[str | None]:
+        analyser = analyser_of(index.params)
+        return [None if value is None else snippet(query, analyser, value) for value in values]

@@ -91,7 +91,9 @@ def parse(path: str, size: int, data: Any) -> Header:
         raise wrong(path, f"it is of version {version}, this release reads version {_VERSION}")
     numbers = _SPANS.unpack_from(data, _HEADER.size)
     spans = dict(zip(SECTIONS, zip(numbers[::2], numbers[1::2], strict=True), strict=True))
-    found = Header(*counts, has_positions=bool(flags & _POSITIONS), spans=spans)
+    slots, documents, length, terms, postings, occurrences, pairs = counts
+    has_positions = bool(flags & _POSITIONS)
+    found = Header(slots, documents, length, terms, postings, occurrences, pairs, has_positions, spans)
     if step != FENCE_STEP or not _fits(found, size):
         raise wrong(path, "its sections do not fit together")
     return found

@@ -14,7 +14,7 @@ from indexlake.indexes.bm25.matching import Rows, match
 Scores = npt.NDArray[np.float64]
 
 SMALL = 1 << 14
-_SAMPLE = 1 << 15
+_SAMPLE = 1 << 13
 
 
 class Scored(NamedTuple):
@@ -80,9 +80,10 @@ class LargeLeaf:
 
     def probe(self, documents: Documents) -> tuple[Rows, Scores]:
         rows, scores = [], []
+        bounds = np.searchsorted(documents, self._collection.bases).tolist()
         for chunk in self._chunks:
             part = chunk.part
-            low, high = np.searchsorted(documents, (part.base, part.base + part.slots)).tolist()
+            low, high = bounds[part.number], bounds[part.number + 1]
             if low < high:
                 here, ours = match(documents[low:high] - part.base, chunk.slots, part.slots)
                 rows.append(here + low)
@@ -135,8 +136,8 @@ class LargeLeaf:
 
 def term_leaf(collection: Collection, found: Found, boost: float) -> SmallLeaf | LargeLeaf:
     """The postings of a term."""
-    weight = collection.idf(found.count) * boost
-    if found.count > SMALL:
+    weight = collection.idf(found.documents) * boost
+    if found.documents > SMALL:
         return LargeLeaf(collection, found, weight)
     return SmallLeaf(_together(collection, found.chunks, weight), collection.span, weight)
 

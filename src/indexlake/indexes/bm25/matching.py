@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 Rows = npt.NDArray[np.int64]
 
-# Nanoseconds, measured: a step of a binary search that goes upwards, a posting looked up in a table, a row of the table.
+# Nanoseconds, measured: a binary search for ascending numbers, a number looked up in a table, a row of the table.
 _SEARCH, _LOOK, _ROW = 40.0, 4.0, 0.5
 
 

@@ -174,4 +174,5 @@ def expand(firsts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.
     """The numbers first, first + 1, … of each range, one range after the other."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total) + np.repeat(firsts - (ends - counts), counts)
+    found: npt.NDArray[np.int64] = np.arange(total) + np.repeat(firsts - (ends - counts), counts)
+    return found

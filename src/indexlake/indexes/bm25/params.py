@@ -86,8 +86,8 @@ def _stop_words(words: Any) -> str | list[str] | None:
     if isinstance(words, str):
         if words.lower() not in STOP_WORDS:
             raise SchemaError(
-                f"There are no stop words {words!r}; there are {', '.join(sorted(STOP_WORDS))}. Give a list of words for "
-                "others, or None."
+                f"There are no stop words {words!r}; there are {', '.join(sorted(STOP_WORDS))}. Give a list of words "
+                "for others, or None."
             )
         return words.lower()
     if not isinstance(words, list | tuple | set | frozenset) or not all(isinstance(word, str) for word in words):

@@ -21,15 +21,15 @@ def phrase_frequencies(
 ) -> tuple[Documents, Numbers, Numbers]:
     """The live documents that have a phrase, how often they have it, and their lengths."""
     documents, frequencies, lengths = [np.empty(0, np.int64)], [np.empty(0)], [np.empty(0)]
+    bounds = None if within is None else np.searchsorted(within, collection.bases).tolist()
     for part in collection.parts:
         entries = [part.segment.find(term) for term in phrase.terms]
         there = [entry for entry in entries if entry is not None]
         if len(there) < len(entries):
             continue
         wanted = None
-        if within is not None:
-            low, high = np.searchsorted(within, (part.base, part.base + part.slots)).tolist()
-            wanted = within[low:high] - part.base
+        if within is not None and bounds is not None:
+            wanted = within[bounds[part.number] : bounds[part.number + 1]] - part.base
         found, frequency, length = _in_part(part, there, phrase.places, wanted)
         documents.append(found + part.base)
         frequencies.append(frequency)

@@ -40,7 +40,7 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True)
 class Boolean:
-    """All of `must`, none of `must_not`; `should` adds to the score, and one of them is needed where there is no `must`."""
+    """All of `must`, none of `must_not`; `should` adds to the score.  Without `must`, one of `should` is needed."""
 
     must: tuple[Node, ...] = ()
     should: tuple[Node, ...] = ()

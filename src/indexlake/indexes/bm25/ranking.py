@@ -53,7 +53,8 @@ def best(
             else:
                 new = leaf.everything()
             found = _united(found, leaf, new, span, keep)
-        least = max(least, _kth(found.scores, k) * _SLACK)
+        if rest:
+            least = max(least, _kth(found.scores, k) * _SLACK)
     return ranked(found, k)
 
 

@@ -1,13 +1,12 @@
 """Searches all parts at once, with the statistics of the documents that are live in all of them.
 
-Terms of a prefix or a fuzzy word count as one: their frequencies in a document are added (those of a fuzzy word less, the
-more edits it took), and the most frequent of them says how rare the clause is.  A phrase counts as often as it occurs and
-is as rare as all of its terms together.
+Terms of a prefix or a fuzzy word count as one: their frequencies in a document are added (those of a fuzzy word less,
+the more edits it took), and the most frequent of them says how rare the clause is.  A phrase counts as often as it
+occurs and is as rare as all of its terms together.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -58,10 +57,13 @@ class _Search:
     def _leaves(self, nodes: Sequence[Node]) -> list[Leaf]:
         """A leaf for each clause; a term that is there twice counts twice."""
         found: list[Leaf] = []
-        for node, times in Counter(nodes).items():
+        times_of: dict[Node, int] = {}
+        for node in nodes:
+            times_of[node] = times_of.get(node, 0) + 1
+        for node, times in times_of.items():
             if isinstance(node, Term):
                 term = self._collection.find(node.text)
-                if term.count:
+                if term.documents:
                     found.append(term_leaf(self._collection, term, times))
                 continue
             scored = self._every(node, None)
@@ -82,7 +84,7 @@ class _Search:
 
     def _term(self, node: Term, within: Documents | None) -> Scored:
         found = self._collection.find(node.text)
-        if not found.count:
+        if not found.documents:
             return NOTHING
         leaf = term_leaf(self._collection, found, 1)
         if within is None:
@@ -91,7 +93,7 @@ class _Search:
         return Scored(within[rows], scores)
 
     def _phrase(self, node: Phrase, within: Documents | None) -> Scored:
-        counts = [self._collection.find(term).count for term in node.terms]
+        counts = [self._collection.find(term).documents for term in node.terms]
         if not all(counts):
             return NOTHING
         documents, frequencies, lengths = phrase_frequencies(self._collection, node, within)
@@ -116,7 +118,7 @@ class _Search:
                 lengths.append(length[codes])
         different, first, which = np.unique(np.concatenate(documents), return_index=True, return_inverse=True)
         total = np.bincount(which, np.concatenate(frequencies), len(different))
-        weight = collection.idf(max(collection.find(term).count for term, _ in terms))
+        weight = collection.idf(max(collection.find(term).documents for term, _ in terms))
         return Scored(different, weight * collection.weigh(total, np.concatenate(lengths)[first]))
 
     def _boolean(self, node: Boolean, within: Documents | None) -> Scored:
@@ -144,9 +146,9 @@ class _Search:
 
     def _cost(self, node: Node) -> int:
         if isinstance(node, Term):
-            return self._collection.find(node.text).count
+            return self._collection.find(node.text).documents
         if isinstance(node, Phrase):
-            return min(self._collection.find(term).count for term in node.terms)
+            return min(self._collection.find(term).documents for term in node.terms)
         return self._span
 
     def _without(self, documents: Documents, clauses: Sequence[Node]) -> Documents:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from functools import cached_property
+from itertools import pairwise
+from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from indexlake.storage import InputFile
 
 _REMEMBERED = 4096
+_KEPT = 1 << 20
+_ENTRIES = Struct("<QQIxxxxQQxxxxxxxx")
 
 
 def saturation(frequency: Any, length: Any, k1: float, b: float, average: float) -> Any:
@@ -50,6 +54,7 @@ class Segment:
         self._position_width = header.width("positions", header.occurrences)
         self._slots_at = header.spans["slots"][0]
         self._codes_at = header.spans["codes"][0]
+        self._is_small = file.is_mapped and header.spans["slots"][1] <= _KEPT
         self._remembered: dict[str, Entry | None] = {}
         self._units: tuple[tuple[float, ...], npt.NDArray[np.float64]] = (), np.empty(0)
 
@@ -60,11 +65,7 @@ class Segment:
     def starts(self) -> list[int]:
         """The first slot of each of its blocks, and the number of all slots."""
         found: list[int] = self._array("starts", "<u8").tolist()
-        if (
-            found[0] != 0
-            or found[-1] != self.header.slots
-            or any(a > b for a, b in zip(found, found[1:], strict=False))
-        ):
+        if found[0] != 0 or found[-1] != self.header.slots or any(a > b for a, b in pairwise(found)):
             raise self._nonsense()
         return found
 
@@ -105,19 +106,31 @@ class Segment:
         return found
 
     def _find(self, term: bytes) -> Entry | None:
-        row = self.first_from(term)
-        return self.entry(row) if row < self.header.terms and self._term_at(row) == term else None
+        row, same = self._place(term)
+        return self.entry(row) if same else None
 
     def first_from(self, term: bytes) -> int:
         """The first term that is not less."""
+        return self._place(term)[0]
+
+    def _place(self, term: bytes) -> tuple[int, bool]:
+        """The first term that is not less, and whether it is the same."""
         page = max(bisect_right(self._fences, term) - 1, 0) * FENCE_STEP
-        end = min(page + FENCE_STEP, self.header.terms)
-        return bisect_left(range(end), term, page, end, key=self._term_at)
+        count = min(FENCE_STEP, self.header.terms - page)
+        starts = self._term_starts(page, page + count).tolist()
+        at, size = self.header.spans["terms"]
+        low, high = starts[0], starts[-1]
+        if not low <= high <= size:
+            raise self._nonsense()
+        data = bytes(self._file.read_at(at + low, high - low))
+        row = bisect_left(range(count), term, key=lambda row: data[starts[row] - low : starts[row + 1] - low])
+        return page + row, row < count and data[starts[row] - low : starts[row + 1] - low] == term
 
     def entry(self, row: int) -> Entry:
+        """Where the postings of a term are."""
         at, _ = self.header.spans["table"]
-        two = np.frombuffer(self._file.read_at(at + row * TABLE.itemsize, 2 * TABLE.itemsize), TABLE).tolist()
-        (first, first_position, most, _), (end, end_position, _, _) = two
+        entries = self._file.read_at(at + row * TABLE.itemsize, 2 * TABLE.itemsize)
+        first, first_position, most, end, end_position = _ENTRIES.unpack(entries)
         if not first < end <= self.header.postings or not first_position <= end_position <= self.header.occurrences:
             raise self._nonsense()
         return Entry(first, end, first_position, end_position, most)
@@ -153,13 +166,6 @@ class Segment:
             raise self._nonsense()
         return [data[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)] if ends else []
 
-    def _term_at(self, row: int) -> bytes:
-        start, end = self._term_starts(row, row + 1).tolist()
-        at, size = self.header.spans["terms"]
-        if not start <= end <= size:
-            raise self._nonsense()
-        return bytes(self._file.read_at(at + start, end - start))
-
     def _term_starts(self, first: int, end: int) -> npt.NDArray[Any]:
         width = self.header.width("term_starts", self.header.terms + 1)
         at, _ = self.header.spans["term_starts"]
@@ -169,12 +175,21 @@ class Segment:
 
     def slots(self, first: int, end: int) -> npt.NDArray[np.uint32]:
         """The slots of some postings."""
+        if self._is_small:
+            return self._small[0][first:end]
         return np.frombuffer(self._file.read_at(self._slots_at + 4 * first, 4 * (end - first)), "<u4")
 
     def codes(self, first: int, end: int) -> npt.NDArray[Any]:
         """The numbers of some postings' pairs."""
+        if self._is_small:
+            return self._small[1][first:end]
         width = self._code_width
         return np.frombuffer(self._file.read_at(self._codes_at + width * first, width * (end - first)), f"<u{width}")
+
+    @cached_property
+    def _small(self) -> tuple[npt.NDArray[np.uint32], npt.NDArray[Any]]:
+        """All slots and codes of a small segment: its postings are read at once instead of term by term."""
+        return self._array("slots", "<u4"), self._array("codes", f"<u{self._code_width}")
 
     def positions(self, first: int, end: int) -> npt.NDArray[Any]:
         """Some positions."""

@@ -25,7 +25,7 @@ class Spool:
 
     def write(self, array: npt.NDArray[Any] | bytes) -> int:
         """Append, and say where."""
-        view = memoryview(np.ascontiguousarray(array)).cast("B") if isinstance(array, np.ndarray) else memoryview(array)
+        view = _bytes(array)
         at = self.size
         self.size += len(view)
         if len(view):
@@ -58,7 +58,7 @@ class Spool:
             yield from self._kept
             return
         for at in range(0, self.size, _PIECE):
-            yield memoryview(self.read(at, min(_PIECE, self.size - at), np.uint8))
+            yield _bytes(self.read(at, min(_PIECE, self.size - at), np.uint8))
 
     def _flush(self) -> None:
         if self._file is None:
@@ -68,3 +68,8 @@ class Spool:
                 view = view[self._file.write(view) :]
         self._kept = []
         self._kept_size = 0
+
+
+def _bytes(array: npt.NDArray[Any] | bytes) -> memoryview:
+    buffer: Any = np.ascontiguousarray(array) if isinstance(array, np.ndarray) else array
+    return memoryview(buffer).cast("B")

@@ -23,7 +23,7 @@ class Documents(NamedTuple):
 
     lengths: Spool
     starts: Sequence[int]
-    count: int  # of rows with a document
+    documents: int  # rows that have one
     length: int  # of all documents
     longest: int
 
@@ -42,7 +42,7 @@ def ordered_pairs(pairs: Pairs, documents: Documents, k1: float, b: float) -> Pa
     """The pairs as a segment numbers them: the one that weighs most first."""
     pairs = np.unique(pairs)
     frequency, length = pairs >> 32, pairs & 0xFFFFFFFF
-    average = max(documents.length / max(documents.count, 1), 1e-9)
+    average = max(documents.length / max(documents.documents, 1), 1e-9)
     weight = frequency / (frequency + k1 * (1 - b + b * length / average))
     return pairs[np.argsort(-weight, kind="stable")]
 
@@ -81,7 +81,8 @@ class Writer:
         if self._has_positions:
             assert batch.positions is not None
             self._sections["positions"].write(batch.positions.astype(self._position_type, copy=False))
-        return self._frequencies[batch.codes]
+        frequencies: npt.NDArray[np.int64] = self._frequencies[batch.codes]
+        return frequencies
 
     def end_terms(
         self, terms: Any, counts: npt.NDArray[Any], occurrences: npt.NDArray[Any], most: npt.NDArray[Any]
@@ -121,7 +122,7 @@ class Writer:
             sections["lengths"].write(np.frombuffer(piece, np.int32).astype(length_type))  # -1 becomes all bits
         header = Header(
             slots=documents.starts[-1],
-            documents=documents.count,
+            documents=documents.documents,
             length=documents.length,
             terms=self._terms,
             postings=self._postings,

@@ -37,8 +37,8 @@ class BTree(IndexKind):
         for field in fields:
             if not field.codec.ordered:
                 raise SchemaError(
-                    f"Column {field.name!r} is of type {field.type}, whose values have no order, so it cannot be in the "
-                    "key of a btree index. It can be included: include=[…]."
+                    f"Column {field.name!r} is of type {field.type}, whose values have no order, so it cannot be in "
+                    "the key of a btree index. It can be included: include=[…]."
                 )
         return {}
 

@@ -1,8 +1,8 @@
 """Keys of several columns of which some are null, for the partial run of a segment.
 
 Each part has a byte in front that says what follows: 01 an integer of eight bytes, 02 an escaped byte string and its
-end, 03 nothing, because the value is null.  A column has parts of one type only, so nulls are last and the other values in
-their order.  Behind its byte a part is what it is in the middle of a key without nulls (`keys`).
+end, 03 nothing, because the value is null.  A column has parts of one type only, so nulls are last and the other values
+in their order.  Behind its byte a part is what it is in the middle of a key without nulls (`keys`).
 """
 
 from __future__ import annotations

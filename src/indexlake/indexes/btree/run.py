@@ -144,7 +144,7 @@ class Run:
     def rows_before(self, keys: Sequence[Key]) -> Rows:
         """How many rows have a lesser key than each of many keys."""
         if self.is_int:
-            capped = np.array([min(key, _MOST) for key in keys], np.uint64)  # type: ignore[type-var]
+            capped = np.array([min(key, _MOST) for key in keys], np.uint64)
             found = np.searchsorted(self._array(self._layout.prefixes, "<u8"), capped)
             found[[key > _MOST for key in keys]] = len(self)  # type: ignore[operator]
             return found

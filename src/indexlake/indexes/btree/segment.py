@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 
 _FEW = 32
 _FILTER_PAYS = 8  # many times fewer keys than the segment has: ask the filter first
+_FIRST = 64
 _NOTHING = np.zeros(0, np.int64)
 
 
 class Segment:
     """Opening one maps a local file, or reads the first chunk of a remote one."""
 
-    __slots__ = ("_blooms", "_file", "_header", "_read", "partial", "path", "run", "starts")
+    __slots__ = ("_blooms", "_file", "_header", "_read", "_values", "partial", "path", "run", "starts")
 
     def __init__(self, file: InputFile) -> None:
         self.path = file.path
@@ -43,6 +44,7 @@ class Segment:
         self._header = header = parse(self.path, file.size(), self._read(0, HEADER_SIZE))
         self.run = Run(self.path, self._read, header.run)
         self.partial = None if header.partial is None else Run(self.path, self._read, header.partial)
+        self._values: Values | None = None
         self._blooms = header.bloom.size // bloom.BLOCK_BYTES
         self.starts: tuple[int, ...] = self._starts(header.starts)
 
@@ -121,9 +123,9 @@ class Segment:
             found = [self.find_many(KeyColumn.from_keys(probe.keys, ints=self.run.is_int))[1]]
         else:
             found = [run.slots(first, end) for run, first, end in self._spans(probe)]
-        if len(found) == 1 and len(probe.keys) == 1:
-            return found[0]
-        return np.unique(np.concatenate([_NOTHING, *found]))
+        if len(probe.keys) == 1:
+            return found[0] if found else _NOTHING
+        return _ascending(np.concatenate([_NOTHING, *found]), self.starts[-1])
 
     def _spans(self, probe: KeyProbe) -> Iterator[tuple[Run, int, int]]:
         """Where what the probe finds is, in the order of the runs."""
@@ -153,7 +155,7 @@ class Segment:
         return np.frombuffer(self._read(section.start, section.size), f"<u{size}").astype(np.int64)
 
     def in_order(self, probe: KeyProbe | None, descending: bool, step: int = 4096) -> Iterator[Slots]:
-        """What the probe finds, or all rows, in the order of their keys, up to so many slots at a time.
+        """What the probe finds, or all rows, in the order of their keys, up to so many slots at a time, at first fewer.
 
         Where `BTree.orders` says yes.  Nulls are last in both directions.
         """
@@ -166,13 +168,17 @@ class Segment:
             self.run, [(first, end) for run, first, end in runs if run is self.run],
             self.partial, [(first, end) for run, first, end in runs if run is not self.run],
         )  # fmt: skip
+        size = min(_FIRST, step)
         for run, first, end in ordered.backward() if descending else ordered.forward():
-            if descending:
-                for last in range(end, first, -step):
-                    yield run.slots(max(last - step, first), last)[::-1]
-            else:
-                for start in range(first, end, step):
-                    yield run.slots(start, min(start + step, end))
+            while first < end:
+                count = min(size, end - first)
+                if descending:
+                    yield run.slots(end - count, end)[::-1]
+                    end -= count
+                else:
+                    yield run.slots(first, first + count)
+                    first += count
+                size = min(2 * size, step)
         nulls = self.nulls() if probe is None or probe.nulls else _NOTHING
         for start in range(0, len(nulls), step):
             yield nulls[start : start + step]
@@ -185,7 +191,11 @@ class Segment:
         Of an index that includes columns.  In one batch unless a dictionary could not number all values.
         """
         values = self.values()
-        assert values is not None
+        if values is None:
+            raise CorruptionError(
+                f"key segment {self.path!r} has no columns: it is not the segment of this index; restore the catalog",
+                path=self.path,
+            )
         return values.rows(slots)
 
     def values(self) -> Values | None:
@@ -193,7 +203,9 @@ class Segment:
         streams, ends = self._header.values, self._header.value_ends
         if streams is None or ends is None or not streams.size:
             return None
-        return Values(self.path, self._read, streams, ends, self._header.slot_count)
+        if self._values is None:
+            self._values = Values(self.path, self._read, streams, ends, self._header.slot_count)
+        return self._values
 
     # Whole segments
 
@@ -222,6 +234,15 @@ class Segment:
     def close(self) -> None:
         """Let the file go.  Harmless when repeated."""
         self._file.close()
+
+
+def _ascending(slots: Slots, count: int) -> Slots:
+    """Different slots below a count in order."""
+    if len(slots) < count >> 6:
+        return np.sort(slots)
+    there = np.zeros(count, np.bool_)
+    there[slots] = True
+    return np.flatnonzero(there)
 
 
 def _range_rows(run: Run, ranges: Ranges) -> list[tuple[int, int]]:

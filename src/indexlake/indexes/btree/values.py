@@ -82,18 +82,15 @@ class Values:
     def rows(self, slots: Slots) -> list[pa.RecordBatch]:
         """The rows at some slots, in the order of the slots; in one batch unless a dictionary could not number them."""
         numbers, inside = np.divmod(np.asarray(slots, np.int64), VALUE_STEP)
-        needed, at = np.unique(numbers, return_inverse=True)
-        batches: list[pa.RecordBatch] = []
-        starts = []
-        before = 0
-        for number in needed.tolist() or [0]:
-            batches += (read := self._batches(number))
-            starts.append(before)
-            before += sum(batch.num_rows for batch in read)
-        schema = batches[0].schema
         if not len(numbers):
-            return [batches[0].slice(0, 0)]
-        return gather(batches, pa.array(np.array(starts)[at] + inside), schema)
+            return [self._batches(0)[0].slice(0, 0)]
+        if bool((numbers == numbers[0]).all()):
+            batches = self._batches(int(numbers[0]))
+            return gather(batches, pa.array(inside), batches[0].schema)
+        needed, at = np.unique(numbers, return_inverse=True)
+        batches = [batch for number in needed.tolist() for batch in self._batches(number)]
+        places = np.arange(len(needed)) * VALUE_STEP  # all streams but the last of the segment hold as many rows
+        return gather(batches, pa.array(places[at] + inside), batches[0].schema)
 
     def between(self, first: int, end: int) -> Iterator[pa.RecordBatch]:
         """The rows [first, end), as they are stored."""
@@ -112,10 +109,11 @@ class Values:
     def _batches(self, number: int) -> list[pa.RecordBatch]:
         """The rows of one stream; of an empty segment, one batch without rows."""
         start, end = self._ends[number : number + 2].tolist()
+        data = self._read(self._start + start, end - start)
         try:
-            with pa.ipc.open_stream(pa.py_buffer(self._read(self._start + start, end - start))) as reader:
+            with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
                 batches = list(reader) or [pa.RecordBatch.from_pylist([], reader.schema)]
-        except pa.ArrowInvalid:
+        except (pa.ArrowException, OSError):
             raise self._nonsense() from None
         expected = min(VALUE_STEP, self._slot_count - number * VALUE_STEP)
         if sum(batch.num_rows for batch in batches) != expected:

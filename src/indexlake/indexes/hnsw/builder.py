@@ -11,6 +11,7 @@ import numpy.typing as npt
 from indexlake.indexes.hnsw import graph, header
 from indexlake.indexes.hnsw.header import Facts
 from indexlake.indexes.hnsw.metric import unit
+from indexlake.indexes.hnsw.places import grouped
 from indexlake.indexes.hnsw.segment import VectorSegment, as_compared
 from indexlake.indexes.kind import Content
 
@@ -65,12 +66,13 @@ def merged(params: Mapping[str, Any], inputs: Sequence[tuple[VectorSegment, Sequ
     narrow = all(segment.facts.item_size == 2 for segment, _ in inputs)
     for segment, ordinals in inputs:
         valid = segment.validity()
-        rows = np.concatenate(([0], np.cumsum(valid)))
+        before = np.concatenate(([0], np.cumsum(valid)))
+        groups = segment.groups()
         stored = segment.stored() if narrow else segment.vectors()
         for ordinal in ordinals:
             first, last = segment.starts[ordinal], segment.starts[ordinal + 1]
             validity.append(valid[first:last])
-            vectors.append(stored[rows[first] : rows[last]])
+            vectors.append(stored[groups[before[first] : before[last]]])
             starts.append(starts[-1] + last - first)
     dimension = inputs[0][0].facts.dimension
     dtype = np.float16 if narrow else np.float32
@@ -80,19 +82,23 @@ def merged(params: Mapping[str, Any], inputs: Sequence[tuple[VectorSegment, Sequ
 def _content(
     params: Mapping[str, Any], starts: list[int], validity: list[Validity], vectors: npt.NDArray[Any], *, lasting: bool
 ) -> Content:
+    slots, (found, dimension) = starts[-1], vectors.shape
+    bits = np.packbits(np.concatenate(validity), bitorder="little") if found < slots else b""
+    groups: Any = b""
     made = None
-    if lasting and len(vectors) >= graph.ROWS:
+    if lasting and graph.may_pay(found, dimension, params["ef_search"]):
+        equal = grouped(vectors)
+        if equal is not None:
+            vectors, groups = vectors[equal[0]], equal[1].astype("<u4")
         compared = as_compared(params["metric"], vectors)
         made = graph.build(params["metric"], compared, params["m"], params["ef_construction"], params["ef_search"])
-    slots, (rows, dimension) = starts[-1], vectors.shape
-    bits = np.packbits(np.concatenate(validity), bitorder="little") if rows < slots else b""
     facts = Facts(
-        params["metric"], vectors.itemsize, dimension, params["m"], made.breadth if made else 0, slots, rows,
-        made.entry if made else 0,
+        params["metric"], vectors.itemsize, dimension, params["m"], made.breadth if made else 0, slots, found,
+        len(vectors), made.entry if made else 0,
     )  # fmt: skip
     little = vectors.astype(vectors.dtype.newbyteorder("<"), copy=False)
     links = ([made.levels], [made.links]) if made else ([], [])
-    return Content(header.assemble(facts, [[np.array(starts, "<i8")], [bits], [little], *links]))
+    return Content(header.assemble(facts, [[np.array(starts, "<i8")], [bits], [groups], [little], *links]))
 
 
 def _items(column: pa.Array, dtype: np.dtype[Any], dimension: int) -> tuple[npt.NDArray[Any], Validity]:

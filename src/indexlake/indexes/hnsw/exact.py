@@ -5,19 +5,20 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from indexlake.indexes.hnsw import costs
 from indexlake.indexes.hnsw.library import faiss
 from indexlake.indexes.hnsw.metric import Vectors, distances, is_l2
 from indexlake.indexes.hnsw.query import VectorQuery
+from indexlake.indexes.kind import Slots
 
 SPARE = 16
 """So many candidates more than asked for go from float32 to float64: rounding does not decide who is among the best."""
 
-_MOST = 3  # one row in so many or more: read all rows in order rather than those one by one
 _STRIPES = 64
 _SLICE = 1 << 14
 
 
-def nearest(metric: str, vectors: Vectors, rows: npt.NDArray[np.int64] | None, query: VectorQuery, k: int) -> Slots:
+def nearest(metric: str, vectors: Vectors, rows: Slots | None, query: VectorQuery, k: int) -> Slots:
     """Candidates for the k nearest among the rows (None: all), `SPARE` more if there are, in no order."""
     count = len(vectors) if rows is None else len(rows)
     wanted = k + SPARE
@@ -26,9 +27,6 @@ def nearest(metric: str, vectors: Vectors, rows: npt.NDArray[np.int64] | None, q
     found = _far(metric, vectors, rows, query)
     best = smallest(found, wanted)
     return best if rows is None else rows[best]
-
-
-Slots = npt.NDArray[np.int64]
 
 
 def smallest(values: npt.NDArray[np.floating], count: int) -> Slots:
@@ -52,7 +50,7 @@ def _far(metric: str, vectors: Vectors, rows: Slots | None, query: VectorQuery) 
     library = faiss()
     pointer = library.swig_ptr
     dimension = vectors.shape[1]
-    if rows is not None and len(rows) * _MOST < len(vectors):
+    if rows is not None and costs.chosen(len(rows), dimension) < costs.in_order(len(vectors), dimension):
         found = np.empty(len(rows), np.float32)
         kernel = library.fvec_L2sqr_by_idx if is_l2(metric) else library.fvec_inner_products_by_idx
         args = pointer(found), pointer(query.vector), pointer(vectors), pointer(rows), dimension, 1, len(rows)

@@ -7,8 +7,6 @@ good recall depends on the vectors, so it is measured on a sample when the graph
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,20 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from indexlake.errors import CorruptionError
+from indexlake.indexes.hnsw import costs
 from indexlake.indexes.hnsw.header import wrong
-from indexlake.indexes.hnsw.library import faiss
+from indexlake.indexes.hnsw.library import faiss, threads
 from indexlake.indexes.hnsw.metric import LIMIT, Vectors, is_l2
-
-ROWS = 10_000
-"""Fewer are searched exactly in less time than a graph takes."""
-
-GATHERED = 100
-"""The distances to so many rows take the time of one step of a graph's breadth (`benchmarks/risks/vector_search.py`)."""
 
 _BREADTHS = (32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _SAMPLE = 200
 _GOOD = 0.98
 _TOP = 10
+_USUAL = 64  # with fewer rows than pay for this breadth no graph is tried
 _ADDED = 10_000
 _MOST_LEVELS = 64
 
@@ -45,23 +39,29 @@ class Links:
     links: npt.NDArray[np.int32]
 
 
+def may_pay(rows: int, dimension: int, breadth: int | None) -> bool:
+    """Whether a search of a graph of so many rows would be faster than the distances to all of them."""
+    return costs.by_graph(breadth or _USUAL, dimension) < costs.in_order(rows, dimension)
+
+
 def build(metric: str, vectors: Vectors, m: int, ef_construction: int, breadth: int | None) -> Links | None:
     """The graph of some vectors; None where exact search is faster.  ``breadth``: do not measure it.
 
     Takes one thread on small machines and up to four on large ones, and none from other threads of the process: the
     number is a setting of the calling thread.
     """
-    if len(vectors) < ROWS or float(np.einsum("ij,ij->i", vectors, vectors).max()) > LIMIT:
+    rows, dimension = vectors.shape
+    if not may_pay(rows, dimension, breadth) or np.einsum("ij,ij->i", vectors, vectors).max() > LIMIT:
         return None
     library = faiss()
-    index = library.IndexHNSWFlat(vectors.shape[1], m, _metric(library, metric))
+    index = library.IndexHNSWFlat(dimension, m, _metric(library, metric))
     hnsw = index.hnsw
     hnsw.efConstruction = ef_construction
-    with _threads(library, max(1, min(4, (os.cpu_count() or 1) // 2))):
+    with threads(max(1, min(4, (os.cpu_count() or 1) // 2))):
         for start in range(0, len(vectors), _ADDED):
             index.add(vectors[start : start + _ADDED])
-    breadth = _measured(library, index, vectors) if breadth is None else breadth
-    if breadth is None or breadth * GATHERED >= len(vectors):
+        breadth = _measured(library, index, vectors) if breadth is None else breadth
+    if breadth is None or not may_pay(rows, dimension, breadth):
         return None
     links = library.rev_swig_ptr(hnsw.neighbors.data(), hnsw.neighbors.size()).astype("<i4")
     levels = library.vector_to_array(hnsw.levels).astype(np.uint8)
@@ -131,27 +131,20 @@ def _nonsense(path: str) -> CorruptionError:
 def _measured(library: Any, index: Any, vectors: Vectors) -> int | None:
     """The least breadth whose answers for a sample are good; None if none of those that are tried is broad enough.
 
-    The sample lies between vectors that are near to each other: on none of them, and where the data is.
+    A vector of the sample is one of the data, moved as far as to its nearest neighbour, in the direction from one of
+    its other neighbours to another: where more vectors like these would lie.
     """
     some = np.random.default_rng(len(vectors)).choice(len(vectors), _SAMPLE, replace=False)
     queries = vectors[some]
-    with _threads(library, 1):
-        near = index.storage.search(queries, _TOP)[1]
-        queries = (queries + vectors[near[:, _TOP - 1]]) / np.float32(2)
-        exact = index.storage.search(queries, _TOP)[1]
-        for breadth in _BREADTHS:
-            found = index.search(queries, _TOP, params=library.SearchParametersHNSW(efSearch=breadth))[1]
-            hits = (found[:, :, np.newaxis] == exact[:, np.newaxis, :]).any(axis=1)
-            if hits.mean() >= _GOOD:
-                return breadth
+    near = index.storage.search(queries, _TOP)[1]
+    steps = vectors[near[:, 2]] - vectors[near[:, -1]]
+    far = np.linalg.norm(vectors[near[:, 1]] - queries, axis=1) / np.maximum(np.linalg.norm(steps, axis=1), 1e-30)
+    queries = queries + steps * far[:, np.newaxis]
+    last = index.storage.search(queries, _TOP)[0][:, -1:]
+    rounding = 1e-5 * (np.abs(last) + np.einsum("ij,ij->i", queries, queries)[:, np.newaxis])
+    for breadth in _BREADTHS:
+        found = index.search(queries, _TOP, params=library.SearchParametersHNSW(efSearch=breadth))[0]
+        right = found <= last + rounding if index.metric_type == library.METRIC_L2 else found >= last - rounding
+        if right.mean() >= _GOOD:
+            return breadth
     return None
-
-
-@contextmanager
-def _threads(library: Any, count: int) -> Iterator[None]:
-    before = library.omp_get_max_threads()
-    library.omp_set_num_threads(count)
-    try:
-        yield
-    finally:
-        library.omp_set_num_threads(before)

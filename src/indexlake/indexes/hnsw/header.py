@@ -2,8 +2,9 @@
 
 starts     the first slot of each block, and the number of slots, 8 bytes each
 validity   a bit a slot: whether its row has a vector that can be found; absent where all have
-vectors    of those rows, float32 or float16.  Under cosine float32 vectors have length one; float16 ones are as they
-           were given, because they would be rounded a second time
+groups     4 bytes a slot with a vector: which vector; absent where each has its own
+vectors    float32 or float16, those of a segment with groups all different.  Under cosine float32 vectors have length
+           one; float16 ones are as they were given, because they would be rounded a second time
 levels     a byte a vector: on how many levels of the graph it is; absent without a graph
 links      the neighbours of each vector on each of its levels, 4 bytes each, -1 where there are fewer
 """
@@ -20,8 +21,8 @@ from indexlake.indexes.hnsw.metric import METRICS
 
 _MAGIC = b"ILVECSEG"
 _VERSION = 1
-_HEADER = struct.Struct("<8sHBBIIIQQQ")
-_SECTIONS = 5
+_HEADER = struct.Struct("<8sHBBIIIQQQQ")
+_SECTIONS = 6
 _TABLE = struct.Struct(f"<{2 * _SECTIONS}Q")
 _ALIGNMENT = 64
 HEADER_SIZE = _HEADER.size + _TABLE.size
@@ -45,7 +46,8 @@ class Facts:
     m: int
     breadth: int
     slots: int
-    rows: int  # slots with a vector that can be found
+    found: int  # slots with a vector that can be found
+    rows: int  # vectors
     entry: int  # where searches of the graph begin
 
 
@@ -54,6 +56,7 @@ class Header:
     facts: Facts
     starts: Section
     validity: Section
+    groups: Section
     vectors: Section
     levels: Section
     links: Section
@@ -63,7 +66,7 @@ def assemble(facts: Facts, sections: Sequence[Sequence[Any]]) -> list[memoryview
     """The pieces of a file.  Each section consists of buffers, which may be none."""
     header = _HEADER.pack(
         _MAGIC, _VERSION, METRICS.index(facts.metric), facts.item_size, facts.dimension, facts.m, facts.breadth,
-        facts.slots, facts.rows, facts.entry,
+        facts.slots, facts.found, facts.rows, facts.entry,
     )  # fmt: skip
     spans: list[int] = []
     pieces: list[memoryview] = []
@@ -98,8 +101,9 @@ def parse(path: str, size: int, header: Any) -> Header:
         and all(s.start >= HEADER_SIZE and s.start % _ALIGNMENT == 0 and s.start + s.size <= size for s in sections)
         and found.starts.size >= 8
         and found.starts.size % 8 == 0
-        and found.validity.size == (0 if facts.rows == facts.slots else -(-facts.slots // 8))
-        and facts.rows <= facts.slots
+        and found.validity.size == (0 if facts.found == facts.slots else -(-facts.slots // 8))
+        and found.groups.size == (0 if facts.rows == facts.found else 4 * facts.found)
+        and facts.rows <= facts.found <= facts.slots
         and found.vectors.size == facts.rows * facts.dimension * item_size
         and found.levels.size == (facts.rows if facts.breadth else 0)
         and found.links.size % 4 == 0

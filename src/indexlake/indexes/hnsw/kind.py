@@ -37,6 +37,8 @@ class Hnsw(IndexKind):
 
     name = "hnsw"
     measure = "_distance"
+    slow = True
+    most_rows = 1 << 19
 
     def define(
         self, fields: Sequence[Field], include: Sequence[Field], unique: bool, params: Mapping[str, Any]

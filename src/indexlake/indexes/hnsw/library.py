@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from indexlake.errors import MissingExtraError
@@ -17,3 +19,15 @@ def faiss() -> Any:
             extra="vector",
         ) from None
     return module
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """How many threads faiss takes for calls from this thread; other threads of the process have their own number."""
+    library = faiss()
+    before = library.omp_get_max_threads()
+    library.omp_set_num_threads(count)
+    try:
+        yield
+    finally:
+        library.omp_set_num_threads(before)

@@ -50,10 +50,9 @@ def distances(metric: str, vectors: npt.NDArray[Any], query: npt.NDArray[np.floa
     if is_l2(metric):
         rows -= query
         rows *= rows
-        return rows.sum(axis=1)
-    rows *= query
-    products = rows.sum(axis=1)
-    if metric == "ip":
-        return -products
-    found: npt.NDArray[np.float64] = np.clip(1.0 - products, 0.0, 2.0)
-    return found
+    else:
+        rows *= query
+    found: npt.NDArray[np.float64] = rows.sum(axis=1)
+    if metric == "cosine":
+        return np.clip(1.0 - found, 0.0, 2.0)
+    return found if is_l2(metric) else -found

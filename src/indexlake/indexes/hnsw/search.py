@@ -2,8 +2,8 @@
 
 A graph knows nothing of filters.  It gives the nearest of all rows, and those are taken that may be found.  However
 these lie, the first k of them are right if they come early enough in what the graph was asked for.  If they do not, as
-when everything that may be found lies far from the query, the graph is asked for more, or the distances to all rows that
-may be found are computed, whichever is estimated to be faster.  So there are always min(k, live) rows.
+when everything that may be found lies far from the query, the graph is asked for more, or the distances to all rows
+that may be found are computed, whichever is estimated to be faster.  So there are always min(k, live) rows.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from indexlake.indexes.hnsw import costs
 from indexlake.indexes.hnsw.exact import nearest
-from indexlake.indexes.hnsw.graph import GATHERED, Graph
+from indexlake.indexes.hnsw.graph import Graph
+from indexlake.indexes.hnsw.library import threads
 from indexlake.indexes.hnsw.metric import Vectors, distances
+from indexlake.indexes.hnsw.places import Places
 from indexlake.indexes.hnsw.query import VectorQuery
 from indexlake.indexes.kind import Hits, Part
 
@@ -29,11 +32,12 @@ Rows = npt.NDArray[np.int64]
 def search(params: Mapping[str, Any], query: VectorQuery, parts: Sequence[Part], k: int) -> Hits:
     """The k nearest of the live slots of all parts."""
     numbers, slots, found = [], [], []
-    for number, part in enumerate(parts):
-        rows, far = _search_part(params, query, part, k)
-        numbers.append(np.full(len(rows), number, np.int64))
-        slots.append(rows)
-        found.append(far)
+    with threads(1):  # more would wait for each other longer than they work
+        for number, part in enumerate(parts):
+            rows, far = _search_part(params, query, part, k)
+            numbers.append(np.full(len(rows), number, np.int64))
+            slots.append(rows)
+            found.append(far)
     if not parts:
         return Hits(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
     if len(parts) == 1:
@@ -48,8 +52,8 @@ def _search_part(
 ) -> tuple[Rows, npt.NDArray[np.float64]]:
     """Slots of the k nearest of a part, nearest first, and their distances."""
     segment = part.segment
-    slots = segment.slots()
-    live = part.live if part.live is None or slots is None else part.live[slots]
+    places: Places = segment.places()
+    live = None if part.live is None else places.live_rows(part.live)
     count = len(segment) if live is None else int(np.count_nonzero(live))
     if not count or k <= 0:
         return np.empty(0, np.int64), np.empty(0, np.float64)
@@ -64,17 +68,19 @@ def _search_part(
     if rows is None:
         rows = nearest(metric, vectors, None if live is None else np.flatnonzero(live), query, k)
     far = distances(metric, vectors[rows], query.precise)
-    order = np.lexsort((rows, far))[:k]
-    rows = rows[order]
-    return rows if slots is None else slots[rows], far[order]
+    return places.nearest(rows, far, part.live, k)
 
 
 def _by_graph(
     segment: Any, query: Vectors, live: npt.NDArray[np.bool_] | None, count: int, k: int, breadth: int
 ) -> Rows | None:
     """Rows by the graph; None: the distances to all of them are computed faster."""
-    rank = k * len(segment) / count  # about where the last of them comes among all rows
-    while (ef := int(breadth + _MORE * max(rank - _MEASURED, 0))) * GATHERED < count:
+    rows, dimension = segment.vectors().shape
+    exact = costs.in_order(rows, dimension)
+    if live is not None:
+        exact = min(exact, costs.chosen(count, dimension))
+    rank = k * rows / count  # about where the last of them comes among all rows
+    while costs.by_graph(ef := int(breadth + _MORE * max(rank - _MEASURED, 0)), dimension) < exact:
         graph: Graph = segment.graph()
         if live is None:
             found = graph.search(query, k, ef)

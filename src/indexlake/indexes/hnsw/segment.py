@@ -16,6 +16,7 @@ import numpy.typing as npt
 from indexlake.indexes.hnsw.graph import Graph, Links
 from indexlake.indexes.hnsw.header import HEADER_SIZE, Section, parse, wrong
 from indexlake.indexes.hnsw.metric import Vectors, unit
+from indexlake.indexes.hnsw.places import Places
 
 if TYPE_CHECKING:
     from indexlake.storage import InputFile
@@ -24,7 +25,7 @@ _SLICE = 1 << 14
 
 
 class VectorSegment:
-    """An open vector segment.  Vectors are numbered by *row*, which is the slot where every row can be found."""
+    """An open vector segment.  Its vectors are numbered by *row*; `places` says where they are."""
 
     def __init__(self, file: InputFile, metric: str) -> None:
         self.path = file.path
@@ -40,32 +41,41 @@ class VectorSegment:
         self._lock = threading.Lock()
         self._vectors: Vectors | None = None
         self._graph: Graph | None = None
-        self._slots: npt.NDArray[np.int64] | None = None
+        self._places: Places | None = None
 
     def __len__(self) -> int:
-        """How many vectors can be found."""
+        """How many different vectors it has."""
         return self.facts.rows
 
     def __repr__(self) -> str:
         kind = "a graph" if self.facts.breadth else "no graph"
         return f"VectorSegment({self.path!r}, {len(self)} vectors of {self.facts.dimension}, {kind})"
 
-    def slots(self) -> npt.NDArray[np.int64] | None:
-        """The slot of each row, ascending; None: row and slot are the same number."""
-        if self.facts.rows == self.facts.slots:
-            return None
-        if self._slots is None:
-            self._slots = np.flatnonzero(self.validity())
-            if len(self._slots) != self.facts.rows:
-                raise wrong(self.path, "it has not as many vectors as it says")
-        return self._slots
+    def places(self) -> Places:
+        """Which slots the vectors belong to."""
+        if self._places is None:
+            facts = self.facts
+            slots = None if facts.found == facts.slots else np.flatnonzero(self.validity())
+            groups = None if facts.rows == facts.found else self.groups()
+            if (slots is not None and len(slots) != facts.found) or (
+                groups is not None and not np.array_equal(np.unique(groups), np.arange(facts.rows))
+            ):
+                raise wrong(self.path, "its vectors contradict its slots")
+            self._places = Places(facts.rows, slots, groups)
+        return self._places
 
     def validity(self) -> npt.NDArray[np.bool_]:
         """Which slots have a vector that can be found."""
-        if self.facts.rows == self.facts.slots:
+        if self.facts.found == self.facts.slots:
             return np.ones(self.facts.slots, np.bool_)
         bits = self._array(self._header.validity, "u1")
         return np.unpackbits(bits, count=self.facts.slots, bitorder="little").view(np.bool_)
+
+    def groups(self) -> npt.NDArray[np.uint32]:
+        """The row of each slot that has a vector."""
+        if self.facts.rows == self.facts.found:
+            return np.arange(self.facts.rows, dtype=np.uint32)
+        return self._array(self._header.groups, "<u4")
 
     def stored(self) -> npt.NDArray[Any]:
         """The vectors as they are in the file."""

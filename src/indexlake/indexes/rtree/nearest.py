@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
 
 _ROUNDING = 1 - 2.0**-40  # distances of boxes and of shapes are rounded in different ways
-_FIRST, _MOST = 4, 1024  # how many are opened at a time
+_FIRST, _MOST = 1, 1024  # how many are opened at a time
 
 
 @dataclass(frozen=True, slots=True)

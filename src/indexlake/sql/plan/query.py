@@ -67,6 +67,7 @@ class SearchReference:
     at: At | None
     node: Any  # of sqlglot's tree; None when DuckDB parsed the query
     asked: frozenset[str] | None  # the names that the query may ask of it, in lower case; None: all of them
+    row_id: bool = False  # whether the row ids are asked for, too
 
     def edit(self) -> Edit:
         return self.call.start, self.end, self.replacement

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from sqlglot import exp
 
+from indexlake.schema import ROW_ID
 from indexlake.sql.parse.fragment import Fragment, Spliced
 from indexlake.sql.parse.search_call import NAME, SearchCall
 from indexlake.sql.parse.tokens import quoted
@@ -70,7 +71,8 @@ def _search(
     if not bare and alias is None:
         replacement += f" as {quoted(NAME)}"
     kept = None if asked is None else frozenset(asked)
-    return SearchReference(number, call, end, alias or NAME, replacement, at, node, kept)
+    row_id = any(t.value.lower() == ROW_ID for t in fragment.tokens) if kept is None else ROW_ID in kept
+    return SearchReference(number, call, end, alias or NAME, replacement, at, node, kept, row_id)
 
 
 def _misplaced(fragment: Fragment, call: SearchCall) -> NoReturn:

@@ -28,6 +28,7 @@ _WRITTEN_ELSEWHERE = {
     "kind": "… USING kind (column, …)",
     "unique": "CREATE UNIQUE INDEX …",
     "include": "… INCLUDE (column, …)",
+    "progress": "table.create_index(…, progress=True) in Python",
 }
 _SHOWN = pa.schema({
     "table": pa.string(), "name": pa.string(), "kind": pa.string(), "columns": pa.list_(pa.string()),

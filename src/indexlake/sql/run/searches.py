@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from indexlake.errors import ExpressionError
+from indexlake.schema import ROW_ID
 from indexlake.snapshots.reading import Reading
 from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.parameters import Parameters
@@ -29,7 +30,7 @@ _POSITIONAL = {
     "table": "the first argument",
     "index": "the second argument",
     "column": "the second argument",
-    "index_or_column": "the second argument",
+    "by": "the second argument",
     "query": "the third argument",
 }
 
@@ -57,12 +58,12 @@ class FoundRows:
 
     def describe(self) -> str:
         """Lines for ``explain``."""
-        table, alias = self.found.state.table.full_name, self.reference.alias
+        head, *rest = str(self.explained()).splitlines()
         lines = [
-            f"search {table}{f' as {alias}' if alias != NAME else ''} at snapshot {self.found.snapshot}",
+            head if self.reference.alias == NAME else f"{head}, as {self.reference.alias}",
             f"  columns: {', '.join(self.rows.schema.names)}",
             f"  rows: {self.rows.num_rows:,}",
-            *(f"  {line}" for line in str(self.explained()).splitlines()),
+            *rest,
         ]
         return "\n".join(lines)
 
@@ -146,6 +147,9 @@ class WantedSearch:
         options = dict(self._options)
         if "columns" not in options and reference.asked is not None:
             options["columns"] = [name for name in found.schema.names if name.lower() in reference.asked]
+        if reference.row_id:
+            given = options.get("columns")
+            options["columns"] = [*(found.schema.names if given is None else given), ROW_ID]
         search = table.search(self._index, *self._queries, **options)
         return FoundRows(reference, found, search.to_arrow(), search.explain)
 
