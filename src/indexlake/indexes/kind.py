@@ -225,7 +225,7 @@ def refuse_params(kind: str, params: Mapping[str, Any], known: Iterable[str]) ->
     for name in params:
         if name not in names:
             has = f"it has {', '.join(names)}" if names else "it has none"
-            raise SchemaError(f"A {kind} index has no parameter {name!r}; {has}.")
+            raise SchemaError(f"An index of kind {kind} has no parameter {name!r}; {has}.")
 
 
 def refuse_unique(kind: str, unique: bool) -> None:
@@ -235,4 +235,4 @@ def refuse_unique(kind: str, unique: bool) -> None:
 
 def refuse_include(kind: str, include: Sequence[Field]) -> None:
     if include:
-        raise SchemaError(f"A {kind} index includes no further columns. Use kind='btree'.")
+        raise SchemaError(f"An index of kind {kind} includes no further columns. Use kind='btree'.")

@@ -35,6 +35,14 @@ def kind_named(name: str) -> IndexKind:
     return kind if kind is not None else _load(name)
 
 
+def kind_if_known(name: str) -> IndexKind | None:
+    """None: this release does not have it.  Whoever can do without asks so."""
+    try:
+        return kind_named(name)
+    except NotFoundError:
+        return None
+
+
 def known_name(name: str) -> str:
     """The name under which definitions keep a kind."""
     folded = name.lower() if isinstance(name, str) else name

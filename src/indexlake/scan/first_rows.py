@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexlake.blocks.delete_vector import is_among
-from indexlake.indexes.registry import kind_named
+from indexlake.indexes.registry import kind_if_known
 from indexlake.scan.execute import read_task
 from indexlake.scan.lookup import Offer
 from indexlake.scan.plan import ScanPlan, block_task
@@ -76,13 +76,12 @@ def _ordering_index(reading: Reading, test: Test, order: Sequence[tuple[str, str
         return None
     wanted = [(schema.field(column).column, direction == "desc") for column, direction in order]
     for coverage in reading.state.indexes.values():
-        index = coverage.index
-        orders = getattr(kind_named(index.kind), "orders", None)
-        usable = index.end_snapshot is None or index.end_snapshot > reading.snapshot
-        if orders is None or not usable or not index.fits(schema):
+        index, kind = coverage.index, kind_if_known(coverage.index.kind)
+        orders = getattr(kind, "orders", None)
+        if kind is None or orders is None or not index.serves(reading.snapshot, schema):
             continue
         fields = index.fields(schema)
-        probe = kind_named(index.kind).probe(index, fields, test)
+        probe = kind.probe(index, fields, test)
         for some in (probe, None) if probe is not None else (None,):
             if orders(index, fields, wanted, some):
                 return coverage, some

@@ -7,8 +7,9 @@ read, and get a segment in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from indexlake.indexes.coverage import Coverage, Group
     from indexlake.indexes.index import Index
     from indexlake.lake import Lake
-    from indexlake.schema import Field
+    from indexlake.schema import Field, TableSchema
     from indexlake.snapshots.reading import Reading
 
 Mask = npt.NDArray[np.bool_]
@@ -75,6 +76,19 @@ class RowsSource:
     def rows(self, slots: npt.NDArray[np.int64], fields: Sequence[Field]) -> list[pa.Array]:
         wanted = pa.array(slots)
         return [take(self._rows.column(f.column), wanted) for f in fields]
+
+
+class GapSource(RowsSource):
+    """Rows of a block without a segment: of those that are found, the other columns are read from the block."""
+
+    def __init__(self, search: Parts, block: BlockRecord, rows: pa.RecordBatch, segments: Any) -> None:
+        super().__init__(rows, None, segments)
+        self._search = search
+        self._block = block
+
+    def rows(self, slots: npt.NDArray[np.int64], fields: Sequence[Field]) -> list[pa.Array]:
+        positions = self._search.positions(self._block, self.row_ids(slots))
+        return self._search.columns_at([(self._block, np.arange(len(slots)), positions)], fields)
 
 
 class BlocksSource:
@@ -148,21 +162,7 @@ class BlocksSource:
         return found
 
     def rows(self, slots: npt.NDArray[np.int64], fields: Sequence[Field]) -> list[pa.Array]:
-        search = self._search
-        parts: list[pa.RecordBatch] = []
-        order: list[npt.NDArray[np.int64]] = []
-        for block, here, positions in self._split(slots):
-            sorted_ = np.argsort(positions, kind="stable")
-            task = block_task(
-                search.reading.state, block, search.reading.snapshot, positions[sorted_].astype(np.uint64)
-            )
-            parts += read_task(replace(task, versions_up_to=None), search.files, fields, None, row_id=not fields)
-            order.append(here[sorted_])
-        places = np.argsort(np.concatenate(order), kind="stable")
-        whole = one_batch(parts)
-        assert whole is not None
-        assert whole.num_rows == len(slots)
-        return [take(whole.column(n), pa.array(places)) for n in range(len(fields))]
+        return self._search.columns_at(self._split(slots), fields)
 
 
 Source = RowsSource | BlocksSource
@@ -239,13 +239,35 @@ class Parts:
 
     def _scanned(self, task: BlockTask, index: Index) -> Iterator[Source]:
         """The visible rows of a block that satisfy the predicate, read."""
-        fields = tuple(dict.fromkeys((*index.all_fields(self.reading.schema), *self._fields)))
-        batches = list(read_task(task, self.files, fields, self.predicate, row_id=True, hidden=self.hidden))
-        rows = one_batch(batches)
-        if rows is not None:
-            named = pa.RecordBatch.from_arrays(rows.columns, [*(f.column for f in fields), ROW_ID])
-            keys = [named.column(f.column) for f in index.all_fields(self.reading.schema)]
-            yield RowsSource(named, None, lambda index: segment_in_memory(index, self.reading.schema, [keys]))
+        block = self.reading.state.blocks.record(task.file_id) if task.kind == "block" else None
+        wanted = index.all_fields(self.reading.schema)
+        fields = wanted if block is not None else tuple(dict.fromkeys((*wanted, *self._fields)))
+        rows = one_batch(list(read_task(task, self.files, fields, self.predicate, row_id=True, hidden=self.hidden)))
+        if rows is None:
+            return
+        named = pa.RecordBatch.from_arrays(rows.columns, [*(f.column for f in fields), ROW_ID])
+        keys = [named.column(f.column) for f in wanted]
+        segment = partial(_segment_of, self.reading.schema, keys)
+        yield RowsSource(named, None, segment) if block is None else GapSource(self, block, named, segment)
+
+    def columns_at(
+        self,
+        places: Iterable[tuple[BlockRecord, npt.NDArray[np.int64], npt.NDArray[np.int64]]],
+        fields: Sequence[Field],
+    ) -> list[pa.Array]:
+        """Columns of rows in blocks: (block, numbers of the rows, their positions); in the order of the numbers."""
+        parts: list[pa.RecordBatch] = []
+        order: list[npt.NDArray[np.int64]] = []
+        for block, numbers, positions in places:
+            ascending = np.argsort(positions, kind="stable")
+            task = block_task(self.reading.state, block, self.reading.snapshot, positions[ascending].astype(np.uint64))
+            parts += read_task(replace(task, versions_up_to=None), self.files, fields, None, row_id=not fields)
+            order.append(numbers[ascending])
+        back = pa.array(np.argsort(np.concatenate(order), kind="stable"))
+        whole = one_batch(parts)
+        assert whole is not None
+        assert whole.num_rows == len(back)
+        return [take(whole.column(n), back) for n in range(len(fields))]
 
     def positions(self, block: BlockRecord, row_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return self.reading.state.addresses(block, self.files).positions_of(row_ids)
@@ -293,6 +315,10 @@ class Matches:
             self.found_by = notes["found by"]
             self._tasks = {task.file_id: task for task in tasks if task.kind == "block"}
         return self._tasks
+
+
+def _segment_of(schema: TableSchema, keys: Sequence[pa.Array], index: Index) -> Any:
+    return segment_in_memory(index, schema, [keys])
 
 
 def _nodes(root: Any) -> Iterator[Any]:

@@ -52,7 +52,7 @@ class _Search:
                 given = Scored(given.documents[rows], given.scores[rows])
             if not root.should:
                 return ranked(given, k)
-        return best(self._leaves(root.should), k, self._span, self._collection.shortest, given, keep)
+        return best(self._leaves(root.should), k, self._span, given, keep)
 
     def _leaves(self, nodes: Sequence[Node]) -> list[Leaf]:
         """A leaf for each clause; a term that is there twice counts twice."""
