@@ -44,6 +44,7 @@ from indexlake.pipeline.job import JobInfo, job_info
 from indexlake.pipeline.maintenance import Maintenance
 from indexlake.pipeline.runner import LOCAL_LIMIT, choose_runner
 from indexlake.scan.execute import stop_reading
+from indexlake.scan.search_parts import Remembered
 from indexlake.schema import as_schema, new_fields
 from indexlake.snapshots.pins import Pins
 from indexlake.snapshots.reading import Readings
@@ -91,6 +92,7 @@ class Lake:
         self._closed = False
         self._clock: Callable[[], int] = clock or self._now  # what ages are told by; tests let time pass
         self._files = OpenFiles(storage)
+        self._remembered = Remembered()
         self._hot = hot
         self._readings = Readings(catalog, hot)
         self._row_ids = RowIdAllocator(catalog)
@@ -354,6 +356,8 @@ class Lake:
             if written:
                 limit = writes.state.table.config.inline_row_count_limit
                 self._maintenance.committed(table_id, written, limit)
+            if writes.blocks and any(index.slow for index in writes.state.live_indexes):
+                self._maintenance.uncovered(table_id)
         return result
 
     # ------------------------------------------------------------ SQL

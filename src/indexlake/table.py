@@ -27,6 +27,7 @@ from indexlake.snapshots.state import TableState
 from indexlake.snapshots.stats import Snapshot, TableStats, snapshot_of, table_stats
 from indexlake.snapshots.time_travel import check_snapshot, snapshot_number
 from indexlake.storage.names import table_folder
+from indexlake.table_definition import TableDefinition
 from indexlake.writes.delete import delete, truncate
 from indexlake.writes.insert import Insert
 from indexlake.writes.update import lock, update
@@ -34,10 +35,9 @@ from indexlake.writes.update import lock, update
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from indexlake.evolution.alter import Alter
     from indexlake.feed.changes import Changes
     from indexlake.lake import Lake
-    from indexlake.schema.field_path import Path
+    from indexlake.scan.search import Search
     from indexlake.snapshots.reading import OpenReading
     from indexlake.storage import Storage
     from indexlake.transaction import Transaction
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 Params = Mapping[str, Any] | Sequence[Any] | None
 
 
-class Table(Result):
+class Table(TableDefinition, Result):
     """Made by ``lake.table(name)``, ``lake.create_table`` or ``tx.table(name)``.
 
     Read as ``t.scan()`` is: ``for row in t``, ``t.head()``, ``t.to_pandas()``, ``t.to_arrow()``, ``t.count()``, each at
@@ -192,6 +192,33 @@ class Table(Result):
         if for_update and self._tx is None:
             raise OwnershipError("for_update=True belongs in a transaction: with lake.transaction() as tx: …")
         return Scan(self, where, params, columns, order_by, limit, offset, with_row_id, for_update)
+
+    def search(
+        self,
+        by: str | Sequence[tuple[str, Any]],
+        query: Any = None,
+        k: int = 10,
+        where: str | None = None,
+        params: Params = None,
+        columns: Sequence[str] | None = None,
+        *,
+        snippet: bool = False,
+        fuse: str | Sequence[float] = "rrf",
+        **options: Any,
+    ) -> Search:
+        """The k best rows by an index, best first, with ``_score`` or ``_distance``; lazy like a scan.
+
+        ``by`` is the name of an index or of a column that has one to search: text for bm25, a vector for hnsw, a point
+        for rtree.  Several (name, query) pairs are fused: by rank (``"rrf"``), or by weights of their scores.  Rows are
+        those of the snapshot that satisfy ``where``; there are min(k, matches) of them always.
+
+        Examples
+        --------
+        >>> t.search("note", "late parcel", k=3, where="total > 10").to_pylist()  # doctest: +SKIP
+        """
+        from indexlake.scan.search import Search
+
+        return Search(self, by, query, k, where, params, columns, snippet, fuse, options)
 
     def to_spark(
         self,
@@ -385,38 +412,6 @@ class Table(Result):
         from indexlake.scan.address import ADDRESS_SCHEMA, addresses
 
         return pa.RecordBatchReader.from_batches(ADDRESS_SCHEMA, addresses(self, where, params))
-
-    # ------------------------------------------------------------ the definition
-
-    def alter(self) -> Alter:
-        """Several alterations in one commit: ``with t.alter() as a: a.add_column(…); a.rename_column(…)``."""
-        from indexlake.evolution.alter import Alter
-
-        return Alter(self)
-
-    def add_column(self, name: Path, type: Any, default: Any = None, nullable: bool = True) -> WriteResult:
-        """Add a column at the end, or a field to a struct (``"address.country"``).  Nothing is rewritten."""
-        return self.alter().add_column(name, type, default, nullable).commit()
-
-    def drop_column(self, name: Path) -> WriteResult:
-        """Drop a column or a nested field.  Past snapshots show it until they expire."""
-        return self.alter().drop_column(name).commit()
-
-    def rename_column(self, old: Path, new: str) -> WriteResult:
-        """Give a column or a nested field another name."""
-        return self.alter().rename_column(old, new).commit()
-
-    def widen_column(self, name: Path, type: Any) -> WriteResult:
-        """Give a column or a nested field a type that holds every value it held, such as int64 for int32."""
-        return self.alter().widen_column(name, type).commit()
-
-    def rename(self, name: str) -> WriteResult:
-        """Give the table another name; with a dot in it also another namespace."""
-        return self.alter().rename(name).commit()
-
-    def set_config(self, config: TableConfig | None = None, **changes: Any) -> WriteResult:
-        """Change settings, by name or as a whole ``il.TableConfig``."""
-        return self.alter().set_config(config, **changes).commit()
 
     def history(self) -> list[Snapshot]:
         """The commits that changed this table, oldest first, as far back as history is kept."""

@@ -47,7 +47,7 @@ def test_where_nothing_is_due_spark_is_not_started(folder: Path) -> None:
     done = command("pipeline", "run", folder, JAVA_HOME="/nowhere")  # Spark could not start
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("vacuum: deleted 0 files")
-    for job in ("dump", "compact", "freeze", "thaw", "expire", "vacuum", "verify"):
+    for job in ("dump", "compact", "freeze", "thaw", "build-index", "merge-index", "expire", "vacuum", "verify"):
         done = run("pipeline", job, str(folder), "--json")
         assert done[0] == 0, (job, done)
         assert "Starting Spark" not in done[2]
@@ -208,3 +208,28 @@ def test_what_is_missing_can_be_copied_from_the_demo(tmp_path: Path, monkeypatch
         demo._sql(console, opened, opened.create_table("sales.orders", schema))
     assert isinstance(console.file, io.StringIO)
     assert "pip install 'indexlake[sql]'" in console.file.getvalue()
+
+
+def test_indexes_and_searches(tmp_path: Path) -> None:
+    with il.connect(tmp_path / "lake") as lake:
+        columns = {"id": "int64", "note": "string", "vec": pa.list_(pa.float32(), 2)}
+        t = lake.create_table("t", columns, primary_key="id")
+        t.insert([{"id": n, "note": f"parcel {n}", "vec": [n, 0.0]} for n in range(5)])
+        t.create_index("text", "note", kind="bm25")
+        t.create_index("near", "vec", kind="hnsw")
+    at = str(tmp_path / "lake")
+    listed = json.loads(run("indexes", at, "t", "--json")[1])
+    assert [(i["name"], i["kind"], i["state"]) for i in listed] == [
+        ("near", "hnsw", "ready"),
+        ("text", "bm25", "ready"),
+    ]
+    assert "bm25" in run("indexes", at, "t")[1]
+    found = json.loads(run("search", at, "t", "note", "3", "--json")[1])
+    assert [row["id"] for row in found] == [3]
+    near = json.loads(run("search", at, "t", "near", "[3.9, 0]", "-k", "2", "--where", "id < 4", "--json")[1])
+    assert [row["id"] for row in near] == [3, 2]
+    assert run("search", at, "t", "near", "[3.9,")[0] == 2
+    built = json.loads(run("pipeline", "build-index", at, "--runner", "threads", "--json")[1])
+    assert {row["table"] for row in built} == {"main.t.near", "main.t.primary", "main.t.text"}
+    folded = run("pipeline", "merge-index", at, "--table", "t", "--index", "text", "--runner", "threads")
+    assert "main.t.text: 0 segments became 0" in folded[1]

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from indexlake.blocks.formats import write_file
-from indexlake.indexes.btree.writer import write_segment
+from indexlake.indexes.btree.writer import Entries, segment_content
 from indexlake.indexes.keys import KeyColumn
 from indexlake.storage import Storage
 from indexlake.storage.checksum import Checksums
@@ -54,11 +54,18 @@ def write_golden(name: str) -> None:
         made = write_file(storage, f"block.{format}", format, table.schema, table.to_batches(100), {"f1": "id"})
         index[f"block.{format}"] = made.checksums.to_bytes().hex()
     keys = KeyColumn.from_arrays([codec_for(pa.int64())], [table.column("f1")])
-    index["ints.keys"] = write_segment(storage, "ints.keys", keys, np.arange(ROWS)).checksums.to_bytes().hex()
+    index["ints.keys"] = write_keys(storage, "ints.keys", keys)
     words = pa.array([f"key-{n:05}" for n in range(ROWS)])
     keys = KeyColumn.from_arrays([codec_for(pa.string())], [words])
-    index["words.keys"] = write_segment(storage, "words.keys", keys, np.arange(ROWS)).checksums.to_bytes().hex()
+    index["words.keys"] = write_keys(storage, "words.keys", keys)
     (FOLDER / name / "checksums.json").write_text(json.dumps(index, indent=1) + "\n")
+
+
+def write_keys(storage: Storage, path: str, keys: KeyColumn) -> str:
+    with storage.create_file(path) as file:
+        for piece in segment_content(Entries(keys, np.arange(ROWS), (0, ROWS))).pieces:
+            file.write(piece)
+    return file.checksums.to_bytes().hex()
 
 
 def golden_checksums(name: str) -> dict[str, Checksums]:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from indexlake.blocks.formats import open_reader
-from indexlake.indexes.btree.segment import open_segment
+from indexlake.indexes.btree.segment import Segment
 from indexlake.storage import Storage
 from tests.golden.golden_rows import FOLDER, ROWS, golden_checksums, golden_table
 
@@ -35,8 +35,8 @@ def test_a_golden_block_reads_as_it_was_written(name, format):
 @pytest.mark.parametrize("name", SETS)
 def test_a_golden_segment_finds_every_key_and_no_other(name):
     storage, checksums = Storage.open(str(FOLDER / name)), golden_checksums(name)
-    ints = open_segment(storage, "ints.keys", checksums["ints.keys"].size, checksums["ints.keys"])
-    words = open_segment(storage, "words.keys", checksums["words.keys"].size, checksums["words.keys"])
+    ints, words = (Segment(storage.open_file(name, checksums[name])) for name in ("ints.keys", "words.keys"))
+    assert ints.starts == words.starts == (0, ROWS)
     for n in range(ROWS):
         assert ints.find(n * 7 - 1000 + (1 << 63)) == [n]
         assert words.find(f"key-{n:05}".encode()) == [n]

@@ -186,9 +186,9 @@ def test_columns_are_checked() -> None:
         define(number)
     with pytest.raises(SchemaError, match=r"is on one column, not on 2\. Make an index for each"):
         define(FIELD, large)
-    with pytest.raises(SchemaError, match="A bm25 index cannot be unique"):
+    with pytest.raises(SchemaError, match="An index of kind bm25 cannot be unique"):
         define(unique=True)
-    with pytest.raises(SchemaError, match="A bm25 index includes no further columns"):
+    with pytest.raises(SchemaError, match="An index of kind bm25 includes no further columns"):
         define(include=[number])
 
 

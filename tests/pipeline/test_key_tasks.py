@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from indexlake.blocks.new_block import NewBlock, NewFile
 from indexlake.blocks.row_ids import RowIds
-from indexlake.indexes.btree.writer import write_segment
+from indexlake.indexes.btree.writer import Entries, segment_content
 from indexlake.indexes.index import Index
 from indexlake.indexes.keys import KeyColumn, encode_key
 from indexlake.indexes.kind import SegmentFile
@@ -31,20 +32,27 @@ KINDS: dict[str, tuple[list[Any], Any]] = {
 }
 
 
-INDEX = Index(7, "primary", "btree", (1,), True, 1, None, 1, 1)
+INDEX = Index(7, "primary", "btree", (1,), (), True, {}, 1, None, 1, 1)
 
 
 def keys_of(codecs: list[Any], rows: list[tuple[Any, ...]]) -> list[Any]:
     return [encode_key(codecs, [c.encode_one(v) for c, v in zip(codecs, row, strict=True)]) for row in rows]
 
 
+def segment(storage: Storage, name: str, keys: KeyColumn, starts: list[int]) -> SegmentFile:
+    content = segment_content(Entries(keys, np.arange(len(keys)), starts))
+    with storage.create_file(name) as file:
+        for piece in content.pieces:
+            file.write(piece)
+    return SegmentFile(7, name, file.checksums.size, file.checksums.to_bytes(), (), content.low, content.high)
+
+
 def block(storage: Storage, name: str, codecs: list[Any], rows: list[tuple[Any, ...]]) -> NewBlock:
     ints = len(codecs) == 1 and codecs[0].kind == "int"
     column = KeyColumn.from_keys(keys_of(codecs, rows), ints=ints)
-    made = write_segment(storage, name, column, range(len(rows)))
-    segment = SegmentFile(7, name, made.size, made.checksums.to_bytes(), (), made.min_key, made.max_key)
+    made = segment(storage, name, column, [0, len(rows)])
     file = NewFile(name, 0, b"")
-    return NewBlock(file, "vortex", len(rows), RowIds.from_range(0, len(rows)), b"", 0, (segment,), {}, (0, 0))
+    return NewBlock(file, "vortex", len(rows), RowIds.from_range(0, len(rows)), b"", 0, (made,), {}, (0, 0))
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -79,9 +87,7 @@ def test_a_probe_finds_the_living_holders_of_new_keys(kind: str, data: Any) -> N
     # The old rows are in the second block of a segment; the first one has the same keys and is another block's.
     ints = len(codecs) == 1 and codecs[0].kind == "int"
     column = KeyColumn.from_keys(keys_of(codecs, old) * 2, ints=ints)
-    places = [*range(len(old))] * 2
-    made = write_segment(storage, "old", column, places, [0] * len(old) + [1] * len(old))
-    there = SegmentFile(7, "old", made.size, made.checksums.to_bytes(), (), made.min_key, made.max_key)
+    there = segment(storage, "old", column, [0, len(old), 2 * len(old)])
     task = key_tasks.ProbeTask(INDEX, 9, there, 1, BitMap(dead).serialize() if dead else None, tuple(segments))
     found = key_tasks.run_probe(storage, task, lambda: None)
     held = keys_of(codecs, old)
@@ -93,8 +99,8 @@ def test_a_segment_gives_its_keys_between_two_bounds(tmp_path: Path) -> None:
     storage = Storage.open(str(tmp_path))
     codecs, _ = KINDS["text"]
     rows = [(f"k{n:03}",) for n in range(100)]
-    segment = INDEX.open(storage, block(storage, "s.keys", codecs, rows).segments[0])
-    assert segment.rows_between(b"k010", b"k020") == (10, 20)
-    assert segment.rows_between(None, b"k000") == (0, 0)
-    assert segment.rows_between(b"k0995", None) == (100, 100)
-    assert segment.sample(3) == [b"k000", b"k049", b"k099"]
+    opened = INDEX.open(storage, block(storage, "s.keys", codecs, rows).segments[0])
+    assert opened.rows_between(b"k010", b"k020") == (10, 20)
+    assert opened.rows_between(None, b"k000") == (0, 0)
+    assert opened.rows_between(b"k0995", None) == (100, 100)
+    assert opened.sample(3) == [b"k000", b"k049", b"k099"]

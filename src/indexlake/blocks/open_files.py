@@ -31,9 +31,10 @@ T = TypeVar("T")
 class OpenFiles:
     def __init__(self, storage: Storage, limit: int = 512) -> None:
         self.storage = storage
-        self._readers: _Recent[BlockReader] = _Recent(limit)
-        self._segments: _Recent[Any] = _Recent(4 * limit)
-        self._addresses: _Recent[LookedUp] = _Recent(limit)
+        self.use_indexes = "auto"  # "always" and "never" are for comparing what they cost
+        self._readers: Recent[BlockReader] = Recent(limit)
+        self._segments: Recent[Any] = Recent(4 * limit)
+        self._addresses: Recent[LookedUp] = Recent(limit)
 
     def reader(self, block: BlockRecord, schema: pa.Schema) -> BlockReader:
         """The reader of a block, whose file has the given columns."""
@@ -71,7 +72,7 @@ class OpenFiles:
         self._addresses.clear()
 
 
-class _Recent(Generic[T]):
+class Recent(Generic[T]):
     """A dictionary that forgets what was used longest ago."""
 
     def __init__(self, limit: int) -> None:

@@ -47,12 +47,16 @@ class Target:
     indexes: tuple[Index, ...]  # each block gets a segment of each
 
     @staticmethod
-    def of(state: TableState, writer_id: str, format: str | None = None) -> Target:
-        """Blocks with the columns of now; in the format that the table asks for unless another is given."""
+    def of(state: TableState, writer_id: str, format: str | None = None, *, waiting: bool = False) -> Target:
+        """Blocks with the columns of now; in the format that the table asks for unless another is given.
+
+        ``waiting``: a user waits for them, so segments that take long to build are left to the background.
+        """
         table = state.table
+        indexes = tuple(index for index in state.live_indexes if not (waiting and index.slow))
         return Target(
             table.table_id, writer_id, state.current, table.schema_version, format or table.config.dump_format,
-            table.config.block_row_count, state.live_indexes,
+            table.config.block_row_count, indexes,
         )  # fmt: skip
 
     def write(self, storage: Storage, batches: Iterator[pa.RecordBatch], *, lasting: bool = False) -> NewBlock:

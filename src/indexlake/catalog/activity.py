@@ -68,7 +68,7 @@ def is_running(tx: Transaction, job_id: str) -> bool:
     return bool(tx.rows("select 1 from indexlake_job where job_id = ? and state = 'running'", (job_id,)))
 
 
-def list_jobs(r: ReadTransaction) -> list[JobRecord]:
+def list_jobs(r: ReadTransaction | Transaction) -> list[JobRecord]:
     rows = r.rows(f"select {_JOB} from indexlake_job order by started_at desc, job_id limit 1000")
     return [JobRecord(*row) for row in rows]
 

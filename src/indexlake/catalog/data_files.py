@@ -83,7 +83,18 @@ def has_new_live_blocks(r: Transaction, table_id: int, since: int, newest_above:
     )
 
 
-# ---------------------------------------------------------------- expire, inside the critical section
+def there(r: Transaction, file_ids: Sequence[int]) -> set[int]:
+    """Of some blocks those that have a record, live or not."""
+    found: set[int] = set()
+    for n in range(0, len(file_ids), 500):
+        some = file_ids[n : n + 500]
+        marks = ", ".join("?" * len(some))
+        rows = r.rows(f"select data_file_id from indexlake_data_file where data_file_id in ({marks})", some)
+        found |= {file_id for (file_id,) in rows}
+    return found
+
+
+# ---------------------------------------------------------------- writing, inside the critical section
 
 
 def add_block(tx: Transaction, block: BlockRecord) -> int:

@@ -170,19 +170,22 @@ class InlineRows:
             return bool(begin <= self._snapshot and (begin, row_id) > self._floors.hot_floor)
         return bool(begin <= self._snapshot < end and (end, row_id) > self._floors.history_floor)
 
-    def _with_key(self, columns: tuple[str, ...], key: Sequence[SqlValue]) -> list[Row]:
-        """Every inline version with an encoded primary key, whatever its visibility."""
-        schema = self._schema
-        condition = _plain_key_condition(schema.key_columns, schema.key_codecs)
+    def _with_key(
+        self, columns: tuple[str, ...], key: Sequence[SqlValue], key_columns: tuple[str, ...], codecs: tuple[Codec, ...]
+    ) -> list[Row]:
+        """Every inline version with some encoded values in some columns, whatever its visibility."""
+        condition = _plain_key_condition(key_columns, codecs)
         if condition is None:
-            found = zip(schema.key_columns, schema.key_codecs, key, strict=True)
+            found = zip(key_columns, codecs, key, strict=True)
             parts = [compare_sql(column, "=", value, codec) for column, codec, value in found]
             condition, key = " and ".join(text for text, _ in parts), [v for _, values in parts for v in values]
         return self._tx.rows(f"{_select(self._table_id, columns)} where {condition}", key)
 
-    def _with_keys(self, columns: tuple[str, ...], keys: Iterable[Sequence[SqlValue]]) -> Iterator[Row]:
-        """Every inline version with one of the encoded primary keys (no floats), whatever its visibility."""
-        key_columns, remaining = self._schema.key_columns, iter(keys)
+    def _with_keys(
+        self, columns: tuple[str, ...], keys: Iterable[Sequence[SqlValue]], key_columns: tuple[str, ...]
+    ) -> Iterator[Row]:
+        """Every inline version with one of the encoded keys (no floats) in some columns, whatever its visibility."""
+        remaining = iter(keys)
         names = ", ".join(quote(c) for c in key_columns)
         while some := list(islice(remaining, _IN_LIMIT)):
             if len(key_columns) == 1:

@@ -141,6 +141,15 @@ def live_index_ids(tx: Transaction, table_id: int) -> set[int]:
     return {index_id for (index_id,) in rows}
 
 
+def enforced_index_ids(tx: Transaction, table_id: int) -> set[int]:
+    rows = tx.rows(
+        """select index_id from indexlake_index where table_id = ? and end_snapshot is null
+        and enforced_snapshot is not null""",
+        (table_id,),
+    )
+    return {index_id for (index_id,) in rows}
+
+
 def add_segment(
     tx: Transaction, table_id: int, segment: SegmentFile, file_ids: Sequence[int | None], snapshot: int
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -111,6 +112,46 @@ def explain(
     with open_lake(lake, reading=True) as opened:
         found = opened.table(table).scan(where).explain()
         print(json_text(found) if as_json else found)
+
+
+@app.command()
+def indexes(lake: Lake, table: OneTable, as_json: AsJson = False) -> None:
+    """List the indexes of a table: what they cover, their size and their state."""
+    with open_lake(lake, reading=True) as opened:
+        found = [asdict(info) for info in opened.table(table).indexes()]
+        if not as_json:
+            joined = ("columns", "include")
+            found = [
+                {k: ", ".join(v) if k in joined else v for k, v in info.items() if k != "params"} for info in found
+            ]
+        _show(found, as_json)
+
+
+@app.command()
+def search(
+    lake: Lake,
+    table: OneTable,
+    by: Annotated[str, typer.Argument(help="An index, or a column that has one to search.")],
+    query: Annotated[str, typer.Argument(help="Text, or a JSON list for a vector or a point.")],
+    k: Annotated[int, typer.Option("-k", help="How many rows to find.", min=0)] = 10,
+    where: Annotated[str | None, typer.Option(help="A predicate in SQL.")] = None,
+    at: Annotated[int | None, typer.Option(help="A past snapshot.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the best rows of a table by an index."""
+    with open_lake(lake, reading=True) as opened:
+        found = opened.table(table)
+        view = found if at is None else found.at(at)
+        _show(view.search(by, _query(query), k, where=where).to_pylist(), as_json, null="NULL")
+
+
+def _query(text: str) -> Any:
+    if not text.lstrip().startswith("["):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is not a JSON list: {error}.") from None
 
 
 @app.command()

@@ -53,7 +53,7 @@ def run(
     runner: RunnerName = "spark",
     as_json: AsJson = False,
 ) -> None:
-    """Do what is due: expire, dump, compact, freeze where a table asks for it, and vacuum."""
+    """Do what is due: expire, dump, compact, freeze where a table asks for it, indexes, and vacuum."""
     with open_lake(lake, automatic=False) as opened:
         pipeline = pipeline_of(opened, runner)
 
@@ -108,6 +108,25 @@ def freeze(
 def thaw(lake: Lake, table: OneTable = None, runner: RunnerName = "spark", as_json: AsJson = False) -> None:
     """Turn Parquet blocks into warm ones again."""
     _run(lake, runner, as_json, lambda jobs: jobs.thaw(table))
+
+
+OneIndex = Annotated[str | None, typer.Option("--index", help="One index of the table; all if left out.")]
+
+
+@app.command()
+def build_index(
+    lake: Lake, table: OneTable = None, index: OneIndex = None, runner: RunnerName = "spark", as_json: AsJson = False
+) -> None:
+    """Write the index segments that blocks lack."""
+    _run(lake, runner, as_json, lambda jobs: jobs.build_index(table, index))
+
+
+@app.command()
+def merge_index(
+    lake: Lake, table: OneTable = None, index: OneIndex = None, runner: RunnerName = "spark", as_json: AsJson = False
+) -> None:
+    """Fold small index segments into larger ones."""
+    _run(lake, runner, as_json, lambda jobs: jobs.merge_index(table, index))
 
 
 @app.command()

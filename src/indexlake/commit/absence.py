@@ -53,25 +53,42 @@ class Look(NamedTuple):
 
 def first_look(writes: TableWrites, base: int, readings: Readings, files: OpenFiles) -> tuple[Look, ...]:
     """With the state at hand where it will do: what it misses is checked at the commit."""
-    keys, state = new_keys(writes), writes.state
+    state = writes.state
+    keys = _looks_for_keys(writes, state, files)
     if writes.truncate:
         return ()
-    before = [] if writes.loaded is None else [writes.loaded]
+    before = list(writes.loaded)
     for values in writes.absent:
-        before.append(Look.nothing(MergeValues(values.fields, values.keys, base)))
-    if keys is not None:
-        few = Look.nothing(NewKeys(state.current.key_fields, keys))
-        if len(keys) <= FEW and not (writes.absent and state.at > base):
-            return (*before, look(few, state, None, writes, files))
-        before.append(few)
+        before.append(Look.nothing(MergeValues(None, values.fields, values.keys, base)))
+    if keys:
+        few = all(each.wanted.keys is not None and len(each.wanted.keys) <= FEW for each in keys)
+        if few and not (writes.absent and state.at > base):
+            return (*before, *(look(each, state, None, writes, files) for each in keys))
+        before += keys
     elif not writes.absent or state.at <= base:
         return tuple(before)
     with readings.open(state.table.table_id) as reading:
         return look_again(before, reading, writes, files)
 
 
+def _looks_for_keys(writes: TableWrites, state: TableState, files: OpenFiles) -> list[Look]:
+    """For the keys of unique indexes that nobody has looked for yet, in the state's indexes."""
+    found = []
+    for coverage in state.enforced:
+        index = coverage.index
+        if index.index_id in writes.checked:
+            continue
+        writes.checked.add(index.index_id)
+        keys = new_keys(writes, coverage, files)
+        if keys is not None:
+            found.append(Look.nothing(NewKeys(index, index.fields(writes.state.current), keys)))
+    return found
+
+
 def look_again(before: Sequence[Look], reading: Reading, writes: TableWrites, files: OpenFiles) -> tuple[Look, ...]:
-    """Take in what was committed since, as far as the reading knows."""
+    """Take in what was committed since, as far as the reading knows, and the indexes that became unique."""
+    if not writes.truncate:
+        before = [*before, *_looks_for_keys(writes, reading.state, files)]
     return tuple(look(old, reading.state, newer_rows(old, reading.hot, writes), writes, files) for old in before)
 
 
@@ -82,7 +99,7 @@ def newer_rows(before: Look, hot: HotTable, writes: TableWrites) -> list[HotRow]
         return [row for row in hot.since(wanted.fields, before.hot_at) if row.row_id not in writes.closed]
     if wanted.since < 0 and len(wanted.keys) <= FEW:
         return None
-    return hot.holders(wanted.fields, wanted.keys, before.hot_at, writes.closed)
+    return hot.holders(wanted.fields, wanted.keys, before.hot_at, writes.closed, indexed=wanted.index is not None)
 
 
 def look(before: Look, state: TableState, rows: list[HotRow] | None, writes: TableWrites, files: OpenFiles) -> Look:
@@ -121,7 +138,7 @@ def check(tx: Transaction, head: Head, hot: HotTable, writes: TableWrites, found
         if next(hot.since((), found.hot_at), None) is not None:
             raise LookNeeded
         return
-    for row in hot.holders(wanted.fields, wanted.keys, found.hot_at, writes.closed):
+    for row in hot.holders(wanted.fields, wanted.keys, found.hot_at, writes.closed, indexed=wanted.index is not None):
         raise wanted.taken(writes, row.values)
 
 

@@ -118,18 +118,18 @@ class Committer:
 
     def _look_again(self, ws: WriteSet, looks: Looks) -> Looks:
         found = {}
-        for table_id, before in looks.items():
+        for table_id, writes in ws.tables.items():
             with self._readings.open(table_id) as reading:
-                found[table_id] = look_again(before, reading, ws.tables[table_id], self._files)
+                found[table_id] = look_again(looks.get(table_id, ()), reading, writes, self._files)
         return found
 
     def _look_inside(self, section: Section, ws: WriteSet, looks: Looks) -> Looks:
         """The only storage I/O allowed in the section, after jobs have forced several rounds."""
         found = {}
-        for table_id, before in looks.items():
+        for table_id, writes in ws.tables.items():
             state = refresh(section.tx, table_id, None)
             reading = Reading(section.tx, state, state.at, self._hot)
-            found[table_id] = look_again(before, reading, ws.tables[table_id], self._files)
+            found[table_id] = look_again(looks.get(table_id, ()), reading, writes, self._files)
         return found
 
     # ------------------------------------------------------------ the group

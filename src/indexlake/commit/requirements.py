@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from indexlake.catalog import activity, data_files, definitions, fields, table_heads
+from indexlake.catalog import activity, data_files, definitions, fields, segments, table_heads
 from indexlake.catalog.commits import RESERVED
 from indexlake.commit import absence
 from indexlake.commit.turns import turn_needed
@@ -55,6 +55,13 @@ def require(section: Section, ws: WriteSet, writes: TableWrites, looks: Sequence
             f"{ws.base}. Run it again; lake.run does so by itself.",
             table=name,
         )
+    if (
+        head.changed_in > state.at
+        and not writes.truncate
+        and (writes.rows or writes.blocks)
+        and not segments.enforced_index_ids(section.tx, state.table.table_id) <= writes.checked
+    ):
+        raise absence.LookNeeded  # an index became unique after the transaction began
     for found in looks:
         absence.check(section.tx, head, hot, writes, found)
     return hot

@@ -1,17 +1,18 @@
 """What must be absent when a write-set commits, and where blocks hold it.
 
-Three things are wanted: the primary keys of new rows; the values that a merge found in no row and added rows for; the
-keys of loaded blocks, which are too many to hold in memory.  Each names the fields whose values are meant, finds those
-that blocks hold, and knows the error to raise when a live row has one.
+Three things are wanted: the keys of new rows in a unique index, the primary key among them; the values that a merge
+found in no row and added rows for; the keys of loaded blocks, which are too many to hold in memory.  Each names the
+fields whose values are meant, finds those that blocks hold, and knows the error to raise when a live row has one.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from indexlake.blocks.delete_vector import is_among
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from indexlake.commit.write_set import TableWrites
     from indexlake.errors import IndexLakeError
     from indexlake.hot.store import HotRow
+    from indexlake.indexes.coverage import Coverage
+    from indexlake.indexes.index import Index
+    from indexlake.schema import TableSchema
     from indexlake.snapshots.state import TableState
 
 Holder = tuple[int, int, Key]
@@ -46,9 +50,10 @@ The first time it may spread its work; what is looked at again is little.
 class Wanted(ABC):
     """Values of some fields that no live row may have.  ``keys`` is None where they are too many for memory."""
 
-    __slots__ = ("fields", "keys", "since")
+    __slots__ = ("fields", "index", "keys", "since")
 
-    def __init__(self, fields: tuple[Field, ...], keys: KeyColumn | None, since: int = -1) -> None:
+    def __init__(self, index: Index | None, fields: tuple[Field, ...], keys: KeyColumn | None, since: int = -1) -> None:
+        self.index = index  # the unique one whose keys they are
         self.fields = fields
         self.keys = keys
         self.since = since  # no version up to this snapshot has them: that was seen when they were read
@@ -61,15 +66,37 @@ class Wanted(ABC):
     def in_blocks(self, state: TableState, since: int, files: OpenFiles) -> Holders:
         """Live holders in blocks written, physically, after ``since``."""
 
+    def _scanned(self, state: TableState, blocks: Iterable[BlockRecord], files: OpenFiles) -> Holders:
+        """The holders in blocks that no index answers for, committed after ``self.since``."""
+        from indexlake.scan.execute import read_task
+        from indexlake.scan.plan import block_task
+
+        assert self.keys is not None
+        wanted, codecs = KeySet(self.keys), self.codecs
+        for block in blocks:
+            task = block_task(state, block, state.at)
+            for batch in read_task(task, files, self.fields, None, row_id=True, version=True):
+                sought = batch.column(VERSION).to_numpy() > self.since
+                for n in range(len(codecs)):
+                    sought &= np.asarray(batch.column(n).is_valid())
+                if not sought.any():
+                    continue
+                rows = batch if sought.all() else keep(batch, pa.array(sought))
+                keys = KeyColumn.from_arrays(codecs, rows.columns[: len(codecs)])
+                here = np.flatnonzero(wanted.mask(keys))
+                positions = state.addresses(block, files).positions_of(rows.column(ROW_ID).to_numpy()[here])
+                yield block, positions.tolist(), keys.take(here)
+
     def held(self, rows: list[HotRow], state: TableState, files: OpenFiles) -> list[HotRow]:
         """Those of the hot rows that have one of the values."""
         return rows
 
     def taken(self, writes: TableWrites, values: Sequence[Any]) -> IndexLakeError:
         """A live row has them.  Who found them absent and added a row (upsert, merge) lost a race: run again."""
+        assert self.index is not None
         key = encode_key(self.codecs, values)
-        if not any(key in KeySet(column) for column in writes.claimed):
-            return duplicate(writes.state, self.fields, values, twice=False)
+        if not self.index.is_primary or not any(key in KeySet(column) for column in writes.claimed):
+            return duplicate(writes.state, self.index, values, twice=False)
         name = writes.state.table.full_name
         return ConflictError(
             f"Another commit has added a row to {name!r} whose key this one wanted to add, after it read the table. "
@@ -86,13 +113,17 @@ class NewKeys(Wanted):
     def in_blocks(self, state: TableState, since: int, files: OpenFiles) -> Holders:
         """Those that are older are found again: that costs less than to keep them out."""
         assert self.keys is not None
-        assert state.primary is not None
+        assert self.index is not None
+        coverage = state.indexes[self.index.index_id]
         if len(self.keys) == 1:
-            for block, position in state.primary.find(self.keys[0], state, state.at, files):
+            for block, position in coverage.find(self.keys[0], state, state.at, files):
                 yield block, (position,), self.keys
         else:
-            for block, indices, positions in state.primary.find_many(self.keys, state, state.at, files):
+            for block, indices, positions in coverage.find_many(self.keys, state, state.at, files):
                 yield block, positions.tolist(), self.keys.take(indices)
+        if coverage.gaps:
+            uncovered = map(state.blocks.record, coverage.gaps)
+            yield from self._scanned(state, (b for b in uncovered if b is not None and b.visible_at(state.at)), files)
 
 
 class MergeValues(Wanted):
@@ -101,31 +132,15 @@ class MergeValues(Wanted):
     __slots__ = ()
 
     def in_blocks(self, state: TableState, since: int, files: OpenFiles) -> Holders:
-        from indexlake.scan.execute import read_task
-        from indexlake.scan.plan import block_task
-
-        assert self.keys is not None
-        wanted, codecs = KeySet(self.keys), self.codecs
-        for block in state.blocks.records:
-            if (
-                block.role == "history"
-                or block.changed_in <= since
-                or block.max_snapshot <= self.since
-                or not block.visible_at(state.at)
-            ):
-                continue
-            task = block_task(state, block, state.at)
-            for batch in read_task(task, files, self.fields, None, row_id=True, version=True):
-                sought = batch.column(VERSION).to_numpy() > self.since
-                for n in range(len(codecs)):
-                    sought &= np.asarray(batch.column(n).is_valid())
-                if not sought.any():
-                    continue
-                rows = batch if sought.all() else keep(batch, pa.array(sought))
-                keys = KeyColumn.from_arrays(codecs, rows.columns[: len(codecs)])
-                here = np.flatnonzero(wanted.mask(keys))
-                positions = state.addresses(block, files).positions_of(rows.column(ROW_ID).to_numpy()[here])
-                yield block, positions.tolist(), keys.take(here)
+        newer = (
+            block
+            for block in state.blocks.records
+            if block.role != "history"
+            and block.changed_in > since
+            and block.max_snapshot > self.since
+            and block.visible_at(state.at)
+        )
+        return self._scanned(state, newer, files)
 
     def taken(self, writes: TableWrites, values: Sequence[Any]) -> IndexLakeError:
         name = writes.state.table.full_name
@@ -141,8 +156,8 @@ class LoadedKeys(Wanted):
 
     __slots__ = ("_blocks", "_probe")
 
-    def __init__(self, fields: tuple[Field, ...], blocks: Sequence[NewBlock], probe: Probe) -> None:
-        super().__init__(fields, None)
+    def __init__(self, index: Index, fields: tuple[Field, ...], blocks: Sequence[NewBlock], probe: Probe) -> None:
+        super().__init__(index, fields, None)
         self._blocks = tuple(blocks)
         self._probe = probe
 
@@ -153,6 +168,7 @@ class LoadedKeys(Wanted):
             yield block, (position,), (key,)
 
     def held(self, rows: list[HotRow], state: TableState, files: OpenFiles) -> list[HotRow]:
+        rows = [row for row in rows if None not in row.values]
         if not rows:
             return []
         codecs = self.codecs
@@ -161,8 +177,8 @@ class LoadedKeys(Wanted):
         encoded = [key_to_bytes(key) for key in keys]
         low, high = min(encoded), max(encoded)
         held = np.zeros(len(rows), np.bool_)
-        assert state.primary is not None
-        index = state.primary.index
+        assert self.index is not None
+        index = self.index
         for block in self._blocks:
             segment = block.segment(index.index_id)
             if segment is not None and segment.min_key <= high and low <= segment.max_key:
@@ -170,47 +186,68 @@ class LoadedKeys(Wanted):
         return [rows[n] for n in np.flatnonzero(held).tolist()]
 
 
-def new_keys(writes: TableWrites) -> KeyColumn | None:
-    """The primary keys that must be absent; refuses keys that the write-set itself holds twice."""
-    schema = writes.state.current
-    if not schema.primary_key:
-        return None
-    codecs, places = schema.key_codecs, schema.key_places
+def new_keys(writes: TableWrites, coverage: Coverage, files: OpenFiles) -> KeyColumn | None:
+    """The keys of a unique index that must be absent; refuses keys that the write-set itself holds twice.
+
+    A row with a null in its key has none.  Of the primary key, rows that keep theirs are left out.
+    """
+    index, schema = coverage.index, writes.state.current
+    fields = index.fields(schema)
+    codecs = [f.codec for f in fields]
+    places = schema.key_places if index.is_primary else [schema.fields.index(f) for f in fields]
     ints = are_ints(codecs)
+    unkeyed = writes.unkeyed if index.is_primary else set()
     if len(writes.rows) == 1 and not writes.blocks:
         ((row_id, values),) = writes.rows.items()
-        if row_id in writes.unkeyed:
+        key = [values[p] for p in places]
+        if row_id in unkeyed or None in key:
             return None
-        return KeyColumn.from_keys([encode_key(codecs, [values[p] for p in places])], ints=ints)
-    changed = len(writes.unkeyed) < len(writes.rows)
-    assert writes.state.primary is not None
-    index_id = writes.state.primary.index.index_id
-    blocks = [b for b in writes.own_live_blocks() if index_id in b.keys]
-    if not changed and all(b.keys_known for b in blocks):
+        return KeyColumn.from_keys([encode_key(codecs, key)], ints=ints)
+    index_id = index.index_id
+    loaded = {look.wanted.index.index_id for look in writes.loaded if look.wanted.index is not None}
+    blocks = [] if index_id in loaded else writes.own_live_blocks()
+    keyed = {row_id: key for row_id, row in writes.rows.items() if None not in (key := [row[p] for p in places])}
+    if not blocks and not keyed:
+        return None
+    known = index.is_primary and all(b.keys_known for b in blocks)
+    if known and all(row_id in unkeyed for row_id in keyed):
         return None
     parts, needed = [], []
-    if writes.rows:
-        keys = [encode_key(codecs, [values[p] for p in places]) for values in writes.rows.values()]
+    if keyed:
+        keys = [encode_key(codecs, values) for values in keyed.values()]
         parts.append(KeyColumn.from_keys(keys, ints=ints))
         if len(set(keys)) < len(keys):
             again = parts[0].first_duplicate()
             assert again is not None
-            values = list(writes.rows.values())[again]
-            raise duplicate(writes.state, schema.key_fields, [values[p] for p in places], twice=True)
-        if changed:
-            new = [k for k, r in zip(keys, writes.rows, strict=True) if r not in writes.unkeyed]
-            needed.append(KeyColumn.from_keys(new, ints=ints) if writes.unkeyed else parts[0])
+            raise duplicate(writes.state, index, list(keyed.values())[again], twice=True)
+        new = [k for k, r in zip(keys, keyed, strict=True) if r not in unkeyed]
+        needed.append(KeyColumn.from_keys(new, ints=ints) if unkeyed else parts[0])
     for block in blocks:
-        live, positions = block.keys[index_id]
+        live, positions = block.keys[index_id] if index_id in block.keys else _derived(block, fields, schema, files)
         if block.dead:
             live = live.take(np.flatnonzero(~is_among(positions, block.dead)))
         parts.append(live)
-        if not block.keys_known:
+        if not (index.is_primary and block.keys_known):
             needed.append(live)
     together = KeyColumn.concat(parts) if len(parts) > 1 else parts[0]
     if blocks and (again := together.first_duplicate()) is not None:
-        raise duplicate(writes.state, schema.key_fields, decode_key(codecs, together[again]), twice=True)
+        raise duplicate(writes.state, index, decode_key(codecs, together[again]), twice=True)
     return KeyColumn.concat(needed) if len(needed) > 1 else needed[0]
+
+
+def _derived(
+    block: NewBlock, fields: Sequence[Field], schema: TableSchema, files: OpenFiles
+) -> tuple[KeyColumn, npt.NDArray[np.int64]]:
+    """The keys of an own block that was written before its index was published."""
+    file = block.file
+    reader = files.reader_of(file.path, block.format, file.size, file.checksum, schema.file)
+    rows = pa.Table.from_batches(reader.read([f.column for f in fields])).combine_chunks()
+    valid = np.ones(rows.num_rows, np.bool_)
+    for column in rows.columns:
+        valid &= np.asarray(column.is_valid())
+    positions = np.flatnonzero(valid).astype(np.int64)
+    kept = rows if valid.all() else rows.take(pa.array(positions))
+    return KeyColumn.from_arrays([f.codec for f in fields], kept.columns), positions
 
 
 def are_ints(codecs: Sequence[Any]) -> bool:
@@ -218,17 +255,25 @@ def are_ints(codecs: Sequence[Any]) -> bool:
     return len(codecs) == 1 and codecs[0].kind == "int"
 
 
-def duplicate(state: TableState, fields: Sequence[Field], encoded: Sequence[Any], *, twice: bool) -> DuplicateKeyError:
+def duplicate(state: TableState, index: Index, encoded: Sequence[Any], *, twice: bool) -> DuplicateKeyError:
     """The error that names the key as the user wrote it; ``twice``: among the rows to add, not in the table."""
+    fields = index.fields(state.current)
     values = tuple(f.codec.show_one(v) for f, v in zip(fields, encoded, strict=True))
     shown = values[0] if len(values) == 1 else values
     columns = ", ".join(f.name for f in fields)
     name = state.table.full_name
+    what = f"Primary key {columns}" if index.is_primary else f"Key {columns} of unique index {index.name!r}:"
+    said = f"{what} = {shown!r}" if index.is_primary else f"{what} {shown!r}"
     return DuplicateKeyError(
-        f"Primary key {columns} = {shown!r} is given twice: two of the rows for table {name!r} have it. Keep only one."
+        f"{said} is given twice: two of the rows for table {name!r} have it. Keep only one."
         if twice
-        else f"Primary key {columns} = {shown!r} already exists in table {name!r}. Use update or upsert to change the "
-        "existing row.",
+        else f"{said} already exists in table {name!r}. "
+        + (
+            "Use update or upsert to change the existing row."
+            if index.is_primary
+            else "Change or remove that row first."
+        ),
         table=name,
         key=shown,
+        index=index.name,
     )

@@ -59,7 +59,8 @@ class TableWrites:
         self.blocks: list[NewBlock] = []
         self.locked = BitMap64()
         self.absent: list[AbsentValues] = []  # no row with them may have been added meanwhile
-        self.loaded: Look | None = None  # for the keys of blocks that are too many for memory
+        self.loaded: list[Look] = []  # for the keys of blocks that are too many for memory
+        self.checked: set[int] = set()  # the unique indexes whose keys were looked for
         self.claimed: list[KeyColumn] = []  # the same for primary keys: losing the race for one is a conflict
         self.inserted = self.updated = self.deleted = 0
         self._row_of_key: dict[Key, int] | None = None

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 
 from indexlake.errors import IndexLakeError
-from indexlake.expr import like, tree
+from indexlake.expr import geometries, like, tree
 from indexlake.expr.compare import NEGATED
 from indexlake.expr.constants import EXACT
 from indexlake.expr.functions import FUNCTIONS
+from indexlake.expr.functions.space import MEETING
 from indexlake.expr.infinite import is_infinite
 from indexlake.expr.narrow import Narrowed, bounds_tests, members, narrow, sides
 from indexlake.expr.sqltype import FLOATS, INT_RANGE, PER_SECOND, PER_UNIT, SqlType, from_arrow
@@ -283,6 +284,55 @@ def successor(prefix: str) -> str | None:
     return None
 
 
+def _call(node: tree.Call, wanted: bool, source: Source) -> Condition:
+    if wanted and node.name == "list_contains":
+        return _list_contains(node, source)
+    return _near(node, source) if wanted and node.name in MEETING else _not_null(node)
+
+
+def _near(node: tree.Call, source: Source) -> Condition:
+    """A geometry that is near a constant one has a box there."""
+    first, second, *distance = node.arguments
+    column, *constants = (first, second, *distance) if isinstance(first, tree.Column) else (second, first, *distance)
+    slots = [part.slot for part in constants if isinstance(part, tree.Constant)]
+    if not isinstance(column, tree.Column) or len(slots) < len(constants):
+        return _not_null(node)
+    values = [source.values[slot] for slot in slots]
+    if None in values:
+        return IMPOSSIBLE
+    try:
+        box = geometries.box_of(values[0])
+    except IndexLakeError:  # the row that needs it raises
+        return _not_null(node)
+    if box is None or not all(reach >= 0 for reach in values[1:]):
+        return IMPOSSIBLE
+    if not all(map(math.isfinite, box)):
+        return _not_null(node)
+    for reach in values[1:]:
+        box = geometries.widened(box, reach)
+    return Condition(ColumnTest(column.name, "meets", box), False)
+
+
+def _list_contains(node: tree.Call, source: Source) -> Condition:
+    """`list_contains(column, constant)`, when the elements are compared as they are stored."""
+    lists, sought = node.arguments
+    if isinstance(lists, tree.Cast) and lists.type.parts == lists.child.type.parts:
+        lists = lists.child  # from an array to a list
+    if not isinstance(lists, tree.Column) or not isinstance(sought, tree.Constant):
+        return _not_null(node)
+    value = source.values[sought.slot]
+    if value is None:
+        return IMPOSSIBLE
+    element = source.column_type(lists.name).value_type
+    stored = _stored(element, sought.type, "=", value) if from_arrow(element) == sought.type else None
+    if stored is None:
+        return _not_null(node)
+    tests, _ = stored
+    if not tests:
+        return IMPOSSIBLE
+    return Condition(ColumnTest(lists.name, "contains", (tests[0][1],)), False)
+
+
 _STRICT = (tree.Cast, tree.Negate, tree.Arithmetic, tree.Concat, tree.Field, tree.Compare, tree.Like)
 
 
@@ -313,5 +363,6 @@ _RULES: dict[type[tree.Node], Callable[[Any, bool, Source], Condition]] = {
     tree.In: _in,
     tree.InList: _in_list,
     tree.Like: _like,
+    tree.Call: _call,
     tree.Case: lambda node, wanted, source: UNKNOWN,
 }

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from indexlake.expr.compare import COMPARED
 from indexlake.expr.conditions import Condition
-from indexlake.expr.test import ALWAYS, All, Any_, ColumnTest, Test
+from indexlake.expr.test import ALWAYS, INDEX_OPS, All, Any_, ColumnTest, Test
 from indexlake.types.uuids import is_uuid
 
 MAX_ALTERNATIVES = 32
@@ -50,6 +50,9 @@ def push(condition: Condition, schema: pa.Schema, dialect: Dialect) -> tuple[Any
 
 def _push(test: Test, schema: pa.Schema, dialect: Dialect) -> Pushed | None:
     if isinstance(test, ColumnTest):
+        if test.op in INDEX_OPS:
+            present = dialect.column(ColumnTest(test.column, "is not null"), pa.null())
+            return None if present is None else Pushed(present.expression, False)
         type = schema.field(test.column).type
         return dialect.column(test, type.value_type if pa.types.is_dictionary(type) else type)
     parts = [_push(child, schema, dialect) for child in test.children]

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 Op: TypeAlias = Literal["=", "<", "<=", ">", ">=", "in", "is null", "is not null", "contains", "meets"]
-"""``contains``: a list holds the value.  ``meets``: the bounding box of a geometry (WKB) meets the box of the four values,
-(min x, min y, max x, max y).  Only indexes know these two; to everybody else they say that the column is not null.
+"""``contains``: a list holds the value.  ``meets``: the bounding box of a geometry (WKB) meets the box of the four
+values, (min x, min y, max x, max y).  Only indexes know these two; to everybody else they say that the column is not
+null.
 """
 
 INDEX_OPS = ("contains", "meets")
@@ -55,6 +56,13 @@ def all_of(tests: list[Test]) -> Test:
 def any_of(tests: list[Test]) -> Test:
     """The disjunction, flat and without what is never true."""
     return _flat(Any_, tests, ALWAYS)
+
+
+def conjuncts(test: Test) -> list[Test]:
+    """What all has to hold, each by itself."""
+    if isinstance(test, All) or (isinstance(test, Any_) and len(test.children) == 1):
+        return [part for child in test.children for part in conjuncts(child)]
+    return [test]
 
 
 def _flat(kind: type[All | Any_], tests: list[Test], decisive: Test) -> Test:

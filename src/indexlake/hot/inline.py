@@ -22,7 +22,7 @@ from indexlake.hot.rows import BATCH_ROWS, HotRows
 from indexlake.hot.store import Chunk, HotRow
 from indexlake.indexes.key_set import KeySet
 from indexlake.indexes.keys import KeyColumn, decode_key, encode_key
-from indexlake.schema import Field, TableSchema
+from indexlake.schema import ROW_ID, VERSION, Field, TableSchema
 from indexlake.schema.lineage import HeldColumns
 from indexlake.types.floats import is_float
 
@@ -95,7 +95,8 @@ class InlineTable(InlineRows):
         ):
             return self.rows(fields)
         columns = HeldColumns(fields)
-        rows = self._with_keys(columns.columns, (decode_key(codecs, key) for key in keys))
+        encoded = (decode_key(codecs, key) for key in keys)
+        rows = self._with_keys(columns.columns, encoded, self._schema.key_columns)
         return self._taken((row for row in rows if self._is_visible(row)), columns)
 
     def _taken(self, rows: Iterator[Row], columns: HeldColumns) -> HotRows:
@@ -107,7 +108,8 @@ class InlineTable(InlineRows):
     def row(self, key: Sequence[Any]) -> HotRow | None:
         schema = self._schema
         older = schema.held if schema.evolved else None
-        for row in self._with_key(schema.columns if older is None else older.columns, key):
+        columns = schema.columns if older is None else older.columns
+        for row in self._with_key(columns, key, schema.key_columns, schema.key_codecs):
             if self._is_visible(row):
                 return HotRow(row[1], row[0], row[3:] if older is None else older.row(row[0], row[3:]))
         return None
@@ -128,25 +130,46 @@ class InlineTable(InlineRows):
 
     # ------------------------------------------------------------ what a commit validates
 
-    def holders(self, fields: Sequence[Field], keys: KeyColumn, since: int, without: BitMap64) -> list[HotRow]:
+    def holders(
+        self, fields: Sequence[Field], keys: KeyColumn, since: int, without: BitMap64, *, indexed: bool
+    ) -> list[HotRow]:
         """The smaller side drives: rows are compared with the keys while they are few, else keys are looked up."""
-        indexed = tuple(fields) == self._schema.key_fields
-        if indexed and len(keys) <= FEW_KEYS:
-            few = [decode_key(self._schema.key_codecs, key) for key in keys]
-            return self._newer([(*row, *key) for key in few for row in self._with_key((), key)], since, without)
         codecs = [f.codec for f in fields]
-        indexed = indexed and not any(is_float(codec) for codec in codecs)
+        if any(f.since for f in fields):
+            return self._derived_holders(fields, KeySet(keys), since, without)
         columns = tuple(f.column for f in fields)
+        if indexed and len(keys) <= FEW_KEYS:
+            few = [decode_key(codecs, key) for key in keys]
+            rows = [(*row, *key) for key in few for row in self._with_key((), key, columns, tuple(codecs))]
+            return self._newer(rows, since, without)
+        indexed = indexed and not any(is_float(codec) for codec in codecs)
         wanted: KeySet | None = None
         found: list[HotRow] = []
         for seen, row in enumerate(self._live_since(since, columns)):
             if indexed and seen > ROWS_PER_KEY * len(keys):
                 encoded = (decode_key(codecs, key) for key in keys)
-                return self._newer(self._with_keys(columns, encoded), since, without)
+                return self._newer(self._with_keys(columns, encoded, columns), since, without)
             wanted = wanted or KeySet(keys)
             values = row[3:]
             if row[1] not in without and None not in values and encode_key(codecs, values) in wanted:
                 found.append(HotRow(row[1], row[0], values))
+        return found
+
+    def _derived_holders(self, fields: Sequence[Field], keys: KeySet, since: int, without: BitMap64) -> list[HotRow]:
+        """Of columns that older versions do not hold: all rows are read as users see them."""
+        codecs = [f.codec for f in fields]
+        found: list[HotRow] = []
+        for batch in self.rows(fields).batches():
+            ids, begins = batch.column(ROW_ID).to_pylist(), batch.column(VERSION).to_pylist()
+            columns = [codec.encode(batch.column(n)) for n, codec in enumerate(codecs)]
+            for row_id, begin, *values in zip(ids, begins, *columns, strict=True):
+                if (
+                    begin > since
+                    and row_id not in without
+                    and None not in values
+                    and encode_key(codecs, values) in keys
+                ):
+                    found.append(HotRow(row_id, begin, tuple(values)))
         return found
 
     def _newer(self, rows: Iterable[Row], since: int, without: BitMap64) -> list[HotRow]:

@@ -101,10 +101,12 @@ class HotTable(Protocol):
 
     # -- what a commit validates
 
-    def holders(self, fields: Sequence[Field], keys: KeyColumn, since: int, without: BitMap64) -> list[HotRow]:
+    def holders(
+        self, fields: Sequence[Field], keys: KeyColumn, since: int, without: BitMap64, *, indexed: bool
+    ) -> list[HotRow]:
         """Live rows committed after ``since`` whose values of these fields are one of the keys; ``values`` are those.
 
-        Rows named in ``without`` do not count.
+        Rows named in ``without`` do not count.  ``indexed``: the fields are the primary key, or those of an index.
         """
         ...
 

@@ -48,8 +48,13 @@ class SegmentWriter:
         self._rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        self._builder.add([batch.column(c) for c in self._columns])
-        self._rows += batch.num_rows
+        """Rows as a file holds them."""
+        self.add_columns([batch.column(c) for c in self._columns], batch.num_rows)
+
+    def add_columns(self, columns: Sequence[pa.Array], rows: int) -> None:
+        """Rows as columns, those of the keys first."""
+        self._builder.add(columns)
+        self._rows += rows
 
     def end_block(self) -> None:
         self._builder.end_block()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from indexlake.errors import CorruptionError
 from indexlake.indexes.builder import SegmentWriter
-from indexlake.indexes.registry import kind_named
+from indexlake.indexes.registry import kind_if_known, kind_named
 from indexlake.storage.checksum import Checksums
 from indexlake.types import type_to_text
 
@@ -43,8 +43,18 @@ class Index:
     changed_in: int
 
     @property
+    def slow(self) -> bool:
+        """Whether its segments take long to build."""
+        kind = kind_if_known(self.kind)
+        return kind is not None and kind.slow
+
+    @property
     def is_primary(self) -> bool:
         return self.name == PRIMARY
+
+    def serves(self, snapshot: int, schema: TableSchema) -> bool:
+        """Whether readers at the snapshot, which has the schema, may ask it: no matter how young it is."""
+        return (self.end_snapshot is None or self.end_snapshot > snapshot) and self.fits(schema)
 
     def fits(self, schema: TableSchema) -> bool:
         """Whether the schema, which may be an old one, has its columns."""

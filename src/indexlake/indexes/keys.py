@@ -32,17 +32,16 @@ def encode_key(codecs: Sequence[Codec], values: Sequence[SqlValue]) -> Key:
     if len(codecs) == 1:
         value: Any = codecs[0].canonical(values[0])
         return value + _SIGN if codecs[0].kind == "int" else bytes(value)
-    parts: list[bytes] = []
     last = len(codecs) - 1
-    for number, (codec, raw) in enumerate(zip(codecs, values, strict=True)):
-        value = codec.canonical(raw)
-        if codec.kind == "int":
-            parts.append((value + _SIGN).to_bytes(8, "big"))
-        elif number == last:
-            parts.append(value)
-        else:
-            parts.append(value.replace(b"\x00", b"\x00\xff") + _END)
-    return b"".join(parts)
+    pairs = zip(codecs, values, strict=True)
+    return b"".join([encode_part(c, c.canonical(v), last=n == last) for n, (c, v) in enumerate(pairs)])
+
+
+def encode_part(codec: Codec, value: Any, *, last: bool) -> bytes:
+    """A canonical value as a part of a key of several columns."""
+    if codec.kind == "int":
+        return (value + _SIGN).to_bytes(8, "big")  # type: ignore[no-any-return]
+    return bytes(value) if last else value.replace(b"\x00", b"\x00\xff") + _END
 
 
 def decode_key(codecs: Sequence[Codec], key: Key) -> list[Any]:
@@ -93,14 +92,7 @@ class KeyColumn:
         last = len(codecs) - 1
         parts: list[Any] = []
         for number, (codec, column) in enumerate(zip(codecs, arrays, strict=True)):
-            if codec.kind == "int":
-                parts.append(_int_bytes(_flipped(np.asarray(codec.canonical_array(column)))))
-                continue
-            values = _byte_values(codec, column)
-            if number == last:
-                parts.append(values)
-            else:
-                parts += [pc.replace_substring(values, b"\x00", b"\x00\xff"), _scalar(_END)]
+            parts += part_values(codec, column, last=number == last)
         joined = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, _scalar(b""))
         return cls(binary=joined)
 
@@ -174,12 +166,7 @@ class KeyColumn:
         """Sort by the first eight bytes that differ, then repair the runs where those are equal."""
         prefixes = self.prefixes(len(self.common_prefix()))
         order = _argsort_ints(prefixes)
-        ordered = prefixes[order]
-        same = ordered[1:] == ordered[:-1]
-        tied = np.zeros(len(order), np.bool_)
-        tied[1:] |= same
-        tied[:-1] |= same
-        places = np.flatnonzero(tied)
+        places = _tied(prefixes[order])
         if len(places):
             members = order[places]
             # Rows of one run stay within its places, because runs are compared by their prefixes first.
@@ -259,6 +246,17 @@ def binary_parts(array: pa.LargeBinaryArray) -> tuple[npt.NDArray[np.int64], npt
     return offsets - offsets[0], data[offsets[0] : offsets[-1]]
 
 
+def part_values(codec: Codec, column: pa.Array | pa.ChunkedArray, *, last: bool) -> list[Any]:
+    """What to join for a part of a key of several columns: large binary arrays and scalars.
+
+    Where the column is null, a byte string is null and an integer is anything.
+    """
+    if codec.kind == "int":
+        return [_int_bytes(_flipped(np.asarray(codec.canonical_array(column))))]
+    values = _byte_values(codec, column)
+    return [values] if last else [pc.replace_substring(values, b"\x00", b"\x00\xff"), _scalar(_END)]
+
+
 def _byte_values(codec: Codec, column: pa.Array | pa.ChunkedArray) -> pa.LargeBinaryArray:
     """Canonical values, chunk by chunk because small offsets end at 2 GiB."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
@@ -282,28 +280,42 @@ def _scalar(value: bytes) -> pa.Scalar:
 
 
 def _argsort_ints(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
-    """Stable.  Keys in a narrow range are sorted together with their index in one word, which is faster."""
+    """Stable.  Sorts the upper bits of each key together with its index in one word, which is faster than an argsort,
+    then repairs the runs where those bits are equal."""
     if not len(keys):
         return np.zeros(0, np.intp)
     low = keys.min()
     bits = max(1, int(len(keys) - 1).bit_length())
-    if int(keys.max() - low).bit_length() + bits <= 64:
-        words = ((keys - low) << np.uint64(bits)) | np.arange(len(keys), dtype=np.uint64)
-        words.sort()
-        order: npt.NDArray[np.intp] = (words & np.uint64((1 << bits) - 1)).astype(np.intp)
-        return order
-    return np.argsort(keys, kind="stable")
+    lost = max(0, int(keys.max() - low).bit_length() + bits - 64)
+    words = (((keys - low) >> np.uint64(lost)) << np.uint64(bits)) | np.arange(len(keys), dtype=np.uint64)
+    words.sort()
+    order: npt.NDArray[np.intp] = (words & np.uint64((1 << bits) - 1)).astype(np.intp)
+    if lost:
+        words >>= np.uint64(bits)
+        places = _tied(words)
+        members = order[places]
+        order[places] = members[np.argsort(keys[members], kind="stable")]
+    return order
+
+
+def _tied(ordered: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
+    """The places of all numbers that equal a neighbour."""
+    same = ordered[1:] == ordered[:-1]
+    tied = np.zeros(len(ordered), np.bool_)
+    tied[1:] |= same
+    tied[:-1] |= same
+    return np.flatnonzero(tied)
 
 
 def bisect_many(
-    stored: Any, sought: Any, low: npt.NDArray[Any], high: npt.NDArray[Any], before: Any
+    stored: Any, sought: Any, low: npt.NDArray[Any], high: npt.NDArray[Any], before: Any, *, whole: bool = False
 ) -> npt.NDArray[Any]:
     """Binary search of many keys at once, each in its own range of sorted keys.
 
-    A range of one key is left alone by `pc.less`: its key is compared afterwards anyway.
+    A range of one key is left alone by `pc.less`, unless it is `whole`: its key is compared afterwards anyway.
     """
     low, high = low.copy(), high.copy()
-    smallest = 1 if before is pc.less else 0
+    smallest = 1 if before is pc.less and not whole else 0
     active = np.flatnonzero(high - low > smallest)
     while len(active):
         middle = (low[active] + high[active]) // 2

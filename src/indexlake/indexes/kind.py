@@ -1,13 +1,13 @@
 """What an index kind is to the rest of IndexLake.
 
-A kind makes segments and answers from them.  A segment is an immutable file that answers for named blocks.  Its rows are
-numbered by *slot*: the rows of its first block in their order, then those of the second, and so on; every row of a block
-has a slot, deleted or not, null or not.  Which rows are visible is never a segment's business: whoever asks knows, and
-says so (`Part.live`) or checks what was found.
+A kind makes segments and answers from them.  A segment is an immutable file that answers for named blocks.  Its rows
+are numbered by *slot*: the rows of its first block in their order, then those of the second, and so on; every row of a
+block has a slot, deleted or not, null or not.  Which rows are visible is never a segment's business: whoever asks
+knows, and says so (`Part.live`) or checks what was found.
 
-There are two ways to ask.  A *probe* comes from a predicate's necessary condition and finds all rows that may satisfy it.
-A *search* finds the best k rows.  A kind offers one of them or both.  The same segments serve hot rows and blocks without
-a segment: they are built in memory then, and only for as long as they are needed.
+There are two ways to ask.  A *probe* comes from a predicate's necessary condition and finds all rows that may satisfy
+it. A *search* finds the best k rows.  A kind offers one of them or both.  The same segments serve hot rows and blocks
+without a segment: they are built in memory then, and only for as long as they are needed.
 
 A package adds a kind with an entry point in the group ``indexlake.index_kinds`` that names an `IndexKind` subclass.
 """
@@ -165,6 +165,9 @@ class IndexKind(ABC):
     measure: str | None = None
     """The column that a search adds: ``_score`` (the greatest first) or ``_distance`` (the least first)."""
 
+    slow: bool = False
+    """Whether building takes many times as long as writing the rows: jobs do that, users do not wait for it."""
+
     most_rows: int = 1 << 24
     """Segments are not folded into larger ones than that: it bounds the memory of a build."""
 
@@ -222,14 +225,14 @@ def refuse_params(kind: str, params: Mapping[str, Any], known: Iterable[str]) ->
     for name in params:
         if name not in names:
             has = f"it has {', '.join(names)}" if names else "it has none"
-            raise SchemaError(f"A {kind} index has no parameter {name!r}; {has}.")
+            raise SchemaError(f"An index of kind {kind} has no parameter {name!r}; {has}.")
 
 
 def refuse_unique(kind: str, unique: bool) -> None:
     if unique:
-        raise SchemaError(f"A {kind} index cannot be unique. Use kind='btree'.")
+        raise SchemaError(f"An index of kind {kind} cannot be unique. Use kind='btree'.")
 
 
 def refuse_include(kind: str, include: Sequence[Field]) -> None:
     if include:
-        raise SchemaError(f"A {kind} index includes no further columns. Use kind='btree'.")
+        raise SchemaError(f"An index of kind {kind} includes no further columns. Use kind='btree'.")

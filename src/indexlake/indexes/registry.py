@@ -7,7 +7,7 @@ A kind is loaded when it is first asked for.  Another package adds one with an e
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
 from indexlake.errors import NotFoundError
@@ -35,6 +35,14 @@ def kind_named(name: str) -> IndexKind:
     return kind if kind is not None else _load(name)
 
 
+def kind_if_known(name: str) -> IndexKind | None:
+    """None: this release does not have it.  Whoever can do without asks so."""
+    try:
+        return kind_named(name)
+    except NotFoundError:
+        return None
+
+
 def known_name(name: str) -> str:
     """The name under which definitions keep a kind."""
     folded = name.lower() if isinstance(name, str) else name
@@ -55,14 +63,14 @@ def _load(name: str) -> IndexKind:
     return KINDS.setdefault(name, found())
 
 
-def _others() -> dict[str, object]:
+def _others() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def _unknown(name: object) -> NotFoundError:
     known = ", ".join(sorted({*_OWN, *KINDS, *_others()}))
     return NotFoundError(
-        f"There is no index kind {name!r}; there are {known}. A newer IndexLake or another package may have it: upgrade "
-        "with pip install -U indexlake, or install that package.",
+        f"There is no index kind {name!r}; there are {known}. A newer IndexLake or another package may have it: "
+        "upgrade with pip install -U indexlake, or install that package.",
         name=str(name),
     )

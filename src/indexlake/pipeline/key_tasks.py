@@ -68,7 +68,7 @@ def first_repeated(
     bounds = sorted((s.min_key, s.max_key) for s in segments)
     if all(before[1] < after[0] for before, after in pairwise(bounds)):
         return None
-    tasks = [RepeatTask(index, tuple(segments), low, high) for low, high in _ranges(opened)]
+    tasks = [RepeatTask(index, tuple(segments), low, high) for low, high in ranges(opened)]
     return next((key for key in runner.map(run_repeat, tasks, check) if key is not None), None)
 
 
@@ -76,7 +76,7 @@ def _segments(index: Index, blocks: Sequence[NewBlock]) -> list[SegmentFile]:
     return [s for b in blocks if (s := b.segment(index.index_id)) is not None]
 
 
-def _ranges(segments: Sequence[KeySegment]) -> Iterator[tuple[Key | None, Key | None]]:
+def ranges(segments: Sequence[KeySegment]) -> Iterator[tuple[Key | None, Key | None]]:
     """Ranges of keys that hold about as many as a task should sort."""
     total = sum(map(len, segments))
     pieces = -(-total // KEYS_PER_TASK)

@@ -8,6 +8,7 @@ on a second reading of the source.  Files of a load that fails are left to vacuu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from indexlake.blocks.new_block import NewBlock
@@ -59,27 +60,29 @@ class Loader:
         for block in blocks:
             writes.insert_block(block)
             writes.inserted += block.record_count
-        if state.current.primary_key and blocks and not self._overwrite:
-            unseen = Look.nothing(LoadedKeys(state.current.key_fields, blocks, self._probe))
+        for coverage in state.enforced if blocks and not self._overwrite else ():
+            index = coverage.index
+            probe = partial(self._probe, index.index_id)
+            unseen = Look.nothing(LoadedKeys(index, index.fields(state.current), blocks, probe))
             with lake._readings.open(self._table_id) as reading:
                 rows = newer_rows(unseen, reading.hot, writes)
-            writes.loaded = look(unseen, reading.state, rows, writes, lake._files)
+            writes.loaded.append(look(unseen, reading.state, rows, writes, lake._files))
         return sum(block.record_count for block in blocks)
 
     def _write_once(self, state: TableState) -> list[NewBlock]:
         if self._written is None or self._written[0] != state.table.schema_version:
             blocks = self._write(state)
-            if state.primary is not None:
-                repeated = first_repeated(self._lake.storage, state.primary.index, blocks, self._runner, self._check)
+            for coverage in state.enforced:
+                index = coverage.index
+                repeated = first_repeated(self._lake.storage, index, blocks, self._runner, self._check)
                 if repeated is not None:
-                    key = state.current.key_fields
-                    raise duplicate(state, key, decode_key(state.current.key_codecs, repeated), twice=True)
+                    fields = index.fields(state.current)
+                    raise duplicate(state, index, decode_key([f.codec for f in fields], repeated), twice=True)
             self._written = state.table.schema_version, blocks
         return self._written[1]
 
-    def _probe(self, state: TableState, blocks: Sequence[NewBlock], since: int) -> list[Holder]:
-        assert state.primary is not None
-        tasks = probe_tasks(state, state.primary, blocks, since)
+    def _probe(self, index_id: int, state: TableState, blocks: Sequence[NewBlock], since: int) -> list[Holder]:
+        tasks = probe_tasks(state, state.indexes[index_id], blocks, since)
         runner = self._runner if since < 0 else ThreadRunner(self._lake.storage)
         return [holder for found in runner.map(run_probe, tasks, self._check) for holder in found]
 

@@ -65,6 +65,14 @@ class Maintenance:
             self._estimates[table_id] = known + changed
             if known + changed < limit:
                 return
+        self._queue(table_id)
+
+    def uncovered(self, table_id: int) -> None:
+        """After a commit of blocks that an index does not cover yet."""
+        if self._automatic:
+            self._queue(table_id)
+
+    def _queue(self, table_id: int) -> None:
         with self._lock:
             if table_id in self._queued or table_id in self._retry or self._stop.is_set():
                 return  # what failed is tried again at its own pace, not at that of the commits
@@ -213,6 +221,7 @@ class Maintenance:
         from indexlake.pipeline.due import HotStoreFill
         from indexlake.pipeline.dump import dump
         from indexlake.pipeline.expire import expire
+        from indexlake.pipeline.keep_indexes import keep
 
         try:
             hot = HotStoreFill(self._lake, table_id)
@@ -222,6 +231,7 @@ class Maintenance:
             if hot.due:
                 dump(self._lake, table_id, live=hot.live_due, history=hot.history_due, stop=self._stop)
                 hot = HotStoreFill(self._lake, table_id)
+            keep(self._lake, table_id, stop=self._stop)
             self._estimates[table_id] = hot.count
             self._failures.pop(table_id, None)
             self._expire_all()

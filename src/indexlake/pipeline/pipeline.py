@@ -11,15 +11,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from indexlake.catalog import definitions
+from indexlake.catalog.index_definitions import no_index
 from indexlake.commit.write_set import WriteResult
 from indexlake.display.progress import ProgressBar
 from indexlake.errors import IndexLakeError, SchemaError
+from indexlake.pipeline.build_index import BuildResult, build_index
 from indexlake.pipeline.compact import compact
 from indexlake.pipeline.dump import DumpResult, dump
 from indexlake.pipeline.expire import ExpireResult, expire
 from indexlake.pipeline.freeze import freeze, thaw
 from indexlake.pipeline.job import JobStopped
 from indexlake.pipeline.load import load
+from indexlake.pipeline.merge_index import FoldResult, merge_index
 from indexlake.pipeline.rewrite import RewriteResult
 from indexlake.pipeline.run import Due, RunResult, run
 from indexlake.pipeline.runner import Runner
@@ -106,6 +109,48 @@ class Pipeline:
         """Turn Parquet blocks into warm ones again."""
         return self._each("thaw", table, partial(thaw, self._lake, runner=self._runner))
 
+    def build_index(
+        self, table: str | None = None, index: str | None = None, *, group_rows: int | None = None
+    ) -> dict[str, BuildResult]:
+        """Write the segments that indexes lack: of blocks that are older than the index, or whose segment failed.
+
+        ``group_rows`` bounds the memory of a task: it indexes neighbouring blocks of up to so many rows together.
+        """
+        job = partial(build_index, runner=self._runner, group_rows=group_rows)
+        return self._each_index("build_index", table, index, job)
+
+    def merge_index(self, table: str | None = None, index: str | None = None) -> dict[str, FoldResult]:
+        """Fold small segments of indexes into larger ones, so that a look-up asks few."""
+        return self._each_index("merge_index", table, index, partial(merge_index, runner=self._runner))
+
+    def _each_index(self, kind: str, table: str | None, index: str | None, job: Callable[..., R]) -> dict[str, R]:
+        """By the names of table and index.  One that fails does not keep the others from their turn."""
+        if index is not None and table is None:
+            raise SchemaError("index=… names an index of one table: give the table's name too.")
+        stop, results = self._begin(), {}
+        failed: list[IndexLakeError] = []
+        for t in self._tables(table):
+            state = self._lake._readings.latest(t.table_id)
+            found = state.live_indexes
+            if index is not None:
+                found = tuple(i for i in found if i.name.lower() == index.lower())
+                if not found:
+                    raise no_index(t.name, index, [i.name for i in state.live_indexes if not i.is_primary])
+            for each in found:
+                name = f"{t.name}.{each.name}"
+                try:
+                    results[name] = job(
+                        self._lake, t.table_id, each.index_id, stop=stop, bar=self._bar(f"{kind} {name}")
+                    )
+                except JobStopped:
+                    raise
+                except IndexLakeError as error:
+                    error.add_note(f"in {kind} of {name}; the other indexes had their turn")
+                    failed.append(error)
+        if failed:
+            raise failed[0]
+        return results
+
     def expire(self, table: str | None = None) -> dict[str, ExpireResult]:
         """Drop history that the retention no longer asks for."""
         stop = self._begin()
@@ -123,7 +168,7 @@ class Pipeline:
         return verify(self._lake, tables, self._runner, lease, stop=self._begin(), bar=self._bar("verify"))
 
     def run(self, table: str | None = None) -> RunResult:
-        """Whatever is due, in the right order: expire, dump, compact, freeze where it is asked for, and vacuum."""
+        """Whatever is due: expire, dump, compact, freeze where it is asked for, build and fold indexes, and vacuum."""
         return self._run(table, self._begin())
 
     def watch(

@@ -20,6 +20,7 @@ from indexlake.pipeline.dump import dump
 from indexlake.pipeline.expire import expire
 from indexlake.pipeline.freeze import freeze
 from indexlake.pipeline.job import JobBusy, JobStopped
+from indexlake.pipeline.keep_indexes import keep
 from indexlake.pipeline.runner import Runner
 from indexlake.pipeline.vacuum import vacuum
 
@@ -119,6 +120,10 @@ def _jobs(
         done = freeze(lake, number, runner, older_than=after, stop=stop, bar=bar(f"freeze {table.name}"))
         return done if done.blocks_before else None
 
+    def keep_indexes() -> Any:
+        done = keep(lake, number, runner, stop=stop)
+        return done or None
+
     def expire_some() -> Any:
         done = expire(lake, number, stop=stop)
         return done if done.did_something else None
@@ -126,4 +131,5 @@ def _jobs(
     jobs: list[tuple[str, Callable[[], Any]]] = [("expire", expire_some)]
     if not table.dropped:
         jobs += [("dump", dump_if_due), ("compact", compact_if_due), ("freeze", freeze_if_asked)]
+        jobs += [("indexes", keep_indexes)]
     return jobs

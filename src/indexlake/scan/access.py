@@ -6,17 +6,18 @@ may name rows that do not match, and never misses one that does; the predicate h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from indexlake.blocks.block import BlockRecord
 from indexlake.errors import ConstraintError
-from indexlake.expr.test import ALWAYS, All, Any_, ColumnTest, Test
+from indexlake.expr.test import ALWAYS, All, ColumnTest, Test, conjuncts
 from indexlake.indexes.keys import Key, KeyColumn, encode_key
+from indexlake.scan.lookup import Covered, Offer, look_up
 from indexlake.schema import ROW_ID, TableSchema
 from indexlake.schema.lineage import older_tests
 from indexlake.types import Codec, SqlValue
@@ -34,17 +35,30 @@ Place = tuple[BlockRecord, "npt.NDArray[np.uint64] | None"]
 """A block, and the positions in it where rows may lie; None: all of it."""
 
 
-def choose_path(
-    reading: Reading, files: OpenFiles, test: Test, chosen: Sequence[BlockRecord]
-) -> tuple[str, Iterator[Place]]:
-    """The most precise path that the condition allows, by name, and what it finds among the chosen blocks."""
+class Path(NamedTuple):
+    """How rows of blocks are found, and the block tasks that read them."""
+
+    found_by: str
+    places: Iterable[tuple[BlockRecord, npt.NDArray[np.uint64] | None, Covered | None]]
+    offers: tuple[Offer, ...] = ()
+    segments: int = 0  # of indexes that were asked
+
+
+def choose_path(reading: Reading, files: OpenFiles, test: Test, chosen: Sequence[BlockRecord]) -> Path:
+    """The most precise path that the condition allows, and what it finds among the chosen blocks."""
     ids = row_ids_in(test)
     if ids is not None:
-        return "row id", places_of_row_ids(reading, files, chosen, np.array(sorted(ids), np.int64))
+        places = places_of_row_ids(reading, files, chosen, np.array(sorted(ids), np.int64))
+        return Path("row id", ((block, only, None) for block, only in places))
     keys = keys_in(test, reading.schema)
     if keys is not None:
-        return "primary key", places_of_keys(reading, files, chosen, keys)
-    return "statistics", ((block, None) for block in chosen)
+        return Path(
+            "primary key", ((block, only, None) for block, only in places_of_keys(reading, files, chosen, keys))
+        )
+    found = look_up(reading, files, test, chosen)
+    if found is not None and found.found_by:
+        return Path(found.found_by, found.places, found.offers, found.segments)
+    return Path("statistics", ((block, None, None) for block in chosen), () if found is None else found.offers)
 
 
 def file_test(predicate: Bound | None, schema: TableSchema) -> Test:
@@ -164,11 +178,3 @@ def keys_test(schema: TableSchema, keys: Sequence[Sequence[SqlValue]]) -> Test:
     """What statistics can say of the rows that have one of the primary keys, which are given as encoded values."""
     values = zip(schema.key_fields, zip(*keys, strict=True), strict=True)
     return All(tuple(ColumnTest(f.column, "in", tuple(map(f.codec.decode_one, set(some)))) for f, some in values))
-
-
-def conjuncts(test: Test) -> list[Test]:
-    if isinstance(test, All):
-        return [part for child in test.children for part in conjuncts(child)]
-    if isinstance(test, Any_) and len(test.children) == 1:
-        return conjuncts(test.children[0])
-    return [test]

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from indexlake.blocks.formats import BlockReader
     from indexlake.blocks.open_files import OpenFiles
     from indexlake.expr import Bound
+    from indexlake.scan.lookup import Covered
 
 BATCH_ROWS = 65_536
 PREFETCH_BATCHES = 4
@@ -67,6 +68,11 @@ def read_task(
     positions = _positions(task) if live is None else None
     if positions is not None and not len(positions):
         return
+    if task.covered is not None and task.versions_up_to is None and not (row_id or version or hidden is not None):
+        needed = [*fields, *(f for f in task.shown if predicate is not None and f.name in predicate.columns)]
+        if all(f.field_id in task.covered.field_ids for f in needed):
+            yield from _read_covered(task.covered, positions, files, fields, predicate, task.shown)
+            return
     in_file = {f.field_id for f in task.fields}
     named = [] if predicate is None else [f for f in task.shown if f.name in predicate.columns]
     # A predicate on a column that the file lacks is evaluated when its older values have been found.
@@ -107,6 +113,25 @@ def read_task(
             if not rows.num_rows:
                 continue
         yield rows
+
+
+def _read_covered(
+    covered: Covered,
+    positions: Any,
+    files: OpenFiles,
+    fields: Sequence[Field],
+    predicate: Bound | None,
+    shown: Sequence[Field],
+) -> Iterator[pa.RecordBatch]:
+    """The rows as a segment of an index holds them: the block is not touched."""
+    names = {f.field_id: f.name for f in shown}
+    segment = files.segment(covered.segment, covered.index.open)
+    for found in segment.rows(positions.astype(np.int64) + covered.start):
+        batch = pa.RecordBatch.from_arrays(found.columns, [names[i] for i in covered.field_ids])
+        if predicate is not None:
+            batch = selection.keep(batch, predicate.mask(batch))
+        if batch.num_rows:
+            yield _shown(batch, [batch.column(f.name) for f in fields], fields, row_id=False)
 
 
 def _reader(task: BlockTask, files: OpenFiles) -> BlockReader:

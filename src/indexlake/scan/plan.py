@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from indexlake.commit.write_set import TableWrites
     from indexlake.expr import Bound
     from indexlake.indexes.keys import KeyColumn
+    from indexlake.scan.lookup import Covered
     from indexlake.snapshots.reading import Reading
 
 Kind = Literal["block", "history", "own block"]
@@ -49,6 +50,7 @@ class BlockTask:
     only: npt.NDArray[np.uint64] | None  # candidates found through keys or row ids
     versions_up_to: int | None  # None: every row of the block is old enough
     shown: tuple[Field, ...] = ()  # the columns at the snapshot: what a predicate may name
+    covered: Covered | None = None  # a segment that holds some columns of these rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +94,23 @@ def plan_scan(
             hot.count = reading.hot.count()
         else:
             hot = reading.hot.rows(columns, test)
-        chosen = by_statistics(reading, test)
-        notes["pruned by statistics"] = len(reading.state.blocks) - len(chosen)
-        name, places = choose_path(reading, files, test, chosen)
-        notes["found by"] = name
-        tasks = [block_task(reading.state, block, reading.snapshot, only) for block, only in places]
+        tasks, found = plan_blocks(reading, files, test)
+        notes |= found
     return _with_own_writes(reading, hot, tasks, predicate, notes)
+
+
+def plan_blocks(reading: Reading, files: OpenFiles, test: Test) -> tuple[list[BlockTask], dict[str, Any]]:
+    """The committed rows in blocks that may satisfy the test, and how they were found."""
+    chosen = by_statistics(reading, test)
+    path = choose_path(reading, files, test, chosen)
+    tasks = [block_task(reading.state, block, reading.snapshot, only, covered) for block, only, covered in path.places]
+    notes = {
+        "pruned by statistics": len(reading.state.blocks) - len(chosen),
+        "found by": path.found_by,
+        "offers": path.offers,
+        "segments": path.segments,
+    }
+    return tasks, notes
 
 
 def plan_keys(
@@ -136,7 +149,11 @@ def _with_own_writes(
 
 
 def block_task(
-    state: TableState, block: BlockRecord, snapshot: int, only: npt.NDArray[np.uint64] | None = None
+    state: TableState,
+    block: BlockRecord,
+    snapshot: int,
+    only: npt.NDArray[np.uint64] | None = None,
+    covered: Covered | None = None,
 ) -> BlockTask:
     """The rows of a block that are visible at the snapshot, or those of them at some positions."""
     log = state.deletes.get(block.data_file_id)
@@ -153,7 +170,7 @@ def block_task(
     return BlockTask(
         "history" if history else "block", block.data_file_id, block.path, block.format, block.size, block.checksum,
         block.record_count, state.schema.at(block.schema_snapshot).fields, block.begin_snapshot, deleted, only,
-        snapshot if history or block.max_snapshot > snapshot else None, state.as_of(snapshot).current.fields,
+        snapshot if history or block.max_snapshot > snapshot else None, state.as_of(snapshot).current.fields, covered,
     )  # fmt: skip
 
 

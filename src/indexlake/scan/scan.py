@@ -14,7 +14,10 @@ import pyarrow as pa
 
 from indexlake.display import FIRST_ROWS, html_rows, html_text, shown
 from indexlake.errors import ExpressionError, SchemaError
+from indexlake.scan.access import file_test
 from indexlake.scan.execute import hot_pieces, pieces, read_task
+from indexlake.scan.first_rows import with_first_rows
+from indexlake.scan.lookup import Offer
 from indexlake.scan.order import check_order, ordered
 from indexlake.scan.plan import BlockTask, ScanPlan, arrow_schema, plan_scan
 from indexlake.scan.result import Result, check_count
@@ -40,6 +43,10 @@ class Explanation:
     hot_rows: int
     found_by: str
     tasks: tuple[str, ...]
+    offers: tuple[Offer, ...] = ()
+    """What each index could do, and whether it was used."""
+    segments_read: int = 0
+    """How many index segments were asked."""
     cache_hits: int | None = None
     """How many chunks of the blocks to read the local cache has now; None: there is no cache."""
     cache_misses: int | None = None
@@ -49,7 +56,8 @@ class Explanation:
         lines = [
             f"scan {self.table} at snapshot {self.snapshot_id}" + (f" where {self.where}" if self.where else ""),
             f"  blocks: {self.blocks_read} of {self.blocks_total} read, {self.rows_in_blocks:,} candidate rows, "
-            f"found by {self.found_by}",
+            f"found by {self.found_by}" + (f" in {self.segments_read:,} segments" if self.segments_read else ""),
+            *(f"    index {offer}" for offer in self.offers),
             *(f"    {task}" for task in self.tasks[:20]),
         ]
         if len(self.tasks) > 20:
@@ -162,8 +170,11 @@ class Scan(Result):
             return None
         return bind_predicate(self._where, schema, self._params)
 
-    def _plan(self, *, counting: bool = False) -> tuple[ScanPlan, list[Field], pa.Schema, bool, list[tuple[str, str]]]:
-        """One read transaction: snapshot, blocks and hot rows together."""
+    def _plan(
+        self, *, counting: bool = False, ordering: bool = True
+    ) -> tuple[ScanPlan, list[Field], pa.Schema, bool, list[tuple[str, str]]]:
+        """One read transaction: snapshot, blocks and hot rows together.  ``ordering``: what is not among the first rows
+        may be left out."""
         table = self._table
         table._lake._check()
         with table._reading(self._snapshot) as reading:
@@ -179,6 +190,9 @@ class Scan(Result):
                 reading, table._lake._files, predicate=predicate, columns=tuple(needed.values()), counting=counting
             )
         self._snapshot = reading.snapshot
+        if ordering and order and self._limit is not None:
+            test = file_test(predicate, schema)
+            plan = with_first_rows(reading, table._lake._files, plan, test, order, self._limit + self._offset)
         return plan, fields, shown, row_id, order
 
     # ------------------------------------------------------------ running
@@ -225,7 +239,7 @@ class Scan(Result):
         """How many rows the scan gives; blocks that are wholly visible are counted by their records."""
         if self._for_update:
             return sum(batch.num_rows for batch in self.to_batches())  # rows are locked as they are given
-        plan, *_ = self._plan(counting=True)
+        plan, *_ = self._plan(counting=True, ordering=False)
         lake = self._table._lake
         total = 0
         for task in plan.tasks:
@@ -261,7 +275,8 @@ class Scan(Result):
         cached = (None, None) if cache is None else (here, chunks - here)
         return Explanation(
             plan.table, plan.snapshot, self._where, plan.notes.get("blocks", 0), len(plan.tasks), rows,
-            plan.hot.count, plan.notes.get("found by", "statistics"), tuple(tasks), *cached,
+            plan.hot.count, plan.notes.get("found by", "statistics"), tuple(tasks), plan.notes.get("offers", ()),
+            plan.notes.get("segments", 0), *cached,
         )  # fmt: skip
 
 

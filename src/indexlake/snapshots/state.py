@@ -46,6 +46,15 @@ class TableState:
         """Those that every new block is written for."""
         return tuple(coverage.index for coverage in self.indexes.values() if coverage.index.end_snapshot is None)
 
+    @property
+    def enforced(self) -> list[Coverage]:
+        """The primary key, and every unique index that has been published."""
+        return [
+            coverage
+            for coverage in self.indexes.values()
+            if coverage.index.enforced_snapshot is not None and coverage.index.end_snapshot is None
+        ]
+
     def as_of(self, snapshot: int) -> TableState:
         """The same state with the schema of a snapshot, for those who read or write at it."""
         if snapshot >= self.table.schema_version:

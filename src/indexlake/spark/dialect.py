@@ -7,6 +7,7 @@ are text in Spark, so what is compared with one is brought into the one spelling
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,11 @@ from uuid import UUID
 import sqlglot
 from sqlglot import exp
 
+from indexlake.spark.space import name_space_functions
 from indexlake.spark.types import MOST_DIGITS
 from indexlake.spark.uuid_text import UuidText
 from indexlake.sql.parse.tokens import quoted
-from indexlake.sql.plan.query import sampled, view_name
+from indexlake.sql.plan.query import sampled, search_name, view_name
 
 if TYPE_CHECKING:
     from indexlake.sql.run.planned_query import PlannedQuery
@@ -34,15 +36,17 @@ _DIFFERENT = frozenset(
 
 
 class SparkText:
-    """The text, over views of these names, and the values of its parameters."""
+    """The text, over views of these names for tables and searches, and the values of its parameters."""
 
-    def __init__(self, planned: PlannedQuery, names: list[str]) -> None:
+    def __init__(self, planned: PlannedQuery, names: Sequence[str], searches: Sequence[str] = ()) -> None:
         self._source = planned.query.fragment.source
         self._values = planned.parameters
         self.arguments: dict[str, Any] = {}
-        tree = self._parsed(planned, names)
+        tree = self._parsed(planned, names, searches)
         self._refuse_different(tree)
-        UuidText(tree, [f for t in planned.tables for f in t.fields], self._values, self._error).rewrite()
+        self.of_space = name_space_functions(tree)
+        fields = [f for t in planned.tables for f in t.fields] + [f for s in planned.searches for f in s.rows.schema]
+        UuidText(tree, fields, self._values, self._error).rewrite()
         self.divides = tree.find(exp.IntDiv) is not None
         for whole in list(tree.find_all(exp.IntDiv)):
             whole.replace(exp.IntDiv(this=_integer(whole.this), expression=_integer(whole.expression)))
@@ -55,10 +59,13 @@ class SparkText:
         except sqlglot.UnsupportedError as error:
             raise self._error(f"Spark has no such thing: {error} {INSTEAD}") from None
 
-    def _parsed(self, planned: PlannedQuery, names: list[str]) -> Any:
+    def _parsed(self, planned: PlannedQuery, names: Sequence[str], searches: Sequence[str]) -> Any:
+        views = {view_name(number): quoted(name) for number, name in enumerate(names)}
+        views |= {search_name(number): quoted(name) for number, name in enumerate(searches)}
+
         def renamed(text: str) -> str:
-            for number, name in enumerate(names):
-                text = text.replace(sampled(number), quoted(name)).replace(quoted(view_name(number)), quoted(name))
+            for view, name in views.items():
+                text = text.replace(sampled(view), name).replace(quoted(view), name)
             return text
 
         query = planned.query

@@ -22,6 +22,8 @@ from indexlake.spark.failure import said
 from indexlake.spark.frame import check_reachable, plan_frame
 from indexlake.spark.handover import by_place
 from indexlake.spark.session import session
+from indexlake.spark.space import register
+from indexlake.spark.types import arrow_schema, spark_schema, to_spark
 from indexlake.sql.run.result import Batches, SqlResult
 
 if TYPE_CHECKING:
@@ -73,7 +75,8 @@ def frame_of(planned: PlannedQuery) -> DataFrame:
         )
     prefix = f"__il_{uuid.uuid4().hex}"
     names = [f"{prefix}_{n}" for n in range(len(planned.tables))]
-    words = SparkText(planned, names)
+    found = [f"{prefix}_search_{n}" for n in range(len(planned.searches))]
+    words = SparkText(planned, names, found)
     if planned.tables:
         lake._maintenance.keep(planned.snapshot_id)
     made = []
@@ -81,6 +84,10 @@ def frame_of(planned: PlannedQuery) -> DataFrame:
         for name, table in zip(names, planned.tables, strict=True):
             _scanned(spark, planned, table).createOrReplaceTempView(name)
             made.append(name)
+        for name, search in zip(found, planned.searches, strict=True):
+            _local(spark, search.rows).createOrReplaceTempView(name)
+            made.append(name)
+        register(spark, words.of_space)
         with _translated(spark, INTEGERS if words.divides else None):
             return spark.sql(words.text, args=words.arguments)
     finally:
@@ -100,6 +107,14 @@ def _scanned(spark: SparkSession, planned: PlannedQuery, table: TablePlan) -> Da
     row_id = table.row_id or not table.fields  # rows without columns cannot be counted on their way
     found = plan_frame(spark, planned.lake, table.found.state, table.scan, table.fields, row_id=row_id)
     return found if table.row_id or not row_id else found.drop(ROW_ID)
+
+
+def _local(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """Rows of this process, which travel with Spark's plan."""
+    shown = arrow_schema(rows.schema)
+    batches = [to_spark(batch, shown) for batch in rows.to_batches() if batch.num_rows]
+    schema = spark_schema(shown)
+    return spark.createDataFrame(pa.Table.from_batches(batches, shown) if batches else [], schema)
 
 
 def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -168,7 +168,7 @@ class _Versions:
         for start in range(0, table.num_rows, config.block_row_count):
             batches = table.slice(start, config.block_row_count).to_batches(_SLICE)
             lake = self._tx._lake
-            block = Target.of(self._state, lake._writer_id()).write(lake.storage, iter(batches))
+            block = Target.of(self._state, lake._writer_id(), waiting=True).write(lake.storage, iter(batches))
             block.keys_known = self._keys_known
             self.blocks.append(block)
 

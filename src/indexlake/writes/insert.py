@@ -44,7 +44,7 @@ def prepare_insert(lake: Lake, state: TableState, rows: Any, progress: bool | No
         if isinstance(taken, list):
             first = lake._row_ids.take(table.table_id, len(taken)) if taken else 0
             return Prepared(state, list(enumerate(taken, first)), [])
-        target = Target.of(state, lake._writer_id())
+        target = Target.of(state, lake._writer_id(), waiting=True)
         blocks = list(write_blocks(lake.storage, target, taken, partial(lake._row_ids.take, table.table_id)))
     return Prepared(state, [], blocks)
 

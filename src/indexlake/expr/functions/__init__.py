@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from indexlake.expr.functions import choice, nested, numbers, text, times
+from indexlake.expr.functions import choice, nested, numbers, space, text, times
 from indexlake.expr.functions.function import Function
 
 GROUPS: dict[str, tuple[Function, ...]] = {
@@ -10,6 +10,7 @@ GROUPS: dict[str, tuple[Function, ...]] = {
     "Numbers": numbers.FUNCTIONS,
     "Dates and times": times.FUNCTIONS,
     "Lists, structs and maps": nested.FUNCTIONS,
+    "Geometries": space.FUNCTIONS,
     "Choice": choice.FUNCTIONS,
 }
 

@@ -59,7 +59,7 @@ def checked(params: Mapping[str, Any]) -> dict[str, Any]:
 
 def stemmer_module() -> Any:
     try:
-        import Stemmer  # type: ignore[import-not-found]
+        import Stemmer
     except ImportError:
         raise MissingExtraError(
             "A stemmer needs PyStemmer. Install it with: pip install 'indexlake[text]'", extra="text"

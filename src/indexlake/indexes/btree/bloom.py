@@ -17,7 +17,7 @@ BITS_PER_KEY = 10
 _PROBES = 7
 _WORD = (1 << 64) - 1
 _SPREAD = 0x9E3779B97F4A7C15
-_SLICE = 1 << 18
+_SLICE = 1 << 16
 
 
 def block_count(key_count: int) -> int:
@@ -27,17 +27,14 @@ def block_count(key_count: int) -> int:
 
 def build(hashes: npt.NDArray[np.uint64], blocks: int) -> npt.NDArray[np.uint64]:
     """The filter of some hashes: `blocks` times eight words, little-endian on disk."""
-    words = np.zeros(blocks * 8, np.uint64)
+    bits = np.zeros(blocks * 8 * BLOCK_BYTES, np.uint8)  # a byte for every bit: much faster than to set bits in words
     for start in range(0, len(hashes), _SLICE):
         part = hashes[start : start + _SLICE]
-        base = (_block_numbers(part, blocks) << np.uint64(3)).astype(np.int64)
-        bits = part * np.uint64(_SPREAD)
+        base = (_block_numbers(part, blocks) << np.uint64(9)).astype(np.int64)
+        places = part * np.uint64(_SPREAD)
         for probe in range(_PROBES):
-            bit = (bits >> np.uint64(9 * probe)) & np.uint64(511)
-            np.bitwise_or.at(
-                words, base + (bit >> np.uint64(6)).astype(np.int64), np.uint64(1) << (bit & np.uint64(63))
-            )
-    return words.astype("<u8", copy=False)
+            bits[base + ((places >> np.uint64(9 * probe)) & np.uint64(511)).astype(np.int64)] = 1
+    return np.packbits(bits, bitorder="little").view("<u8")
 
 
 def block_of(hash_: int, blocks: int) -> int:

@@ -4,8 +4,8 @@ A *run* is a sorted list of keys and of the slots that hold them.  Keys are enco
 ascend.  Rows with a null in their key are not in the run, so that whatever looks for equal keys never meets them:
 
 - of a key of one column, `nulls` has their slots;
-- of a composite key, they are in a second run, the *partial* one.  Its keys have a byte in front of each part: 01, and the
-  part as in the middle of a key; or 02 for a null.  So nulls are last, and every part can be sought behind those before it.
+- of a composite key, they are in a second run, the *partial* one, whose keys have a mark in front of each part, so that
+  nulls are last and every part can be sought behind those before it (`partial`).
 
 common      what all keys of the run start with
 starts      8 bytes each: the first slot of every block, and the number of slots
@@ -17,7 +17,7 @@ offsets     where each key starts in `keys`, and the end; absent where all keys 
 keys        the whole keys; absent where they are integers
 nulls       slots, ascending
 partial_…   the sections of the partial run, which has no filter
-values      the columns of an index that includes some: an Arrow stream for every 1024 slots
+values      the columns of an index that includes some: an Arrow stream for every 1024 slots, one at least
 value_ends  8 bytes each: where the streams end
 
 Version 1 was for one block whose keys have no nulls: slots are positions in it, and there are no sections but those of
@@ -171,7 +171,7 @@ def parse(path: str, size: int, header: Any) -> Header:
         and (found.partial is None or found.partial.fits())
         and (found.starts is None or (found.starts.size >= 8 and found.starts.size % 8 == 0))
         and (found.nulls is None or found.nulls.size % wide == 0)
-        and (found.value_ends is None or found.value_ends.size in (0, 8 * -(-slots // VALUE_STEP)))
+        and (found.value_ends is None or found.value_ends.size in (0, 8 * max(1, -(-slots // VALUE_STEP))))
     )
     if not fits:
         raise _wrong(path, "its sections do not fit together")

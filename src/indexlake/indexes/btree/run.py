@@ -1,14 +1,14 @@
 """A sorted run of keys in a segment file: which rows of it hold a key or lie between two keys, and their slots.
 
-It is read through verified reads: a damaged byte raises `CorruptionError`, never gives a wrong answer.  To find one key or
-one bound takes one page of prefixes, however long the run is.
+It is read through verified reads: a damaged byte raises `CorruptionError`, never gives a wrong answer.  To find one key
+or one bound takes one page of prefixes, however long the run is.
 """
 
 from __future__ import annotations
 
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from indexlake.indexes.kind import Slots
 
 Rows = npt.NDArray[np.int64]
 
+_MOST = (1 << 64) - 1
 _LITTLE = sys.byteorder == "little"
 
 
@@ -139,6 +140,20 @@ class Run:
         if unique:
             return indices, low, low + 1
         return indices, low, bisect_many(stored, _only(sought, there), low, high, pc.less_equal)
+
+    def rows_before(self, keys: Sequence[Key]) -> Rows:
+        """How many rows have a lesser key than each of many keys."""
+        if self.is_int:
+            capped = np.array([min(key, _MOST) for key in keys], np.uint64)
+            found = np.searchsorted(self._array(self._layout.prefixes, "<u8"), capped)
+            found[[key > _MOST for key in keys]] = len(self)  # type: ignore[operator]
+            return found
+        rows = np.array([0 if key < self._common else len(self) for key in keys], np.int64)  # type: ignore[operator]
+        inside = np.flatnonzero([key.startswith(self._common) for key in keys])  # type: ignore[union-attr]
+        sought = KeyColumn.from_keys([keys[n] for n in inside.tolist()], ints=False)
+        low, high = self._rows_of_prefixes(sought.prefixes(self._prefix_start), unique=False)
+        rows[inside] = bisect_many(self._stored_keys(), sought.binary, low, high, pc.less, whole=True)
+        return rows
 
     def _rows_of_prefixes(self, prefixes: npt.NDArray[np.uint64], *, unique: bool) -> tuple[Rows, Rows]:
         run = self._array(self._layout.prefixes, "<u8")

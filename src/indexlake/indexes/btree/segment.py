@@ -1,4 +1,4 @@
-"""An open key segment: a Bloom filter and a sorted run (see `header`) that find the slots of keys.
+"""An open key segment: a Bloom filter and sorted runs (see `header`) that find the slots of keys.
 
 One look-up touches one chunk of each section, an absent key mostly one chunk of the filter.  Safe to share between
 threads.
@@ -6,15 +6,20 @@ threads.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from indexlake.errors import CorruptionError
 from indexlake.indexes.btree import bloom
 from indexlake.indexes.btree.header import HEADER_SIZE, Section, parse
+from indexlake.indexes.btree.ordered import Ordered
+from indexlake.indexes.btree.probe import KeyProbe, Ranges
 from indexlake.indexes.btree.run import Run
+from indexlake.indexes.btree.values import Values
 from indexlake.indexes.keys import Key, KeyColumn, hash_key, hash_keys
 from indexlake.indexes.kind import Found, Slots
 
@@ -23,12 +28,14 @@ if TYPE_CHECKING:
 
 _FEW = 32
 _FILTER_PAYS = 8  # many times fewer keys than the segment has: ask the filter first
+_FIRST = 64
+_NOTHING = np.zeros(0, np.int64)
 
 
 class Segment:
     """Opening one maps a local file, or reads the first chunk of a remote one."""
 
-    __slots__ = ("_blooms", "_file", "_header", "_read", "path", "run", "starts")
+    __slots__ = ("_blooms", "_file", "_header", "_read", "_values", "partial", "path", "run", "starts")
 
     def __init__(self, file: InputFile) -> None:
         self.path = file.path
@@ -36,6 +43,8 @@ class Segment:
         self._read = file.read_at
         self._header = header = parse(self.path, file.size(), self._read(0, HEADER_SIZE))
         self.run = Run(self.path, self._read, header.run)
+        self.partial = None if header.partial is None else Run(self.path, self._read, header.partial)
+        self._values: Values | None = None
         self._blooms = header.bloom.size // bloom.BLOCK_BYTES
         self.starts: tuple[int, ...] = self._starts(header.starts)
 
@@ -64,10 +73,13 @@ class Segment:
 
     def find(self, key: Key, hash_: int | None = None) -> list[int]:
         """The slots that hold a key, in order.  `hash_` saves hashing it once more."""
-        if not self.may_hold(hash_key(key) if hash_ is None else hash_):
-            return []
-        low, high = self.run.rows_of(key)
+        low, high = self._rows_of(key, hash_)
         return self.run.slot_list(low, high) if low < high else []
+
+    def _rows_of(self, key: Key, hash_: int | None = None) -> tuple[int, int]:
+        if not self.may_hold(hash_key(key) if hash_ is None else hash_):
+            return 0, 0
+        return self.run.rows_of(key)
 
     def find_many(self, keys: KeyColumn, hashes: npt.NDArray[np.uint64] | None = None) -> Found:
         """Which of the keys are there, and where: (indices into `keys`, ascending; slots).
@@ -97,6 +109,104 @@ class Segment:
             return spread.astype(np.int64, copy=False), slots[rows]
         return indices.astype(np.int64, copy=False), slots[low]
 
+    # Probes
+
+    def count(self, probe: KeyProbe) -> int:
+        """How many entries the probe finds."""
+        return sum(end - first for _, first, end in self._spans(probe)) + (len(self.nulls()) if probe.nulls else 0)
+
+    def slots(self, probe: KeyProbe) -> Slots:
+        """The slots that the probe finds, ascending, each once."""
+        if probe.nulls:
+            return self.nulls()
+        if len(probe.keys) > _FEW:
+            found = [self.find_many(KeyColumn.from_keys(probe.keys, ints=self.run.is_int))[1]]
+        else:
+            found = [run.slots(first, end) for run, first, end in self._spans(probe)]
+        if len(probe.keys) == 1:
+            return found[0] if found else _NOTHING
+        return _ascending(np.concatenate([_NOTHING, *found]), self.starts[-1])
+
+    def _spans(self, probe: KeyProbe) -> Iterator[tuple[Run, int, int]]:
+        """Where what the probe finds is, in the order of the runs."""
+        for first, end in self._key_rows(probe.keys):
+            yield self.run, first, end
+        for first, end in _range_rows(self.run, probe.ranges):
+            yield self.run, first, end
+        if self.partial is not None:
+            for first, end in _range_rows(self.partial, probe.partial):
+                yield self.partial, first, end
+
+    def _key_rows(self, keys: Sequence[Key]) -> list[tuple[int, int]]:
+        if len(keys) <= _FEW:
+            rows = [self._rows_of(key) for key in keys]
+        else:
+            column = KeyColumn.from_keys(keys, ints=self.run.is_int)
+            _, low, high = self.run.rows_of_many(column, unique=self.unique)
+            rows = list(zip(low.tolist(), high.tolist(), strict=True))
+        return [(first, end) for first, end in rows if first < end]
+
+    def nulls(self) -> Slots:
+        """The slots of the rows whose only key column is null."""
+        section = self._header.nulls
+        if section is None:
+            return _NOTHING
+        size = self._header.run.slot_size
+        return np.frombuffer(self._read(section.start, section.size), f"<u{size}").astype(np.int64)
+
+    def in_order(self, probe: KeyProbe | None, descending: bool, step: int = 4096) -> Iterator[Slots]:
+        """What the probe finds, or all rows, in the order of their keys, up to so many slots at a time, at first fewer.
+
+        Where `BTree.orders` says yes.  Nulls are last in both directions.
+        """
+        if probe is None:
+            runs = [(self.run, 0, len(self.run))]
+            runs += [] if self.partial is None else [(self.partial, 0, len(self.partial))]
+        else:
+            runs = list(self._spans(probe))
+        ordered = Ordered(
+            self.run, [(first, end) for run, first, end in runs if run is self.run],
+            self.partial, [(first, end) for run, first, end in runs if run is not self.run],
+        )  # fmt: skip
+        size = min(_FIRST, step)
+        for run, first, end in ordered.backward() if descending else ordered.forward():
+            while first < end:
+                count = min(size, end - first)
+                if descending:
+                    yield run.slots(end - count, end)[::-1]
+                    end -= count
+                else:
+                    yield run.slots(first, first + count)
+                    first += count
+                size = min(2 * size, step)
+        nulls = self.nulls() if probe is None or probe.nulls else _NOTHING
+        for start in range(0, len(nulls), step):
+            yield nulls[start : start + step]
+
+    # Columns
+
+    def rows(self, slots: Slots) -> list[pa.RecordBatch]:
+        """The key columns and the included ones at some slots, in the order of the slots.
+
+        Of an index that includes columns.  In one batch unless a dictionary could not number all values.
+        """
+        values = self.values()
+        if values is None:
+            raise CorruptionError(
+                f"key segment {self.path!r} has no columns: it is not the segment of this index; restore the catalog",
+                path=self.path,
+            )
+        return values.rows(slots)
+
+    def values(self) -> Values | None:
+        """The columns that it keeps; None: it has none."""
+        streams, ends = self._header.values, self._header.value_ends
+        if streams is None or ends is None or not streams.size:
+            return None
+        if self._values is None:
+            self._values = Values(self.path, self._read, streams, ends, self._header.slot_count)
+        return self._values
+
     # Whole segments
 
     @property
@@ -124,3 +234,24 @@ class Segment:
     def close(self) -> None:
         """Let the file go.  Harmless when repeated."""
         self._file.close()
+
+
+def _ascending(slots: Slots, count: int) -> Slots:
+    """Different slots below a count in order."""
+    if len(slots) < count >> 6:
+        return np.sort(slots)
+    there = np.zeros(count, np.bool_)
+    there[slots] = True
+    return np.flatnonzero(there)
+
+
+def _range_rows(run: Run, ranges: Ranges) -> list[tuple[int, int]]:
+    if len(ranges) <= _FEW:
+        rows = [run.rows_between(low, high) for low, high in ranges]
+    else:
+        low, high = np.zeros(len(ranges), np.int64), np.full(len(ranges), len(run))
+        for found, side in ((low, 0), (high, 1)):
+            bounds = {n: key for n, each in enumerate(ranges) if (key := each[side]) is not None}
+            found[list(bounds)] = run.rows_before(list(bounds.values()))
+        rows = list(zip(low.tolist(), high.tolist(), strict=True))
+    return [(first, end) for first, end in rows if first < end]

@@ -3,39 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from indexlake.arrow import kernels as pc
 from indexlake.indexes.btree import bloom, header
+from indexlake.indexes.btree.partial import NULL, after, first_part
 from indexlake.indexes.keys import KeyColumn, binary_parts, hash_keys, key_to_bytes
 from indexlake.indexes.kind import Content, Slots
 
 _MAX_BOUND = 64
 
 
-def segment_content(keys: KeyColumn, slots: Slots, starts: Sequence[int], *, filtered: bool = True) -> Content:
-    """A segment of some keys, in any order, each with its slot; the slots of equal keys ascend.
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """What goes into a segment.  Keys are in any order; slots of equal keys ascend, and so do those of nulls."""
 
-    Without the filter it is made faster and looked into slower.
-    """
-    order = keys.argsort()
-    ordered, places = keys.take(order), slots[order]
-    contents, width = _run_sections(ordered, places, starts[-1])
-    prefixes = contents["prefixes"]
-    contents["starts"] = np.array(starts, "<u8")
-    contents["bloom"] = bloom.build(hash_keys(ordered), bloom.block_count(len(ordered))) if filtered else bloom.full()
+    keys: KeyColumn
+    slots: Slots
+    starts: Sequence[int]
+    partial_keys: KeyColumn | None = None
+    partial_slots: Slots = field(default_factory=lambda: np.zeros(0, np.int64))
+    nulls: Slots = field(default_factory=lambda: np.zeros(0, np.int64))
+    values: dict[str, Any] = field(default_factory=dict)  # their sections
+
+
+def segment_content(entries: Entries, *, filtered: bool = True, repeated: bool = False) -> Content:
+    """Without the filter it is made faster and looked into slower.  ``repeated``: a slot may have a key twice."""
+    order = entries.keys.argsort()
+    keys, slots = entries.keys.take(order), entries.slots[order]
+    if repeated and len(keys):
+        kept = np.flatnonzero(np.append(True, (slots[1:] != slots[:-1]) | ~_same_as_next(keys)))
+        keys, slots = keys.take(kept), slots[kept]
+    count = entries.starts[-1]
+    contents, width = _run_sections(keys, slots, count)
+    contents["starts"] = np.array(entries.starts, "<u8")
+    contents["bloom"] = bloom.build(hash_keys(keys), bloom.block_count(len(keys))) if filtered else bloom.full()
+    contents["nulls"] = entries.nulls.astype(f"<u{header.slot_size(count)}")
+    contents |= entries.values
+    low, high = _bounds(keys)
+    partial_width = partial_count = 0
+    if entries.partial_keys is not None and (partial_count := len(entries.partial_keys)):
+        order = entries.partial_keys.argsort()
+        partial = entries.partial_keys.take(order)
+        sections, partial_width = _run_sections(partial, entries.partial_slots[order], count)
+        contents |= {f"partial_{name}": section for name, section in sections.items()}
+        low, high = _partial_bounds(partial, low, high)
     pieces = header.assemble(
         contents,
         key_count=len(keys),
         is_int=keys.is_int,
-        unique=_is_unique(ordered, prefixes),
+        unique=_is_unique(keys, contents["prefixes"]),
         width=width,
-        slot_count=starts[-1],
+        slot_count=count,
+        partial_count=partial_count,
+        partial_width=partial_width,
     )
-    return Content(pieces, *_bounds(ordered))
+    return Content(pieces, low, high)
 
 
 def _run_sections(keys: KeyColumn, slots: Slots, slot_count: int) -> tuple[dict[str, Any], int]:
@@ -66,6 +94,16 @@ def _bounds(ordered: KeyColumn) -> tuple[bytes, bytes]:
     return lower_bound(key_to_bytes(low)), upper_bound(key_to_bytes(high))
 
 
+def _partial_bounds(ordered: KeyColumn, low: bytes, high: bytes) -> tuple[bytes, bytes]:
+    """Bounds that also hold the values in front of the nulls of some keys; those that start with a null have none."""
+    keys: Any = ordered.binary
+    valued = pc.sum(pc.less(keys, pa.scalar(NULL, pa.large_binary()))).as_py()
+    if not valued:
+        return low, high
+    first, last = first_part(keys[0].as_py()), first_part(keys[valued - 1].as_py())
+    return min(low, lower_bound(first)), max(high, upper_bound(after(last) or b"\xff" * 4 * _MAX_BOUND))
+
+
 def lower_bound(key: bytes) -> bytes:
     """At or below a key, and short enough for a catalog record."""
     return key[:_MAX_BOUND]
@@ -87,6 +125,11 @@ def _fixed_width(offsets: npt.NDArray[np.int64]) -> int:
 def _is_unique(keys: KeyColumn, prefixes: npt.NDArray[np.uint64]) -> bool:
     if not (prefixes[1:] == prefixes[:-1]).any():
         return True
-    if keys.is_int:
-        return False
-    return not pc.any(pc.equal(keys.binary.slice(1), keys.binary.slice(0, len(keys) - 1))).as_py()
+    return not (keys.is_int or _same_as_next(keys).any())
+
+
+def _same_as_next(keys: KeyColumn) -> npt.NDArray[np.bool_]:
+    if keys.ints is not None:
+        same: npt.NDArray[np.bool_] = keys.ints[1:] == keys.ints[:-1]
+        return same
+    return np.asarray(pc.equal(keys.binary.slice(1), keys.binary.slice(0, len(keys) - 1)))

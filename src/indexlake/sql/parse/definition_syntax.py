@@ -6,6 +6,7 @@ from typing import NoReturn
 
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment
+from indexlake.sql.parse.index_syntax import create_index, drop_index
 from indexlake.sql.parse.token_reader import TokenReader
 
 _COLUMN_WORDS = ("not", "null", "default", "primary", "unique", "check", "references", "collate", "generated", "as",
@@ -14,7 +15,7 @@ _AFTER_DEFAULT = ("not", "primary", "unique", "check", "references")
 _TABLE_WORDS = ("primary", "unique", "check", "foreign", "constraint")
 
 
-def create(r: TokenReader) -> st.CreateTable | st.CreateSchema:
+def create(r: TokenReader) -> st.CreateTable | st.CreateSchema | st.CreateIndex:
     r.expect("create")
     if r.sees("or", "replace"):
         r.fail("CREATE OR REPLACE is not supported: drop the table first, or use IF NOT EXISTS.")
@@ -22,9 +23,11 @@ def create(r: TokenReader) -> st.CreateTable | st.CreateSchema:
         name = st.CreateSchema(if_not_exists=r.take("if", "not", "exists"), name=r.name("a schema name"))
         r.expect_end()
         return name
+    if r.sees("index") or r.sees("unique"):
+        return create_index(r)
     if not r.take("table"):
         what = r.here.text if r.here is not None else ""
-        r.fail(f"CREATE {what.upper()} is not supported; there are CREATE TABLE and CREATE SCHEMA.")
+        r.fail(f"CREATE {what.upper()} is not supported; there are CREATE TABLE, CREATE INDEX and CREATE SCHEMA.")
     return _create_table(r)
 
 
@@ -35,7 +38,7 @@ def _create_table(r: TokenReader) -> st.CreateTable:
     key: tuple[str, ...] = ()
     if r.sees_symbol("("):
         columns, key = _elements(r)
-    options = _options(r) if r.take("with") else ()
+    options = r.options() if r.take("with") else ()
     query, with_data = None, True
     if r.take("as"):
         if columns:
@@ -114,19 +117,10 @@ def _refuse_constraint(r: TokenReader) -> NoReturn:
     r.fail(f"{word} is not supported in a table; there are NOT NULL, DEFAULT and PRIMARY KEY.")
 
 
-def _options(r: TokenReader) -> tuple[tuple[str, Fragment], ...]:
-    """``(name = value, …)``: the fields of TableConfig."""
-
-    def option() -> tuple[str, Fragment]:
-        name = r.name("an option")
-        r.expect_symbol("=")
-        return name, r.operand("Expected the option's value here.")
-
-    return tuple(r.listed(option))
-
-
-def drop(r: TokenReader) -> st.DropTable | st.DropSchema:
+def drop(r: TokenReader) -> st.DropTable | st.DropSchema | st.DropIndex:
     r.expect("drop")
+    if r.sees("index"):
+        return drop_index(r)
     found: st.DropTable | st.DropSchema
     if r.take("schema"):
         if_exists = r.take("if", "exists")
@@ -142,7 +136,7 @@ def drop(r: TokenReader) -> st.DropTable | st.DropSchema:
             r.take("restrict")
     else:
         what = r.here.text if r.here is not None else ""
-        r.fail(f"DROP {what.upper()} is not supported; there are DROP TABLE and DROP SCHEMA.")
+        r.fail(f"DROP {what.upper()} is not supported; there are DROP TABLE, DROP INDEX and DROP SCHEMA.")
     r.expect_end()
     return found
 
@@ -190,7 +184,7 @@ def _action(r: TokenReader) -> st.AlterAction:
             r.fail("A column can be given a wider type: ALTER COLUMN c TYPE t.")
         return st.ChangeType(column_name, _type(r))
     if r.take("set"):
-        return st.SetOptions(_options(r))
+        return st.SetOptions(r.options())
     raise r.wrong(
         "Supported: ADD COLUMN, DROP COLUMN, RENAME COLUMN … TO …, RENAME TO, ALTER COLUMN … TYPE, SET (option = …)."
     )

@@ -112,7 +112,8 @@ def _statement(r: TokenReader) -> st.Statement:
                 return st.Control(control)
     raise r.wrong(
         f"{head.text!r} is not a supported statement. Supported: select, insert, update, delete, merge, "
-        "truncate, create/drop/alter table, create/drop schema, begin, commit, rollback, show, describe, explain."
+        "truncate, create/drop/alter table, create/drop index, create/drop schema, begin, commit, rollback, show, "
+        "describe, explain."
     )
 
 
@@ -147,20 +148,23 @@ def _describe(r: TokenReader) -> st.DescribeTable | st.DescribeQuery:
     return st.DescribeTable(table)
 
 
-def _show(r: TokenReader) -> st.ShowTables | st.ShowSchemas | st.DescribeTable:
+def _show(r: TokenReader) -> st.ShowTables | st.ShowSchemas | st.ShowIndexes | st.DescribeTable:
     r.expect("show")
-    found: st.ShowTables | st.ShowSchemas | st.DescribeTable
+    found: st.ShowTables | st.ShowSchemas | st.ShowIndexes | st.DescribeTable
     if r.take("all", "tables"):
         found = st.ShowTables(None, everywhere=True)
     elif r.take("tables"):
         found = st.ShowTables(r.name("a namespace") if r.take("from") or r.take("in") else None)
     elif r.take("schemas") or r.take("namespaces"):
         found = st.ShowSchemas()
+    elif r.take("indexes"):
+        found = st.ShowIndexes(r.table_name() if r.take("from") or r.take("in") else None)
     elif r.take("columns", "from") or r.take("columns", "in"):
         found = st.DescribeTable(r.table_name())
     else:
         r.fail(
-            "Show what? Supported: show tables [from namespace], show all tables, show schemas, show columns from t."
+            "Show what? Supported: show tables [from namespace], show all tables, show schemas, show columns from t, "
+            "show indexes [from t]."
         )
     r.expect_end()
     return found

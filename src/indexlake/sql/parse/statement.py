@@ -47,6 +47,11 @@ class ShowSchemas:
 
 
 @dataclass(frozen=True, eq=False)
+class ShowIndexes:
+    table: TableName | None  # None: of all tables of the namespace
+
+
+@dataclass(frozen=True, eq=False)
 class Insert:
     table: TableName
     alias: str | None
@@ -210,6 +215,25 @@ class AlterTable:
 
 
 @dataclass(frozen=True, eq=False)
+class CreateIndex:
+    name: str
+    table: TableName
+    if_not_exists: bool
+    kind: str
+    columns: tuple[str, ...]
+    include: tuple[str, ...]
+    unique: bool
+    options: tuple[tuple[str, Fragment], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class DropIndex:
+    name: str
+    table: TableName | None  # None: the one that has an index of that name
+    if_exists: bool
+
+
+@dataclass(frozen=True, eq=False)
 class Control:
     """The begin or the end of a transaction."""
 
@@ -217,6 +241,6 @@ class Control:
 
 
 Write = Insert | Update | Delete | Truncate | Merge
-Definition = CreateTable | CreateSchema | DropTable | DropSchema | AlterTable
-Reading = Query | Explain | DescribeTable | DescribeQuery | ShowTables | ShowSchemas
+Definition = CreateTable | CreateSchema | DropTable | DropSchema | AlterTable | CreateIndex | DropIndex
+Reading = Query | Explain | DescribeTable | DescribeQuery | ShowTables | ShowSchemas | ShowIndexes
 Statement = Write | Definition | Reading | Control

@@ -106,6 +106,16 @@ class TokenReader:
         self.expect_symbol(")")
         return found
 
+    def options(self) -> tuple[tuple[str, Fragment], ...]:
+        """``(name = value, …)``"""
+
+        def option() -> tuple[str, Fragment]:
+            name = self.name("an option")
+            self.expect_symbol("=")
+            return name, self.operand("Expected the option's value here.")
+
+        return tuple(self.listed(option))
+
     def parts(self, what: str) -> list[str]:
         """``a.b.c``"""
         found = [self.name(what)]

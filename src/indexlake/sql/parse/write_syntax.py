@@ -5,6 +5,7 @@ from __future__ import annotations
 from indexlake.display import counted
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment
+from indexlake.sql.parse.search_call import NAME, call_at, is_call
 from indexlake.sql.parse.token_reader import TokenReader
 
 
@@ -103,12 +104,16 @@ def merge(r: TokenReader, prefix: Fragment | None) -> st.Merge:
     if is_query:
         source = r.parenthesised()
         name = None
+    elif not r.at_end and is_call(r.tokens, r.place):
+        first, name = r.place, None
+        call_at(r)
+        source = r.since(first)
     else:
         first = r.place
         name = r.table_name()
         source = r.since(first)
     given = r.alias("on", "using")
-    source_alias = given or (None if name is None else name.name)
+    source_alias = given or (None if is_query else NAME if name is None else name.name)
     if source_alias is None:
         r.fail("Give the source of the merge a name: using (…) as s.")
     source_columns = tuple(r.names()) if r.sees_symbol("(") else None

@@ -14,8 +14,10 @@ from typing import Any
 from sqlglot import exp
 
 from indexlake.sql.parse.fragment import Edit, Fragment, Spliced
+from indexlake.sql.parse.search_call import SearchCall
 from indexlake.sql.parse.token_reader import TableName
 from indexlake.sql.parse.tokens import quoted
+from indexlake.sql.plan.at_clause import At
 from indexlake.sql.plan.qualified_names import Qualified, qualifier_edits
 from indexlake.sql.plan.scopes import Scopes
 
@@ -25,14 +27,7 @@ _PRINTED = re.compile(
     rf"|__il_\d+_(\d+)\.{_NAME}\.){_NAME}"
 )
 """How DuckDB prints what stands for a table, in the names that it gives to expressions."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class At:
-    """``at (version => …)`` or ``at (timestamp => …)`` after a table."""
-
-    kind: str
-    value: Fragment
+_PRINTED_SEARCH = re.compile(r"\(SELECT \* FROM __il_search_(\d+) TABLESAMPLE System\(100\.0 PERCENT\)\)")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +55,24 @@ class Reference:
         return name if self.alias == self.table.name else f"{name} AS {self.alias}"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SearchReference:
+    """A search that stands where a table could."""
+
+    number: int
+    call: SearchCall
+    end: int  # of the call, or of its `at (…)`
+    alias: str  # by which its columns are qualified
+    replacement: str
+    at: At | None
+    node: Any  # of sqlglot's tree; None when DuckDB parsed the query
+    asked: frozenset[str] | None  # the names that the query may ask of it, in lower case; None: all of them
+    row_id: bool = False  # whether the row ids are asked for, too
+
+    def edit(self) -> Edit:
+        return self.call.start, self.end, self.replacement
+
+
 @dataclass(eq=False)
 class ParsedQuery:
     """A query taken apart as far as possible without knowing its tables."""
@@ -70,6 +83,7 @@ class ParsedQuery:
     scopes: Scopes | None  # of the tree
     edits: tuple[Edit, ...]
     qualified: tuple[Qualified, ...] = ()
+    searches: tuple[SearchReference, ...] = ()
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of ``text_groups``
     analyses: dict[Any, Any] = field(default_factory=dict)  # by the schemas of the references
 
@@ -93,7 +107,8 @@ class ParsedQuery:
             named = {self.references[number].start: name for number, name in places.items()}
             edits = [(start, end, named.get(start, new)) for start, end, new in edits]
         if careful:
-            bare = {r.start: (quoted(view_name(r.number)), sampled(r.number)) for r in self.references if r.once}
+            views = {r.start: view_name(r.number) for r in self.references if r.once}
+            bare = {start: (quoted(view), sampled(view)) for start, view in views.items()}
             edits = [(start, end, new.replace(*bare.get(start, ("", "")))) for start, end, new in edits]
         return self.fragment.spliced(edits, prefix)
 
@@ -124,8 +139,8 @@ class ParsedQuery:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The parameters that are left in the text: those of ``at (…)`` are not."""
-        spans = [(r.start, r.end) for r in self.references]
+        """The parameters that are left in the text: those of ``at (…)`` and of searches are not."""
+        spans = [(r.start, r.end) for r in self.references] + [(s.call.start, s.end) for s in self.searches]
         tokens = [t for t in self.fragment.tokens if t.kind == "parameter"]
         kept = (t for t in tokens if not any(start <= t.start < end for start, end in spans))
         return tuple(dict.fromkeys(self.fragment.key(t) for t in kept))
@@ -134,7 +149,11 @@ class ParsedQuery:
         """The name of a result column or a message of DuckDB's, with tables named as in the query."""
         if "__il_" not in name:
             return name
+        name = _PRINTED_SEARCH.sub(lambda match: self._written(self.searches[int(match[1])]), name)
         return _PRINTED.sub(lambda match: self.references[int(next(filter(None, match.groups())))].named, name)
+
+    def _written(self, search: SearchReference) -> str:
+        return self.fragment.source.text[search.call.start : search.call.last.end]
 
 
 DEFAULTS = "__il_defaults"
@@ -145,8 +164,12 @@ def view_name(number: int) -> str:
     return f"__il_{number}"
 
 
-def sampled(number: int) -> str:
+def search_name(number: int) -> str:
+    return f"__il_search_{number}"
+
+
+def sampled(view: str) -> str:
     """How DuckDB reads a scan that it can open again, in one thread: Arrow would evaluate its filters, and ranks NaN
     otherwise; none passes a sample.  A stream that is read once gets no filters, and is read by all threads.
     """
-    return f"(select * from {quoted(view_name(number))} tablesample system(100%))"
+    return f"(select * from {quoted(view)} tablesample system(100%))"

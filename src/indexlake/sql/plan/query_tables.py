@@ -16,10 +16,13 @@ from sqlglot import exp
 
 from indexlake.expr.dialect import expression_dialect
 from indexlake.sql.parse.fragment import Fragment
+from indexlake.sql.parse.search_call import SearchCall, search_calls
 from indexlake.sql.parse.token_reader import TableName
 from indexlake.sql.parse.tokens import Token, quoted
+from indexlake.sql.plan.at_clause import at_after
 from indexlake.sql.plan.qualified_names import qualified_names
-from indexlake.sql.plan.query import DEFAULTS, At, ParsedQuery, Reference, sampled, view_name
+from indexlake.sql.plan.query import DEFAULTS, ParsedQuery, Reference, sampled, search_name, view_name
+from indexlake.sql.plan.query_searches import searches_in, searches_named, without_searches
 from indexlake.sql.plan.scopes import Scopes, with_selects
 from indexlake.sql.plan.text_groups import text_groups
 
@@ -28,19 +31,24 @@ _lock = threading.Lock()
 
 def parse_query(fragment: Fragment, parse_in_duckdb: Callable[[str], Any]) -> ParsedQuery:
     """Find the tables of a query.  Raises ``ExpressionError`` when neither parser understands it."""
-    spliced = fragment.spliced()
+    calls = search_calls(fragment)
+    spliced = without_searches(fragment, calls)
     parsed = _parsed(spliced.text)
     if parsed is None:
-        return _parsed_by_duckdb(fragment, parse_in_duckdb)
+        return _parsed_by_duckdb(fragment, calls, parse_in_duckdb)
     tree, scopes, bare = parsed
+    searches = searches_in(fragment, calls, tree, scopes, bare)
+    its_nodes = {id(search.node) for search in searches}
     found = []
     for node in tree.find_all(exp.Table):
         name = node.this
         if not isinstance(name, exp.Identifier) or name.name == DEFAULTS or scopes.common_table(node) is not None:
             continue
+        if id(node) in its_nodes:
+            continue
         place = name.meta.get("start")
         if place is None:
-            return _parsed_by_duckdb(fragment, parse_in_duckdb)
+            return _parsed_by_duckdb(fragment, calls, parse_in_duckdb)
         place = spliced.original(place)
         if fragment.source.text[place] == "'":
             continue  # a file, as DuckDB reads it
@@ -54,7 +62,7 @@ def parse_query(fragment: Fragment, parse_in_duckdb: Callable[[str], Any]) -> Pa
         once_only = once(node) and not in_schema
         reference = _reference(fragment, number, place, node.alias or None, node, bare=is_bare, once=once_only)
         references.append(replace(reference, in_schema=in_schema))
-    edits = [r.edit() for r in references]
+    edits = [*(r.edit() for r in references), *(s.edit() for s in searches)]
     first = fragment.tokens[0]
     if first.is_word("table"):
         edits.append((first.start, first.end, "from"))
@@ -64,7 +72,9 @@ def parse_query(fragment: Fragment, parse_in_duckdb: Callable[[str], Any]) -> Pa
         if not r.node.alias
     }
     qualified = qualified_names(spliced, tree, known)
-    return ParsedQuery(fragment, tuple(references), tree, scopes, tuple(edits), qualified, text_groups(tree))
+    return ParsedQuery(
+        fragment, tuple(references), tree, scopes, tuple(edits), qualified, searches, text_groups(tree)
+    )  # fmt: skip
 
 
 def _parsed(text: str) -> tuple[Any, Scopes, set[int]] | None:
@@ -126,8 +136,8 @@ def _reference(
     if len(parts) > 2:
         fragment.source.fail("A table is named `table` or `namespace.table`.", parts[0].start)
     name = TableName(_name(parts[0]) if len(parts) == 2 else None, _name(last), parts[0].start)
-    at, end = _at(fragment, last)
-    replacement = quoted(view_name(number)) if bare or once else sampled(number)
+    at, end = at_after(fragment, last)
+    replacement = quoted(view_name(number)) if bare or once else sampled(view_name(number))
     if not bare and alias is None:
         replacement += f" as {quoted(name.name)}"
     return Reference(number, name, parts[0].start, end, alias or name.name, replacement, at, node, once)
@@ -135,30 +145,6 @@ def _reference(
 
 def _name(token: Token) -> str:
     return token.text if token.kind == "word" else token.value
-
-
-def _at(fragment: Fragment, after: Token) -> tuple[At | None, int]:
-    tokens = fragment.tokens
-    n = next(i for i, t in enumerate(tokens) if t is after) + 1
-    ahead = tokens[n : n + 4]
-    if not (
-        len(ahead) == 4
-        and ahead[0].is_word("at")
-        and ahead[1].is_symbol("(")
-        and ahead[2].is_word("version", "timestamp")
-        and ahead[3].is_symbol("=>")
-    ):
-        return None, after.end
-    depth, last = 1, n + 4
-    while last < len(tokens):
-        depth += tokens[last].is_symbol("(") - tokens[last].is_symbol(")")
-        if not depth:
-            break
-        last += 1
-    inner = tokens[n + 4 : last]
-    if depth or not inner:
-        fragment.source.fail("Write at (version => 12) or at (timestamp => '2024-01-31 12:00:00+00').", ahead[0].start)
-    return At(ahead[2].value, Fragment(fragment.source, inner, fragment.question_marks)), tokens[last].end
 
 
 def _shared_names(tree: Any, tables: Sequence[Any]) -> set[str]:
@@ -181,8 +167,12 @@ def _shared_names(tree: Any, tables: Sequence[Any]) -> set[str]:
 # ---------------------------------------------------------------- what only DuckDB can parse
 
 
-def _parsed_by_duckdb(fragment: Fragment, parse_in_duckdb: Callable[[str], Any]) -> ParsedQuery:
-    spliced = fragment.spliced()
+def _parsed_by_duckdb(
+    fragment: Fragment, calls: Sequence[SearchCall], parse_in_duckdb: Callable[[str], Any]
+) -> ParsedQuery:
+    spliced = without_searches(fragment, calls)
+    names = {search_name(n): n for n in range(len(calls))}
+    aliases: dict[int, str | None] = {}
     encoded = spliced.text.encode()
     found: list[tuple[int, str | None]] = []
 
@@ -192,14 +182,16 @@ def _parsed_by_duckdb(fragment: Fragment, parse_in_duckdb: Callable[[str], Any])
                 visit(item, shadowed)
         elif isinstance(node, dict):
             common = (node.get("cte_map") or {}).get("map") or []
-            names = frozenset(str(entry["key"]).lower() for entry in common)
-            if node.get("type") == "BASE_TABLE":
+            defined = frozenset(str(entry["key"]).lower() for entry in common)
+            if node.get("type") == "BASE_TABLE" and node["table_name"] in names:
+                aliases[names[node["table_name"]]] = node["alias"] or None
+            elif node.get("type") == "BASE_TABLE":
                 own = not node["schema_name"] and node["table_name"].lower() in shadowed
                 place = len(encoded[: node["query_location"]].decode())
                 if not own and spliced.text[place] != "'":
                     found.append((spliced.original(place), node["alias"] or None))
             for value in node.values():
-                visit(value, shadowed | names)
+                visit(value, shadowed | defined)
 
     visit(parse_in_duckdb(spliced.text), frozenset())
     references = []
@@ -208,4 +200,6 @@ def _parsed_by_duckdb(fragment: Fragment, parse_in_duckdb: Callable[[str], Any])
         while n + 2 < len(fragment.tokens) and fragment.tokens[n + 1].is_symbol("."):
             n += 2
         references.append(_reference(fragment, number, fragment.tokens[n].start, alias, None))
-    return ParsedQuery(fragment, tuple(references), None, None, tuple(r.edit() for r in references))
+    searches = searches_named(fragment, calls, aliases)
+    edits = (*(r.edit() for r in references), *(s.edit() for s in searches))
+    return ParsedQuery(fragment, tuple(references), None, None, edits, searches=searches)

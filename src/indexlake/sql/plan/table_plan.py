@@ -48,6 +48,7 @@ class TablePlan:
             *([f"  limit: {self.limit}"] if self.limit is not None else []),
             f"  blocks: {len(self.scan.tasks)} of {self.scan.notes.get('blocks', 0)} read, "
             f"{read:,} candidate rows, found by {self.scan.notes.get('found by', 'statistics')}",
+            *(f"    index {offer}" for offer in self.scan.notes.get("offers", ())),
             f"  hot rows: {self.scan.hot.count:,}",
         ]
         return "\n".join(lines)

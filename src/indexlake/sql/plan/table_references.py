@@ -64,6 +64,12 @@ def _columns(names: _Names, reference: Reference, schema: TableSchema) -> tuple[
     return tuple(n for n in schema.names if n.lower() in wanted), ROW_ID in wanted
 
 
+def asked_names(tree: Any, scopes: Scopes, node: Any) -> set[str] | None:
+    """The names, in lower case, that a query may ask of a source that is no table of ours; None: all of them."""
+    select = scopes.select_of(node)
+    return None if select is None or _renamed(node) else _Names(tree, scopes).of(select, node.alias_or_name.lower())
+
+
 def _renamed(node: Any) -> bool:
     """Whether the query gives the columns other names, or turns them into rows."""
     return bool(node.args.get("pivots") or node.alias_column_names)

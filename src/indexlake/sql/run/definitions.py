@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,8 +15,10 @@ from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.parameters import Parameters
 from indexlake.sql.plan.snapshot import Viewpoint
+from indexlake.sql.run.constant_values import constant_value
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
+from indexlake.sql.run.index_definitions import create_index, drop_index
 from indexlake.sql.run.planning import plan_query
 from indexlake.sql.run.result import SqlChange
 from indexlake.sql.run.type_names import declared_field, sql_names
@@ -51,6 +52,12 @@ class Definitions:
         if isinstance(statement, st.DropTable):
             self._lake.drop_table(statement.table.full(self._view.namespace), missing_ok=statement.if_exists)
             return _done("drop table")
+        if isinstance(statement, st.CreateIndex):
+            create_index(self._engine, self._view, statement, self._parameters)
+            return _done("create index")
+        if isinstance(statement, st.DropIndex):
+            drop_index(self._view, statement)
+            return _done("drop index")
         if isinstance(statement, st.CreateTable):
             return self._create(statement)
         return self._alter(statement)
@@ -118,12 +125,7 @@ class Definitions:
             if name.lower() not in TableConfig.__dataclass_fields__:
                 known = ", ".join(TableConfig.__dataclass_fields__)
                 raise written.source.error(f"There is no table option {name!r}; there are {known}.", written.start)
-            spliced = written.spliced(prefix="select ", suffix=" as c")
-            with translating(written.source, spliced):
-                value = self._engine.table(spliced.text, self._parameters.of(written.parameters)).column(0)[0].as_py()
-            if isinstance(value, pa.MonthDayNano):
-                value = timedelta(days=value.days, microseconds=value.nanoseconds // 1000)
-            values[name.lower()] = value
+            values[name.lower()] = constant_value(self._engine, written, self._parameters)
         return values
 
     # ------------------------------------------------------------ alter table

@@ -21,6 +21,7 @@ from indexlake.errors import MissingExtraError, OwnershipError
 from indexlake.sql.parse.tokens import quoted
 from indexlake.sql.run.duckdb_types import check_shown
 from indexlake.sql.run.engine_errors import Unparsed
+from indexlake.sql.run.space_functions import register
 from indexlake.sql.run.table_stream import Openings
 from indexlake.sql.run.types import restored
 from indexlake.storage.spill import Spill
@@ -64,6 +65,7 @@ class Engine:
         config = {**_SETTINGS, "threads": str(threads), "temp_directory": spill.folder()}
         self._database = duckdb.connect(":memory:", config=config)
         self._database.execute(f"set disabled_optimizers = '{_READS_TWICE}'")
+        register(self._database)
         limit = _memory_bytes()
         if limit is not None:
             self._database.execute(f"set memory_limit = '{int(limit * MEMORY_SHARE) >> 20}MiB'")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
 
-from indexlake.errors import ExpressionError, IndexLakeError, StorageError
+from indexlake.errors import ExpressionError, IndexLakeError, MissingExtraError, StorageError
 from indexlake.sql.parse.fragment import Spliced
 from indexlake.sql.parse.tokens import Source
 
@@ -18,6 +19,10 @@ class Unparsed(Exception):
     """DuckDB's own account of what is wrong."""
 
 
+_OF_OURS = re.compile(
+    r"Python exception occurred while executing the UDF: (?P<type>\w+): (?P<message>.*?)(?:\n\nAt:.*)?", re.DOTALL
+)
+"""What DuckDB makes of an error of a function that it has from us."""
 _TYPES_OF_STORAGE = ("IO", "HTTP", "Permission")
 
 
@@ -57,6 +62,10 @@ def translated(
             details = {"exception_message": text.strip().splitlines()[0]}
     message = str(details.get("exception_message", "")).strip()
     kind = str(details.get("exception_type", ""))
+    if of_ours := _OF_OURS.fullmatch(message):
+        message = of_ours["message"]
+        if of_ours["type"] == MissingExtraError.__name__:
+            return MissingExtraError(message, extra="geo")
     if suggestion is not None and details.get("error_subtype") == "COLUMN_NOT_FOUND" and "name" in details:
         message = f"{message.splitlines()[0]}\n{suggestion(str(details['name']))}".strip()
     if details.get("error_subtype") == "COLUMN_NOT_FOUND" and f'"{details.get("name")}"' in source.text:

@@ -14,7 +14,7 @@ from indexlake.schema import ROW_ID
 from indexlake.snapshots.pins import Pin
 from indexlake.sql.parse.fragment import Spliced
 from indexlake.sql.parse.parameters import Parameters
-from indexlake.sql.plan.query import ParsedQuery, sampled, view_name
+from indexlake.sql.plan.query import ParsedQuery, sampled, search_name, view_name
 from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.plan.table_plan import TablePlan
 from indexlake.sql.plan.text_groups import TextNumbers
@@ -23,6 +23,7 @@ from indexlake.sql.run.engine import Engine, Place, Running
 from indexlake.sql.run.engine_errors import translated
 from indexlake.sql.run.result import Batches
 from indexlake.sql.run.result_columns import result_types
+from indexlake.sql.run.searches import FoundRows
 from indexlake.sql.run.table_stream import TableStream
 from indexlake.sql.run.type_names import stored_field
 from indexlake.sql.run.types import restored
@@ -54,6 +55,7 @@ class PlannedQuery:
         self._used = query.parameters
         self.tables: tuple[TablePlan, ...] = ()
         self.without_duckdb: Callable[[], Batches] | None = None  # how to answer, where that is possible
+        self.searches: tuple[FoundRows, ...] = ()
         self.constants: Mapping[str, pa.Table] = {}  # further tables that the text names
         self._types: list[Any] | None = None  # what DuckDB calls the types of its result
         self.storing = False  # whether a table is made of its rows
@@ -121,10 +123,11 @@ class PlannedQuery:
         views: dict[str, Any] = {
             view_name(n): stream.__arrow_c_stream__() if once[n] else stream for n, stream in enumerate(streams)
         }
+        views |= {search_name(n): found.for_duckdb() for n, found in enumerate(self.searches)}
         try:
             check = check_storable if self.storing else check_shown
             row_bytes = sum(t.scan.row_bytes for t in self.tables)
-            places = {place: sampled(n) for n, place in self._places().items()}
+            places = {place: sampled(view_name(n)) for n, place in self._places().items()}
             running = self._engine.begin(
                 views | dict(self.constants), text.text, self.parameters, row_bytes, check, places=places
             )
@@ -135,7 +138,7 @@ class PlannedQuery:
         for n in numbers:
             schema = schema.set(n, schema.field(n).with_type(pa.string()))
         if typed:
-            fields = zip(schema, result_types(self.query, self.tables, schema), strict=True)
+            fields = zip(schema, result_types(self.query, self.tables, self.searches, schema), strict=True)
             schema = pa.schema([f.with_name(self.query.shown(f.name)).with_type(type) for f, type in fields])
         self._types = running.types
         for n, type in enumerate(running.types):
@@ -185,7 +188,8 @@ class PlannedQuery:
 
     def _suggestion(self, column: str) -> str:
         """What an unknown column may have meant; DuckDB knows only the columns that were pushed."""
-        names = list(dict.fromkeys(name for t in self.tables for name in t.found.schema.names))
+        names = [name for t in self.tables for name in t.found.schema.names]
+        names = list(dict.fromkeys(names + [name for found in self.searches for name in found.names]))
         close = get_close_matches(column, names, 1)
         if close:
             return f"Did you mean {close[0]!r}?"

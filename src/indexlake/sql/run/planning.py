@@ -8,8 +8,9 @@ from indexlake.snapshots.reading import Reading
 from indexlake.snapshots.time_travel import snapshot_number
 from indexlake.sql.parse.parameters import Parameters
 from indexlake.sql.parse.statement import Query
+from indexlake.sql.plan.at_clause import At
 from indexlake.sql.plan.plain_select import plain_select
-from indexlake.sql.plan.query import ParsedQuery, Reference
+from indexlake.sql.plan.query import ParsedQuery
 from indexlake.sql.plan.query_tables import parse_query
 from indexlake.sql.plan.snapshot import Viewpoint, newest_snapshot, read_together
 from indexlake.sql.plan.table_plan import Choice, plan_point, plan_tables
@@ -18,6 +19,7 @@ from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
 from indexlake.sql.run.planned_query import PlannedQuery
 from indexlake.sql.run.scan_answers import point_answer, scan_answer
+from indexlake.sql.run.searches import WantedSearch
 
 
 def plan_query(
@@ -36,12 +38,15 @@ def plan_query(
     """
     parsed = _parsed(engine, query)
     planned = PlannedQuery(engine, view, parsed, parameters)
-    if not parsed.references:
+    if not parsed.references and not parsed.searches:
         planned.snapshot_id = newest_snapshot(view)
         return planned
-    wanted = [(r.table, _at(engine, view, r, parameters)) for r in parsed.references]
+    searches = [WantedSearch(engine, s, parameters) for s in parsed.searches]
+    wanted = [(r.table, _at(engine, view, r.at, parameters)) for r in parsed.references]
+    searched = [(s.table, _at(engine, view, r.at, parameters)) for s, r in zip(searches, parsed.searches, strict=True)]
 
-    def plan(found: list[Reading]) -> None:
+    def plan(both: list[Reading]) -> list[Reading]:
+        found = both[: len(wanted)]
         key = tuple(f.schema for f in found)
         known = parsed.analyses.get(key)
         if known is None:
@@ -58,16 +63,20 @@ def plan_query(
             if read is not None:
                 planned.without_duckdb = partial(point_answer, read, key[0], plain)
                 planned.snapshot_id = found[0].snapshot
-                return
+                return []
         planned.tables, direct = plan_tables(
             view.lake, parsed.references, found, choices, plain, parameters, counting=not scans_only
         )
         if direct is not None:
             planned.without_duckdb = partial(scan_answer, view.lake, planned.tables[0], direct, parameters.values)
+        return both[len(wanted) :]
 
-    read_together(view, wanted, plan)
-    if planned.tables:
-        planned.snapshot_id = min(t.found.snapshot for t in planned.tables)
+    places = read_together(view, [*wanted, *searched], plan)
+    snapshots = [t.found.snapshot for t in planned.tables] + [place.snapshot for place in places]
+    if snapshots:
+        planned.snapshot_id = min(snapshots)
+    with view.lake._pins.pin(planned.snapshot_id):
+        planned.searches = tuple(s.run(view, place) for s, place in zip(searches, places, strict=True))
     return planned
 
 
@@ -80,11 +89,11 @@ def _parsed(engine: Engine, query: Query) -> ParsedQuery:
     return found
 
 
-def _at(engine: Engine, view: Viewpoint, reference: Reference, parameters: Parameters) -> int | None:
+def _at(engine: Engine, view: Viewpoint, at: At | None, parameters: Parameters) -> int | None:
     """The snapshot that ``at (…)`` asks for."""
-    if reference.at is None:
+    if at is None:
         return None
-    value, kind = reference.at.value, reference.at.kind
+    value, kind = at.value, at.kind
     spliced = value.spliced(prefix="select (", suffix=")::BIGINT" if kind == "version" else ")::TIMESTAMPTZ")
     with translating(value.source, spliced):
         found = engine.table(spliced.text, parameters.of(value.parameters)).column(0)[0]

@@ -2,46 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
 
-from indexlake.schema import Field
 from indexlake.sql.plan.calls import is_call
 from indexlake.sql.plan.query import ParsedQuery
 from indexlake.sql.plan.table_plan import TablePlan
+from indexlake.sql.run.searches import FoundRows
 from indexlake.sql.run.types import result_type
 
 
-def result_types(query: ParsedQuery, tables: Sequence[TablePlan], given: pa.Schema) -> list[pa.DataType]:
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What a table or a search gives to a query."""
+
+    fields: Sequence[Any]
+    by_name: Mapping[str, Any]  # of all that may be named, in lower case
+    plain: bool  # whether its fields are all that `*` shows
+
+
+def result_types(
+    query: ParsedQuery, tables: Sequence[TablePlan], searches: Sequence[FoundRows], given: pa.Schema
+) -> list[pa.DataType]:
     """Plain columns keep the type that they have in their table, the rest the one that DuckDB gave."""
     types = [f.type for f in given]
-    origins = _origins(query, tables)
+    origins = _origins(query, tables, searches)
     if origins is None or len(origins) != len(types):
         return types
     return [result_type(t, f.type) if f is not None else t for t, f in zip(types, origins, strict=True)]
 
 
-def _origins(query: ParsedQuery, tables: Sequence[TablePlan]) -> list[Field | None] | None:
-    """For each result column the table column that it is, where that is plain to see."""
+def _origins(query: ParsedQuery, tables: Sequence[TablePlan], searches: Sequence[FoundRows]) -> list[Any | None] | None:
+    """For each result column the column of a table or a search that it is, where that is plain to see."""
     tree = query.tree
     if query.scopes is None or not isinstance(tree, exp.Select):
         return None
     items = query.scopes.items(tree)
     if any(True for _ in tree.find_all(exp.Pivot)):
         return None
-    by_node = {id(t.reference.node): t for t in tables}
+    by_node = {id(t.reference.node): _Given(t.fields, t.found.schema.by_name, not t.row_id) for t in tables}
+    for search in searches:
+        fields = list(search.rows.schema)
+        by_node[id(search.reference.node)] = _Given(fields, {f.name.lower(): f for f in fields}, True)
     merged = any(j.args.get("using") or j.args.get("method") for j in tree.find_all(exp.Join))
-    found: list[Field | None] = []
+    found: list[Any | None] = []
     for item in tree.expressions:
         inner = item.this if isinstance(item, exp.Alias) else item
         if isinstance(inner, exp.Star):
             if merged or any(inner.args.values()) or any(id(i) not in by_node for i in items):
                 return None
             for i in items:
-                if i.alias_column_names or by_node[id(i)].row_id:
+                if i.alias_column_names or not by_node[id(i)].plain:
                     return None
                 found += by_node[id(i)].fields
         elif isinstance(inner, exp.Column) and not isinstance(inner.this, exp.Star):
@@ -58,16 +73,16 @@ def _is_several(item: Any) -> bool:
     return any(is_call(node, "columns", "unnest") for node in item.find_all(exp.Func))
 
 
-def _origin(column: Any, items: Sequence[Any], by_node: dict[int, TablePlan]) -> Field | None:
+def _origin(column: Any, items: Sequence[Any], by_node: dict[int, _Given]) -> Any | None:
     parts = [p.name.lower() for p in column.parts]
     found = []
     for item in items:
         if len(parts) == 2 and item.alias_or_name.lower() != parts[0]:
             continue
-        plan = by_node.get(id(item))
-        if plan is None or item.alias_column_names:
+        given = by_node.get(id(item))
+        if given is None or item.alias_column_names:
             return None  # may be a column of it
-        f = plan.found.schema.by_name.get(parts[-1])
+        f = given.by_name.get(parts[-1])
         if f is not None:
             found.append(f)
     return found[0] if len(parts) <= 2 and len(found) == 1 else None

@@ -26,6 +26,7 @@ from indexlake.sql.parse.script import Script, parse
 from indexlake.sql.plan.snapshot import Viewpoint, read_together
 from indexlake.sql.run.definitions import Definitions
 from indexlake.sql.run.engine import Engine
+from indexlake.sql.run.index_definitions import shown_indexes
 from indexlake.sql.run.planned_query import PlannedQuery
 from indexlake.sql.run.planning import plan_query
 from indexlake.sql.run.result import SqlChange, SqlResult, SqlText, table_result
@@ -240,14 +241,20 @@ class _Session:
             return table_result(planned.describe(), planned.snapshot_id)
         if isinstance(statement, st.DescribeTable):
             return self._describe(statement)
+        if isinstance(statement, st.ShowIndexes):
+            return table_result(shown_indexes(self.view, statement), self._read_at)
         return self._show(statement)
 
     def _describe(self, statement: st.DescribeTable) -> SqlResult:
         found = read_together(self.view, [(statement.table, None)], lambda tables: tables[0])
         return table_result(_description(self.engine, found), found.snapshot)
 
+    @property
+    def _read_at(self) -> int | None:
+        return self.snapshot if self.transaction is None else self.transaction.snapshot_id
+
     def _show(self, statement: st.ShowTables | st.ShowSchemas) -> SqlResult:
-        at = self.snapshot if self.transaction is None else self.transaction.snapshot_id
+        at = self._read_at
         with self.lake.catalog.read() as r:
             if isinstance(statement, st.ShowSchemas):
                 return table_result(_texts(name=catalog_definitions.list_namespaces(r, at)), at)
@@ -259,8 +266,8 @@ class _Session:
 
 
 def _plan(planned: PlannedQuery, part: str, text: str) -> SqlText:
-    scans = [("indexlake", table.describe()) for table in planned.tables]
-    return SqlText([*scans, (part, text)], planned.snapshot_id)
+    parts = [*(t.describe() for t in planned.tables), *(s.describe() for s in planned.searches)]
+    return SqlText([*(("indexlake", text) for text in parts), (part, text)], planned.snapshot_id)
 
 
 def _description(engine: Engine, found: Reading) -> pa.Table:

@@ -1,0 +1,1 @@
+"""The hash kind: sorted hashes of keys, small and for equality only."""

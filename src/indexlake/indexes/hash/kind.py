@@ -1,0 +1,80 @@
+"""The kind "hash": for equality of all its columns, in 12 bytes a row however long the keys are.
+
+A segment is a sorted run, as those of the kind "btree" are, of the 64-bit hashes of keys, without a filter.  Different
+keys may have the same hash, so what is found has to be compared.  Rows with a null in their key are not in it, except
+that an index on one column knows the rows where it is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from indexlake.errors import SchemaError
+from indexlake.indexes.btree.builder import Builder
+from indexlake.indexes.btree.merge import merged
+from indexlake.indexes.btree.probe import KeyProbe, key_probe
+from indexlake.indexes.btree.segment import Segment
+from indexlake.indexes.btree.writer import segment_content
+from indexlake.indexes.keys import KeyColumn, hash_key, hash_keys
+from indexlake.indexes.kind import Content, IndexKind, refuse_include, refuse_params, refuse_unique
+
+if TYPE_CHECKING:
+    from indexlake.expr.test import Test
+    from indexlake.indexes.index import Index
+    from indexlake.schema import Field
+    from indexlake.storage import InputFile
+
+
+class HashIndex(IndexKind):
+    name = "hash"
+
+    def define(
+        self, fields: Sequence[Field], include: Sequence[Field], unique: bool, params: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        refuse_params(self.name, params, ())
+        refuse_unique(self.name, unique)
+        refuse_include(self.name, include)
+        for field in fields:
+            if not field.codec.ordered:
+                raise SchemaError(f"Column {field.name!r} is of type {field.type}, which a hash index cannot look up.")
+        return {}
+
+    def hot_fields(self, fields: Sequence[Field]) -> Sequence[Field]:
+        return fields
+
+    def builder(self, index: Index, fields: Sequence[Field], *, lasting: bool) -> HashBuilder:
+        return HashBuilder(fields)
+
+    def open(self, index: Index, file: InputFile) -> Segment:
+        return Segment(file)
+
+    def merge(self, index: Index, inputs: Sequence[tuple[Segment, Sequence[int]]]) -> Content:
+        return segment_content(merged(inputs), filtered=False)
+
+    def probe(self, index: Index, fields: Sequence[Field], test: Test) -> KeyProbe | None:
+        probe = key_probe(fields, test)
+        if probe is None or not (probe.keys or probe.nulls):
+            return None
+        return replace(probe, keys=tuple(sorted({hash_key(key) for key in probe.keys})), exact=probe.nulls)
+
+
+class HashBuilder:
+    """Collects the keys of rows, of which it keeps the hashes."""
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        self._rows = Builder(fields, (), lasting=False)
+
+    def add(self, columns: Sequence[pa.Array]) -> None:
+        self._rows.add(columns)
+
+    def end_block(self) -> None:
+        self._rows.end_block()
+
+    def content(self) -> Content:
+        entries = self._rows.entries()
+        hashes = KeyColumn(ints=hash_keys(entries.keys))
+        return segment_content(replace(entries, keys=hashes, partial_keys=None), filtered=False)

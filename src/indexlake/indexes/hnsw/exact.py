@@ -1,0 +1,74 @@
+"""Exact search: the distance to every row that may be found, by faiss' kernels over the vectors where they lie."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from indexlake.indexes.hnsw import costs
+from indexlake.indexes.hnsw.library import faiss
+from indexlake.indexes.hnsw.metric import Vectors, distances, is_l2
+from indexlake.indexes.hnsw.query import VectorQuery
+from indexlake.indexes.kind import Slots
+
+SPARE = 16
+"""So many candidates more than asked for go from float32 to float64: rounding does not decide who is among the best."""
+
+_STRIPES = 64
+_SLICE = 1 << 14
+
+
+def nearest(metric: str, vectors: Vectors, rows: Slots | None, query: VectorQuery, k: int) -> Slots:
+    """Candidates for the k nearest among the rows (None: all), `SPARE` more if there are, in no order."""
+    count = len(vectors) if rows is None else len(rows)
+    wanted = k + SPARE
+    if wanted >= count:
+        return np.arange(count) if rows is None else rows
+    found = _far(metric, vectors, rows, query)
+    best = smallest(found, wanted)
+    return best if rows is None else rows[best]
+
+
+def smallest(values: npt.NDArray[np.floating], count: int) -> Slots:
+    """The places of the smallest values, fewer than there are; the first ones where values are equal.
+
+    The count-th smallest of the minima of many stripes is no less than the count-th smallest value, and quickly found:
+    only what is not greater needs to be sorted.
+    """
+    length = len(values) // _STRIPES
+    if length > 2 * count:
+        lows = values[: length * _STRIPES].reshape(_STRIPES, length).min(axis=0)
+        bound = np.partition(lows, count - 1)[count - 1]
+    else:
+        bound = np.partition(values, count - 1)[count - 1]
+    places = np.flatnonzero(values <= bound)
+    return places[np.argsort(values[places], kind="stable")[:count]]
+
+
+def _far(metric: str, vectors: Vectors, rows: Slots | None, query: VectorQuery) -> npt.NDArray[np.floating]:
+    """Distances by which rows can be ordered: in float32 where it has room for them."""
+    library = faiss()
+    pointer = library.swig_ptr
+    dimension = vectors.shape[1]
+    if rows is not None and costs.chosen(len(rows), dimension) < costs.in_order(len(vectors), dimension):
+        found = np.empty(len(rows), np.float32)
+        kernel = library.fvec_L2sqr_by_idx if is_l2(metric) else library.fvec_inner_products_by_idx
+        args = pointer(found), pointer(query.vector), pointer(vectors), pointer(rows), dimension, 1, len(rows)
+        kernel(*args)
+    else:
+        every = np.empty(len(vectors), np.float32)
+        kernel = library.fvec_L2sqr_ny if is_l2(metric) else library.fvec_inner_products_ny
+        kernel(pointer(every), pointer(query.vector), pointer(vectors), dimension, len(vectors))
+        found = every if rows is None else every[rows]
+    if not np.isfinite(found).all():
+        return _wide(metric, vectors, rows, query)
+    return found if is_l2(metric) else np.negative(found, out=found)
+
+
+def _wide(metric: str, vectors: Vectors, rows: Slots | None, query: VectorQuery) -> npt.NDArray[np.float64]:
+    count = len(vectors) if rows is None else len(rows)
+    found = np.empty(count, np.float64)
+    for at in range(0, count, _SLICE):
+        here = slice(at, at + _SLICE)
+        found[here] = distances(metric, vectors[here if rows is None else rows[here]], query.precise)
+    return found

@@ -1,0 +1,150 @@
+"""The graph of a segment: built by faiss, kept as plain arrays, searched by faiss where the arrays lie.
+
+The arrays are checked before faiss sees them: a link never leads out of the graph.  How broad a search has to be for
+good recall depends on the vectors, so it is measured on a sample when the graph is built, and kept with it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexlake.errors import CorruptionError
+from indexlake.indexes.hnsw import costs
+from indexlake.indexes.hnsw.header import wrong
+from indexlake.indexes.hnsw.library import faiss, threads
+from indexlake.indexes.hnsw.metric import LIMIT, Vectors, is_l2
+
+_BREADTHS = (32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+_SAMPLE = 200
+_GOOD = 0.98
+_TOP = 10
+_USUAL = 64  # with fewer rows than pay for this breadth no graph is tried
+_ADDED = 10_000
+_MOST_LEVELS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """A graph as arrays: see `header`."""
+
+    m: int
+    breadth: int
+    entry: int
+    levels: npt.NDArray[np.uint8]
+    links: npt.NDArray[np.int32]
+
+
+def may_pay(rows: int, dimension: int, breadth: int | None) -> bool:
+    """Whether a search of a graph of so many rows would be faster than the distances to all of them."""
+    return costs.by_graph(breadth or _USUAL, dimension) < costs.in_order(rows, dimension)
+
+
+def build(metric: str, vectors: Vectors, m: int, ef_construction: int, breadth: int | None) -> Links | None:
+    """The graph of some vectors; None where exact search is faster.  ``breadth``: do not measure it.
+
+    Takes one thread on small machines and up to four on large ones, and none from other threads of the process: the
+    number is a setting of the calling thread.
+    """
+    rows, dimension = vectors.shape
+    if not may_pay(rows, dimension, breadth) or np.einsum("ij,ij->i", vectors, vectors).max() > LIMIT:
+        return None
+    library = faiss()
+    index = library.IndexHNSWFlat(dimension, m, _metric(library, metric))
+    hnsw = index.hnsw
+    hnsw.efConstruction = ef_construction
+    with threads(max(1, min(4, (os.cpu_count() or 1) // 2))):
+        for start in range(0, len(vectors), _ADDED):
+            index.add(vectors[start : start + _ADDED])
+        breadth = _measured(library, index, vectors) if breadth is None else breadth
+    if breadth is None or not may_pay(rows, dimension, breadth):
+        return None
+    links = library.rev_swig_ptr(hnsw.neighbors.data(), hnsw.neighbors.size()).astype("<i4")
+    levels = library.vector_to_array(hnsw.levels).astype(np.uint8)
+    return Links(m, breadth, int(hnsw.entry_point), levels, links)
+
+
+class Graph:
+    """A graph over vectors, ready to be searched from any thread."""
+
+    def __init__(self, path: str, metric: str, vectors: Vectors, stored: Links) -> None:
+        library = faiss()
+        storage = library.IndexFlat(vectors.shape[1], _metric(library, metric))
+        storage.codes = _view(library, library.MaybeOwnedVectorUInt8, vectors.reshape(-1).view(np.uint8))
+        storage.ntotal = len(vectors)
+        index = library.IndexHNSW(storage, stored.m)
+        offsets = _offsets(path, library.vector_to_array(index.hnsw.cum_nneighbor_per_level), stored)
+        hnsw = index.hnsw
+        hnsw.neighbors = _view(library, library.MaybeOwnedVectorInt32, stored.links)
+        library.copy_array_to_vector(stored.levels.astype(np.int32), hnsw.levels)
+        library.copy_array_to_vector(offsets, hnsw.offsets)
+        hnsw.entry_point = stored.entry
+        hnsw.max_level = int(stored.levels[stored.entry]) - 1
+        index.ntotal = len(vectors)
+        self.breadth = stored.breadth
+        self._index = index
+        self._kept = (storage, vectors, stored.links)  # what faiss has addresses of
+        self._parameters = library.SearchParametersHNSW
+
+    def search(self, query: Vectors, k: int, ef: int) -> npt.NDArray[np.int64]:
+        """About the k nearest, nearest first."""
+        found: npt.NDArray[np.int64] = self._index.search(
+            query.reshape(1, -1), k, params=self._parameters(efSearch=max(ef, k))
+        )[1][0]
+        return found[found >= 0]
+
+
+def _metric(library: Any, metric: str) -> int:
+    return int(library.METRIC_L2 if is_l2(metric) else library.METRIC_INNER_PRODUCT)
+
+
+def _view(library: Any, kind: Any, array: npt.NDArray[Any]) -> Any:
+    """A vector of faiss over memory of ours, which has to outlive it."""
+    return kind.create_view(library.swig_ptr(array), array.size, kind().owner)
+
+
+def _offsets(path: str, sizes: npt.NDArray[np.int32], stored: Links) -> npt.NDArray[np.uint64]:
+    """Where the links of each vector begin; raises if levels and links do not fit together."""
+    levels, links = stored.levels, stored.links
+    if not 1 <= int(levels.min()) <= int(levels.max()) < min(len(sizes), _MOST_LEVELS):
+        raise _nonsense(path)
+    offsets = np.zeros(len(levels) + 1, np.uint64)
+    np.cumsum(sizes.astype(np.uint64)[levels], out=offsets[1:])
+    if (
+        int(offsets[-1]) != len(links)
+        or int(levels[stored.entry]) != int(levels.max())
+        or int(links.min()) < -1
+        or int(links.max()) >= len(levels)
+    ):
+        raise _nonsense(path)
+    return offsets
+
+
+def _nonsense(path: str) -> CorruptionError:
+    return wrong(path, "its graph contradicts itself")
+
+
+def _measured(library: Any, index: Any, vectors: Vectors) -> int | None:
+    """The least breadth whose answers for a sample are good; None if none of those that are tried is broad enough.
+
+    A vector of the sample is one of the data, moved as far as to its nearest neighbour, in the direction from one of
+    its other neighbours to another: where more vectors like these would lie.
+    """
+    some = np.random.default_rng(len(vectors)).choice(len(vectors), _SAMPLE, replace=False)
+    queries = vectors[some]
+    near = index.storage.search(queries, _TOP)[1]
+    steps = vectors[near[:, 2]] - vectors[near[:, -1]]
+    far = np.linalg.norm(vectors[near[:, 1]] - queries, axis=1) / np.maximum(np.linalg.norm(steps, axis=1), 1e-30)
+    queries = queries + steps * far[:, np.newaxis]
+    last = index.storage.search(queries, _TOP)[0][:, -1:]
+    rounding = 1e-5 * (np.abs(last) + np.einsum("ij,ij->i", queries, queries)[:, np.newaxis])
+    for breadth in _BREADTHS:
+        found = index.search(queries, _TOP, params=library.SearchParametersHNSW(efSearch=breadth))[0]
+        right = found <= last + rounding if index.metric_type == library.METRIC_L2 else found >= last - rounding
+        if right.mean() >= _GOOD:
+            return breadth
+    return None

@@ -1,0 +1,93 @@
+"""The kind "hnsw": nearest vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from indexlake.errors import SchemaError
+from indexlake.indexes.hnsw.builder import VectorSegmentBuilder, merged
+from indexlake.indexes.hnsw.library import faiss
+from indexlake.indexes.hnsw.metric import METRICS
+from indexlake.indexes.hnsw.query import MAX_EF, VectorQuery, vector_query
+from indexlake.indexes.hnsw.search import search
+from indexlake.indexes.hnsw.segment import VectorSegment
+from indexlake.indexes.kind import Content, Hits, IndexKind, Part, refuse_include, refuse_params, refuse_unique
+
+if TYPE_CHECKING:
+    from indexlake.indexes.index import Index
+    from indexlake.schema import Field
+    from indexlake.storage import InputFile
+
+_DEFAULTS: dict[str, Any] = {"metric": "l2", "m": 16, "ef_construction": 100, "ef_search": None}
+_RANGES = {"m": (4, 128), "ef_construction": (8, 4096), "ef_search": (1, MAX_EF)}
+
+
+class Hnsw(IndexKind):
+    """Finds the rows whose vectors are nearest to a vector, by the distance of its ``metric`` (`hnsw.metric`).
+
+    Rows whose vector is null, holds a null, NaN or infinity, or is all zero under cosine, are never found.
+
+    Parameters: ``metric`` ('l2', 'cosine' or 'ip'); ``m`` links a vector, ``ef_construction`` candidates for them;
+    ``ef_search`` is how broadly graphs are searched: None, the default, is what was measured to find 98 % of the
+    nearest ten when the graph was built.
+    """
+
+    name = "hnsw"
+    measure = "_distance"
+    slow = True
+    most_rows = 1 << 19
+
+    def define(
+        self, fields: Sequence[Field], include: Sequence[Field], unique: bool, params: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        refuse_unique("hnsw", unique)
+        refuse_include("hnsw", include)
+        refuse_params("hnsw", params, _DEFAULTS)
+        if len(fields) != 1:
+            raise SchemaError(f"An hnsw index is on one column of vectors, not on {len(fields)} columns.")
+        field = fields[0]
+        if not _is_vector(field.type):
+            raise SchemaError(
+                f"Column {field.name!r} is {field.type}, which an hnsw index cannot be on. Vectors are fixed-size "
+                "lists of float32 or float16: change the column to, for example, pa.list_(pa.float32(), 384).",
+                column=field.name,
+            )
+        kept = {**_DEFAULTS, **params}
+        if kept["metric"] not in METRICS:
+            raise SchemaError(f"There is no metric {kept['metric']!r}. Use one of {', '.join(METRICS)}.")
+        for name, (low, high) in _RANGES.items():
+            value = kept[name]
+            if value is None and _DEFAULTS[name] is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+                raise SchemaError(f"{name} of an hnsw index is a whole number from {low} to {high}, not {value!r}.")
+        faiss()
+        return kept
+
+    def builder(self, index: Index, fields: Sequence[Field], *, lasting: bool) -> VectorSegmentBuilder:
+        return VectorSegmentBuilder(index.params, fields[0].type, lasting=lasting)
+
+    def open(self, index: Index, file: InputFile) -> VectorSegment:
+        return VectorSegment(file, index.params["metric"])
+
+    def merge(self, index: Index, inputs: Sequence[tuple[VectorSegment, Sequence[int]]]) -> Content:
+        """Holds the vectors twice, and the graph, while it is made."""
+        return merged(index.params, inputs)
+
+    def query(self, index: Index, fields: Sequence[Field], query: Any, options: Mapping[str, Any]) -> VectorQuery:
+        """A list, tuple, NumPy array or Arrow value; options ``ef`` (breadth) and ``exact=True``."""
+        return vector_query(fields[0].name, fields[0].type.list_size, index.params["metric"], query, options)
+
+    def search(self, index: Index, query: VectorQuery, parts: Sequence[Part], k: int) -> Hits:
+        return search(index.params, query, parts, k)
+
+
+def _is_vector(type: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_fixed_size_list(type)
+        and (pa.types.is_float32(type.value_type) or pa.types.is_float16(type.value_type))
+        and type.list_size
+    )

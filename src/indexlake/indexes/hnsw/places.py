@@ -1,0 +1,76 @@
+"""Which slots a vector belongs to.
+
+A graph of equal vectors falls apart: they know each other only.  So a segment that may get a graph keeps equal vectors
+once, with all their slots.  Vectors are numbered by *row*; slots without a vector have none.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from indexlake.indexes.kind import Slots
+
+Mask = npt.NDArray[np.bool_]
+Far = npt.NDArray[np.float64]
+
+_SLICE = 1 << 14
+
+
+class Places:
+    """``slots``: those that have a vector, ascending; None: all.  ``groups``: the row of each; None: each its own."""
+
+    def __init__(self, rows: int, slots: Slots | None, groups: npt.NDArray[np.uint32] | None) -> None:
+        self._rows = rows
+        self._slots = slots
+        self._groups = groups
+        if groups is not None:
+            self._order = np.argsort(groups, kind="stable")
+            self._starts = np.concatenate(([0], np.cumsum(np.bincount(groups, minlength=rows))))
+
+    def live_rows(self, live: Mask) -> Mask:
+        """The rows with a live slot."""
+        there = live if self._slots is None else live[self._slots]
+        if self._groups is None:
+            return there
+        found = np.zeros(self._rows, np.bool_)
+        found[self._groups[there]] = True
+        return found
+
+    def nearest(self, rows: Slots, far: Far, live: Mask | None, k: int) -> tuple[Slots, Far]:
+        """The k nearest live slots of rows, of which each has one, nearest first."""
+        order = np.lexsort((rows, far))[:k]
+        rows, far = rows[order], far[order]
+        if self._groups is None:
+            return rows if self._slots is None else self._slots[rows], far
+        found, distances, count = [], [], 0
+        for row, distance in zip(rows.tolist(), far.tolist(), strict=True):
+            places = self._order[self._starts[row] : self._starts[row + 1]]
+            slots = places if self._slots is None else self._slots[places]
+            if live is not None:
+                slots = slots[live[slots]]
+            found.append(slots)
+            distances.append(np.full(len(slots), distance))
+            count += len(slots)
+            if count >= k:
+                break
+        return np.concatenate(found)[:k], np.concatenate(distances)[:k]
+
+
+def grouped(vectors: npt.NDArray[np.floating]) -> tuple[Slots, npt.NDArray[np.uint32]] | None:
+    """Where each different vector is first, and which of them each vector is; None if all are different."""
+    words = vectors.view(np.uint16 if vectors.itemsize == 2 else np.uint32)
+    factors = np.random.default_rng(1).integers(0, 1 << 64, words.shape[1], np.uint64)
+    hashes = np.empty(len(words), np.uint64)
+    for at in range(0, len(words), _SLICE):
+        hashes[at : at + _SLICE] = (words[at : at + _SLICE] * factors).sum(axis=1)
+    _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
+    if len(first) == len(vectors):
+        return None
+    again = np.flatnonzero(first[group] != np.arange(len(vectors)))
+    if not np.array_equal(vectors[again], vectors[first[group[again]]]):
+        return None  # different vectors of one hash, about once in 2**64 pairs
+    order = np.argsort(first)
+    rank = np.empty(len(order), np.uint32)
+    rank[order] = np.arange(len(order))
+    return first[order], rank[group]

@@ -1,0 +1,102 @@
+"""What a vector search is asked: a vector, and how hard to look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexlake.errors import ExpressionError
+from indexlake.indexes.hnsw.metric import LIMIT, Vectors
+
+_OPTIONS = ("ef", "exact")
+MAX_EF = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VectorQuery:
+    """`vector` (float32) finds candidates and `precise` (float64) gives their distances; at length one under cosine.
+
+    ``ef``: how broad a search of a graph is, instead of what the index says.  ``exact``: no graph.
+    """
+
+    vector: Vectors
+    precise: npt.NDArray[np.float64]
+    ef: int | None = None
+    exact: bool = False
+
+    @property
+    def is_huge(self) -> bool:
+        """Whether float32 has no room for the square of its length."""
+        return bool(self.precise @ self.precise > LIMIT)
+
+    def __repr__(self) -> str:
+        options = "".join([f", ef={self.ef}" if self.ef else "", ", exact" if self.exact else ""])
+        return f"nearest to a vector of {len(self.vector)} numbers{options}"
+
+
+def vector_query(column: str, dimension: int, metric: str, given: Any, options: Mapping[str, Any]) -> VectorQuery:
+    """A query, checked."""
+    for name in options:
+        if name not in _OPTIONS:
+            raise ExpressionError(
+                f"A vector search has no option {name!r}; it has ef (how broadly the graph is searched) and exact=True."
+            )
+    ef, exact = options.get("ef"), options.get("exact", False)
+    if ef is not None and (isinstance(ef, bool) or not isinstance(ef, int) or not 1 <= ef <= MAX_EF):
+        raise ExpressionError(f"ef is a whole number from 1 to {MAX_EF}, not {ef!r}.")
+    if not isinstance(exact, bool):
+        raise ExpressionError(f"exact is True or False, not {exact!r}.")
+    numbers = _numbers(column, dimension, given)
+    if len(numbers) != dimension:
+        raise ExpressionError(
+            f"The query vector has {len(numbers)} numbers and column {column!r} has vectors of {dimension}. "
+            "Use the model that made the column's vectors."
+        )
+    with np.errstate(over="ignore"):
+        vector = numbers.astype(np.float32)
+    if not np.isfinite(vector).all():
+        raise ExpressionError(
+            f"The query vector for column {column!r} holds NaN, infinity or a number too large for float32. "
+            "Give finite numbers."
+        )
+    precise = vector.astype(np.float64)
+    if metric == "cosine":
+        length = float(np.sqrt(precise @ precise))
+        if not length:
+            raise ExpressionError(
+                f"The query vector for column {column!r} is all zero, which has no direction, so it has no cosine "
+                "distance to anything. Give another vector, or make an index with metric='l2'."
+            )
+        precise = precise / length
+        vector = precise.astype(np.float32)
+    return VectorQuery(vector, precise, ef, exact)
+
+
+def _numbers(column: str, dimension: int, given: Any) -> npt.NDArray[np.float64]:
+    """The numbers of a list, a tuple, an array or an Arrow value, as float64."""
+    example = f"a list, tuple, NumPy array or Arrow array of {dimension} numbers"
+    asked = f"Column {column!r} is searched with {example}"
+    if isinstance(given, pa.Scalar):
+        given = given.as_py()
+    elif isinstance(given, (pa.Array, pa.ChunkedArray)):
+        given = given.to_pylist()
+    if given is None:
+        raise ExpressionError(f"{asked}, not with null.")
+    if not isinstance(given, (list, tuple)) and not hasattr(given, "__array__"):
+        raise ExpressionError(f"{asked}, not with {type(given).__name__}.")
+    try:
+        found = np.asarray(given)
+    except (ValueError, TypeError, OverflowError):
+        raise ExpressionError(f"{asked}; what was given is not a flat list of numbers.") from None
+    if found.ndim != 1:
+        raise ExpressionError(f"{asked}; what was given has {found.ndim} dimensions. Search for one vector at a time.")
+    if len(found) and found.dtype.kind not in "iuf":
+        if found.dtype.kind == "O" and any(n is None for n in found):
+            raise ExpressionError(f"{asked}; what was given holds null.")
+        raise ExpressionError(f"{asked}; what was given holds something else than numbers.")
+    return found.astype(np.float64)

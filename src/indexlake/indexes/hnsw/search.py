@@ -1,0 +1,96 @@
+"""The search of one vector in several segments: each part in the way that is faster, all of them by one distance.
+
+A graph knows nothing of filters.  It gives the nearest of all rows, and those are taken that may be found.  However
+these lie, the first k of them are right if they come early enough in what the graph was asked for.  If they do not, as
+when everything that may be found lies far from the query, the graph is asked for more, or the distances to all rows
+that may be found are computed, whichever is estimated to be faster.  So there are always min(k, live) rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexlake.indexes.hnsw import costs
+from indexlake.indexes.hnsw.exact import nearest
+from indexlake.indexes.hnsw.graph import Graph
+from indexlake.indexes.hnsw.header import wrong
+from indexlake.indexes.hnsw.library import threads
+from indexlake.indexes.hnsw.metric import Vectors, distances
+from indexlake.indexes.hnsw.places import Places
+from indexlake.indexes.hnsw.query import VectorQuery
+from indexlake.indexes.kind import Hits, Part
+
+_MEASURED = 10  # the breadth of a graph is for so many results
+_MORE = 2  # a rank further away takes so much more breadth
+
+Rows = npt.NDArray[np.int64]
+
+
+def search(params: Mapping[str, Any], query: VectorQuery, parts: Sequence[Part], k: int) -> Hits:
+    """The k nearest of the live slots of all parts."""
+    numbers, slots, found = [], [], []
+    with threads(1):  # more would wait for each other longer than they work
+        for number, part in enumerate(parts):
+            rows, far = _search_part(params, query, part, k)
+            numbers.append(np.full(len(rows), number, np.int64))
+            slots.append(rows)
+            found.append(far)
+    if not parts:
+        return Hits(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
+    if len(parts) == 1:
+        return Hits(numbers[0], slots[0], found[0])
+    of, at, far = np.concatenate(numbers), np.concatenate(slots), np.concatenate(found)
+    best = np.lexsort((at, of, far))[:k]
+    return Hits(of[best], at[best], far[best])
+
+
+def _search_part(
+    params: Mapping[str, Any], query: VectorQuery, part: Part, k: int
+) -> tuple[Rows, npt.NDArray[np.float64]]:
+    """Slots of the k nearest of a part, nearest first, and their distances."""
+    segment = part.segment
+    if segment.facts.dimension != len(query.vector):
+        raise wrong(segment.path, f"its vectors have {segment.facts.dimension} numbers and not {len(query.vector)}")
+    places: Places = segment.places()
+    live = None if part.live is None else places.live_rows(part.live)
+    count = len(segment) if live is None else int(np.count_nonzero(live))
+    if not count or k <= 0:
+        return np.empty(0, np.int64), np.empty(0, np.float64)
+    if count == len(segment):
+        live = None
+    vectors: Vectors = segment.vectors()
+    metric: str = segment.facts.metric
+    rows = None
+    if segment.facts.breadth and not query.exact and not query.is_huge:
+        breadth = query.ef or params["ef_search"] or segment.facts.breadth
+        rows = _by_graph(segment, query.vector, live, count, k, breadth)
+    if rows is None:
+        rows = nearest(metric, vectors, None if live is None else np.flatnonzero(live), query, k)
+    far = distances(metric, vectors[rows], query.precise)
+    return places.nearest(rows, far, part.live, k)
+
+
+def _by_graph(
+    segment: Any, query: Vectors, live: npt.NDArray[np.bool_] | None, count: int, k: int, breadth: int
+) -> Rows | None:
+    """Rows by the graph; None: the distances to all of them are computed faster."""
+    rows, dimension = segment.vectors().shape
+    exact = costs.in_order(rows, dimension)
+    if live is not None:
+        exact = min(exact, costs.chosen(count, dimension))
+    rank = k * rows / count  # about where the last of them comes among all rows
+    while costs.by_graph(ef := int(breadth + _MORE * max(rank - _MEASURED, 0)), dimension) < exact:
+        graph: Graph = segment.graph()
+        if live is None:
+            found = graph.search(query, k, ef)
+            return found if len(found) == k else None
+        found = graph.search(query, max(ef // 2, k), ef)  # the further half of what a search sees is full of holes
+        there = found[live[found]]
+        if len(there) >= k:
+            return there[:k]
+        rank = max(2 * rank, k * len(found) / (len(there) + 1))
+    return None

@@ -1,0 +1,119 @@
+"""A vector segment: an immutable file of the vectors of its blocks, with a graph if they are many.
+
+It is read through verified reads: a damaged byte raises `CorruptionError`.  Opening reads the header and the
+starts; vectors and graph are read when they are first searched, and stay where they lie if the file is mapped.  An open
+segment is safe to share between threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexlake.indexes.hnsw.graph import Graph, Links
+from indexlake.indexes.hnsw.header import HEADER_SIZE, Section, parse, wrong
+from indexlake.indexes.hnsw.metric import Vectors, unit
+from indexlake.indexes.hnsw.places import Places
+
+if TYPE_CHECKING:
+    from indexlake.storage import InputFile
+
+_SLICE = 1 << 14
+
+
+class VectorSegment:
+    """An open vector segment.  Its vectors are numbered by *row*; `places` says where they are."""
+
+    def __init__(self, file: InputFile, metric: str) -> None:
+        self.path = file.path
+        self._file = file
+        self._header = parse(self.path, file.size(), file.read_at(0, HEADER_SIZE))
+        self.facts = self._header.facts
+        if self.facts.metric != metric:
+            raise wrong(self.path, f"it is for {self.facts.metric} and its index for {metric}")
+        starts = self._array(self._header.starts, "<i8")
+        if starts[0] != 0 or starts[-1] != self.facts.slots or bool((np.diff(starts) < 0).any()):
+            raise wrong(self.path, "its blocks contradict each other")
+        self.starts: list[int] = starts.tolist()
+        self._lock = threading.Lock()
+        self._vectors: Vectors | None = None
+        self._graph: Graph | None = None
+        self._places: Places | None = None
+
+    def __len__(self) -> int:
+        """How many different vectors it has."""
+        return self.facts.rows
+
+    def __repr__(self) -> str:
+        kind = "a graph" if self.facts.breadth else "no graph"
+        return f"VectorSegment({self.path!r}, {len(self)} vectors of {self.facts.dimension}, {kind})"
+
+    def places(self) -> Places:
+        """Which slots the vectors belong to."""
+        if self._places is None:
+            facts = self.facts
+            slots = None if facts.found == facts.slots else np.flatnonzero(self.validity())
+            groups = None if facts.rows == facts.found else self.groups()
+            if (slots is not None and len(slots) != facts.found) or (
+                groups is not None and not np.array_equal(np.unique(groups), np.arange(facts.rows))
+            ):
+                raise wrong(self.path, "its vectors contradict its slots")
+            self._places = Places(facts.rows, slots, groups)
+        return self._places
+
+    def validity(self) -> npt.NDArray[np.bool_]:
+        """Which slots have a vector that can be found."""
+        if self.facts.found == self.facts.slots:
+            return np.ones(self.facts.slots, np.bool_)
+        bits = self._array(self._header.validity, "u1")
+        return np.unpackbits(bits, count=self.facts.slots, bitorder="little").view(np.bool_)
+
+    def groups(self) -> npt.NDArray[np.uint32]:
+        """The row of each slot that has a vector, in a segment with equal vectors."""
+        return self._array(self._header.groups, "<u4")
+
+    def stored(self) -> npt.NDArray[Any]:
+        """The vectors as they are in the file."""
+        found = self._array(self._header.vectors, f"<f{self.facts.item_size}")
+        return found.reshape(self.facts.rows, self.facts.dimension)
+
+    def vectors(self) -> Vectors:
+        """The vectors as they are compared."""
+        if self._vectors is None:
+            with self._lock:
+                if self._vectors is None:
+                    self._vectors = as_compared(self.facts.metric, self.stored())
+        return self._vectors
+
+    def graph(self) -> Graph | None:
+        """The graph; None if the segment has none."""
+        if self._graph is None and self.facts.breadth:
+            vectors = self.vectors()
+            with self._lock:
+                if self._graph is None:
+                    facts, header = self.facts, self._header
+                    levels, links = self._array(header.levels, "u1"), self._array(header.links, "<i4")
+                    stored = Links(facts.m, facts.breadth, facts.entry, levels, links)
+                    self._graph = Graph(self.path, facts.metric, vectors, stored)
+        return self._graph
+
+    def close(self) -> None:
+        """Let the file go.  Harmless when repeated."""
+        self._file.close()
+
+    def _array(self, section: Section, dtype: str) -> npt.NDArray[Any]:
+        return np.frombuffer(self._file.read_at(section.start, section.size), dtype)
+
+
+def as_compared(metric: str, stored: npt.NDArray[Any]) -> Vectors:
+    """Vectors of a file as float32, at length one under cosine."""
+    if stored.dtype == np.float32:
+        return stored
+    found = np.empty(stored.shape, np.float32)
+    for at in range(0, len(stored), _SLICE):
+        part = stored[at : at + _SLICE]
+        found[at : at + _SLICE] = unit(part) if metric == "cosine" else part
+    return found

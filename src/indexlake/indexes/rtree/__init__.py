@@ -1,0 +1,1 @@
+"""The rtree kind: packed Hilbert R-trees over points and geometries in immutable files."""

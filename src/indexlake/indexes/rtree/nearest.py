@@ -1,0 +1,149 @@
+"""The nearest k rows of several segments: the nearest boxes are opened first, and none that cannot matter.
+
+Distances are planar, in the units of the coordinates.  A box is never farther than what lies in it, so whatever is
+farther than the k-th row so far stays closed.  Rows without a finite place have no distance and are not found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexlake.expr import geometries
+from indexlake.indexes.kind import Hits, Part
+from indexlake.indexes.rtree.header import NODE_SIZE
+from indexlake.indexes.rtree.segment import RTreeSegment
+
+Floats = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.int64]
+
+_ROUNDING = 1 - 2.0**-40  # distances of boxes and of shapes are rounded in different ways
+_FIRST, _MOST = 1, 1024  # how many are opened at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A place, and how far from it a row may be."""
+
+    x: float
+    y: float
+    max_distance: float
+
+    def __str__(self) -> str:
+        limit = f" within {self.max_distance:g}" if self.max_distance < np.inf else ""
+        return f"near ({self.x:g}, {self.y:g}){limit}"
+
+
+class _Best:
+    """The nearest rows so far, the nearest first; of equally near ones those of the first part and slot."""
+
+    def __init__(self, near: Near, k: int) -> None:
+        self.k = k
+        self.limit = near.max_distance
+        self.parts: Numbers = np.zeros(0, np.int64)
+        self.slots: Numbers = np.zeros(0, np.int64)
+        self.distances: Floats = np.zeros(0)
+
+    def offer(self, part: int, slots: Numbers, distances: Floats) -> None:
+        near = distances <= self.limit
+        parts = np.concatenate([self.parts, np.full(int(near.sum()), part)])
+        slots = np.concatenate([self.slots, slots[near]])
+        distances = np.concatenate([self.distances, distances[near]])
+        order = np.lexsort((slots, parts, distances))[: self.k]
+        self.parts, self.slots, self.distances = parts[order], slots[order], distances[order]
+        if len(order) == self.k:
+            self.limit = float(self.distances[-1])
+
+
+def nearest(near: Near, parts: Sequence[Part], k: int) -> Hits:
+    """The k nearest live rows, or all that are near enough."""
+    best = _Best(near, k)
+    if k > 0:
+        roots = []
+        for number, part in enumerate(parts):
+            if part.segment.item_count:
+                roots.append((float(_distances(part.segment.nodes[-1:], near)[0]), number))
+        for _, number in sorted(roots):
+            _visit(parts[number], number, near, best)
+    return Hits(best.parts, best.slots, best.distances)
+
+
+def _visit(part: Part, number: int, near: Near, best: _Best) -> None:
+    """Open what can matter of one part.
+
+    What waits to be opened is a node (its number among the nodes) or, below zero, a shape (~ its place).
+    """
+    segment: RTreeSegment = part.segment
+    waiting: Numbers = np.array([len(segment.nodes) - 1])
+    bounds = _distances(segment.nodes[waiting], near)
+    step = _FIRST
+    while True:
+        hopeful = bounds * _ROUNDING <= best.limit
+        waiting, bounds = waiting[hopeful], bounds[hopeful]
+        if not len(waiting):
+            return
+        if len(waiting) > step:
+            order = np.argpartition(bounds, step)
+            chosen, rest = np.sort(waiting[order[:step]]), order[step:]
+            waiting, bounds = waiting[rest], bounds[rest]
+        else:
+            chosen, waiting, bounds = np.sort(waiting), waiting[:0], bounds[:0]
+        step = min(2 * step, _MOST)
+        shapes = ~chosen[chosen < 0][::-1]
+        if len(shapes):
+            best.offer(number, segment.slots_of(shapes), _shape_distances(segment, shapes, near))
+        below, leaves = _below(segment, chosen[chosen >= 0])
+        added = [(below, _distances(segment.nodes[below], near))]
+        if len(leaves):
+            added.append(_leaves(part, number, leaves, near, best))
+        waiting = np.concatenate([waiting, *(numbers for numbers, _ in added)])
+        bounds = np.concatenate([bounds, *(distances for _, distances in added)])
+
+
+def _below(segment: RTreeSegment, nodes: Numbers) -> tuple[Numbers, Numbers]:
+    """The nodes, and the items, below some nodes of any level."""
+    starts = np.array(segment.level_starts)
+    levels = np.searchsorted(starts, nodes, "right") - 1
+    firsts = (nodes - starts[levels]) * NODE_SIZE
+    found = firsts[:, None] + np.arange(NODE_SIZE)
+    there = found < np.array([segment.item_count, *segment.counts])[levels][:, None]
+    lowest = levels == 0
+    moved = found + np.concatenate([[0], starts])[levels][:, None]
+    return moved[~lowest][there[~lowest]], moved[lowest][there[lowest]]
+
+
+def _leaves(part: Part, number: int, places: Numbers, near: Near, best: _Best) -> tuple[Numbers, Floats]:
+    """Offer the live points among some items; the shapes wait until they are the nearest."""
+    segment: RTreeSegment = part.segment
+    slots = segment.slots_of(places)
+    boxes = segment.boxes_of(places)
+    distances = _distances(boxes, near)
+    kept = distances * _ROUNDING <= best.limit
+    if part.live is not None:
+        kept &= part.live[slots]
+    shapes = kept & segment.have_shapes(places)
+    points = kept & ~shapes
+    best.offer(number, slots[points], distances[points])
+    return ~places[shapes], distances[shapes]
+
+
+def _shape_distances(segment: RTreeSegment, places: Numbers, near: Near) -> Floats:
+    shapely = geometries.library()
+    shapes = geometries.parsed(pa.array(segment.shapes_of(places), pa.binary()))
+    found: Any = shapely.distance(shapes, shapely.points(near.x, near.y))
+    return np.asarray(found, np.float64)
+
+
+def _distances(boxes: Floats, near: Near) -> Floats:
+    """How far some boxes (four numbers) or points (two) are."""
+    with np.errstate(over="ignore"):
+        if boxes.shape[1] == 2:
+            return np.hypot(boxes[:, 0] - near.x, boxes[:, 1] - near.y)
+        x = np.maximum(np.maximum(boxes[:, 0] - near.x, near.x - boxes[:, 2]), 0)
+        y = np.maximum(np.maximum(boxes[:, 1] - near.y, near.y - boxes[:, 3]), 0)
+        return np.hypot(x, y)

@@ -1,0 +1,115 @@
+"""Creating an index: its definition is one commit; then what is there is indexed, and a unique one published.
+
+From the first commit on every new block gets a segment and every search finds every row; blocks without a segment are
+scanned until the build has come to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from indexlake.catalog.index_definitions import CreateIndex, DropIndex
+from indexlake.display.progress import ProgressBar
+from indexlake.errors import ConflictError, OwnershipError, SchemaError
+from indexlake.indexes.index import PRIMARY
+from indexlake.indexes.registry import kind_named, known_name
+from indexlake.pipeline.build_index import build_index
+from indexlake.pipeline.job import JobBusy
+from indexlake.pipeline.merge_index import merge_index
+from indexlake.pipeline.publish_unique import publish_unique
+from indexlake.pipeline.runner import choose_runner
+from indexlake.schema.lineage import line
+
+if TYPE_CHECKING:
+    from indexlake.schema import Field
+    from indexlake.table import Table
+
+_AGAIN = 10
+
+
+def create_index(
+    table: Table,
+    name: str,
+    columns: str | Sequence[str],
+    kind: str,
+    unique: bool,
+    include: str | Sequence[str],
+    params: Mapping[str, Any],
+    progress: bool | None,
+) -> None:
+    """Returns when every block has a segment and, if it is unique, no two rows have the same key."""
+    refuse_view(table, "created")
+    if not isinstance(name, str) or not name or "\x00" in name or "." in name:
+        raise SchemaError(f"{name!r} is not an index name: it must be a non-empty string without dots.")
+    if name.lower() == PRIMARY:
+        raise SchemaError(f"{name!r} is the index of the primary key. Choose another name.")
+    lake, table_id = table._lake, table._table_id
+    for attempt in range(_AGAIN):
+        change = _definition(table, name, columns, kind, unique, include, params)
+        try:
+            lake._define(change, "create index")
+            break
+        except ConflictError:  # columns were altered meanwhile
+            if attempt == _AGAIN - 1:
+                raise
+    lake._readings.states.forget(table_id)
+    index_id = change.found[0]
+    runner = choose_runner(lake.storage)
+    try:
+        bar = ProgressBar(f"index {name}", progress)
+        build_index(lake, table_id, index_id, runner, bar=bar)
+        merge_index(lake, table_id, index_id, runner)
+    except JobBusy:
+        pass  # the background work is at it
+    if unique:
+        publish_unique(lake, table_id, index_id)
+
+
+def _definition(
+    table: Table,
+    name: str,
+    columns: str | Sequence[str],
+    kind: str,
+    unique: bool,
+    include: str | Sequence[str],
+    params: Mapping[str, Any],
+) -> CreateIndex:
+    state = table._lake._readings.latest(table._table_id)
+    schema = state.current
+    wanted = known_name(kind)
+    keys = schema.project([columns] if isinstance(columns, str) else columns)
+    included = schema.project([include] if isinstance(include, str) else include)
+    if not keys:
+        raise SchemaError(f'Index {name!r} needs a column: t.create_index({name!r}, "column").')
+    for twice in (f for n, f in enumerate((*keys, *included)) if f in (*keys, *included)[:n]):
+        raise SchemaError(f"Index {name!r} names column {twice.name!r} twice.", column=twice.name)
+    implementation = kind_named(wanted)
+    kept = implementation.define(keys, included, unique, params)
+    return CreateIndex(
+        table._table_id, state.table.full_name, state.table.schema_version, name, wanted, _roots(keys),
+        _roots(included), unique, kept, tuple(implementation.hot_fields(keys)),
+    )  # fmt: skip
+
+
+def _roots(fields: Sequence[Field]) -> tuple[int, ...]:
+    """The oldest field of each column's line: whatever becomes of the column, that stays."""
+    return tuple([g.field_id for g in line(f)][-1] for f in fields)
+
+
+def drop_index(table: Table, name: str, missing_ok: bool) -> None:
+    refuse_view(table, "dropped")
+    table._lake._define(DropIndex(table._table_id, table.name, name, missing_ok), "drop index")
+    table._lake._readings.states.forget(table._table_id)
+
+
+def refuse_view(table: Table, what: str) -> None:
+    if table._snapshot is not None:
+        raise OwnershipError(
+            f"{table._name} at snapshot {table._snapshot} is a view of the past: no index can be {what} there."
+        )
+    if table._tx is not None:
+        raise OwnershipError(
+            f"An index cannot be {what} inside a transaction. Do it before or after, on lake.table(name)."
+        )
+    table._lake._check(writing=True)

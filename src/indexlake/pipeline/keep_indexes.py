@@ -1,0 +1,51 @@
+"""Indexes keep themselves: what is missing is built, what is small is folded, each index for itself.
+
+One that fails is logged and shown in ``t.indexes()``; it keeps neither the others nor any write from their turn.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Unpack
+
+from indexlake.errors import IndexLakeError
+from indexlake.pipeline.build_index import build_index, live_gaps
+from indexlake.pipeline.job import JobBusy, JobStopped, Watched
+from indexlake.pipeline.merge_index import due_folds, merge_index
+from indexlake.pipeline.publish_unique import publish_unique
+
+if TYPE_CHECKING:
+    from indexlake.lake import Lake
+    from indexlake.pipeline.runner import Runner
+
+log = logging.getLogger("indexlake")
+
+
+class Kept(dict[str, str]):
+    """By the name of the index what was done for it."""
+
+    def __str__(self) -> str:
+        return "; ".join(f"{name}: {done}" for name, done in self.items())
+
+
+def keep(lake: Lake, table_id: int, runner: Runner | None = None, **watched: Unpack[Watched]) -> Kept:
+    """Build, publish and fold what is due."""
+    done = Kept()
+    state = lake._readings.latest(table_id)
+    for coverage in state.indexes.values():
+        index = coverage.index
+        if index.end_snapshot is not None:
+            continue
+        try:
+            if live_gaps(state, index.index_id):
+                done[index.name] = str(build_index(lake, table_id, index.index_id, runner, **watched))
+            if index.unique and index.enforced_snapshot is None:
+                publish_unique(lake, table_id, index.index_id)
+            if due_folds(state, coverage):
+                folded = merge_index(lake, table_id, index.index_id, runner, **watched)
+                done[index.name] = "; ".join(filter(None, (done.get(index.name), str(folded))))
+        except (JobBusy, JobStopped):
+            continue
+        except IndexLakeError as error:
+            log.warning("index %r of table %s could not be kept: %s", index.name, table_id, error)
+    return done

@@ -1,0 +1,58 @@
+"""Several rankings become one.
+
+Reciprocal rank fusion: a row scores 1 / (60 + rank) in each ranking that has it, and the sum counts.  With weights,
+each ranking's scores are first brought to the range from 0 (its last row) to 1 (its best); the weighted sum counts.
+Ties go to the lower row id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexlake.errors import ExpressionError
+
+RANK_CONSTANT = 60
+
+
+def fuse_weights(fuse: Any, count: int) -> tuple[float, ...] | None:
+    """None: by rank; else the weight of each ranking."""
+    if fuse == "rrf":
+        return None
+    numbers = isinstance(fuse, Sequence) and not isinstance(fuse, str)
+    if not numbers or len(fuse) != count or not all(isinstance(w, int | float) and 0 <= w < np.inf for w in fuse):
+        raise ExpressionError(
+            f'fuse is "rrf", or a list with one weight, 0 or more, for each of the {count} searches; got {fuse!r}.'
+        )
+    return tuple(float(w) for w in fuse)
+
+
+def fused(
+    row_ids: Sequence[npt.NDArray[np.int64]],
+    scores: Sequence[npt.NDArray[np.float64]],
+    greatest_first: Sequence[bool],
+    weights: Sequence[float] | None,
+) -> tuple[list[tuple[int, int]], npt.NDArray[np.float64]]:
+    """Best first: (a ranking that has the row, its place there) of each row, and its score."""
+    total: dict[int, float] = {}
+    place: dict[int, tuple[int, int]] = {}
+    for number, (ids, values) in enumerate(zip(row_ids, scores, strict=True)):
+        if weights is None:
+            worth = 1.0 / (RANK_CONSTANT + 1 + np.arange(len(ids)))
+        else:
+            worth = weights[number] * _normal(values if greatest_first[number] else -values)
+        for n, (row_id, each) in enumerate(zip(ids.tolist(), worth.tolist(), strict=True)):
+            total[row_id] = total.get(row_id, 0.0) + each
+            place.setdefault(row_id, (number, n))
+    best = sorted(total, key=lambda row_id: (-total[row_id], row_id))
+    return [place[row_id] for row_id in best], np.array([total[row_id] for row_id in best], np.float64)
+
+
+def _normal(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    if not len(values):
+        return values
+    low, high = values.min(), values.max()
+    return np.ones(len(values)) if high == low else (values - low) / (high - low)

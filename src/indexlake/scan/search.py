@@ -1,0 +1,316 @@
+"""``Search``: the best k rows of one snapshot, by one index or by several.
+
+The answer is that of all visible rows, whatever is indexed and wherever rows lie: statistics are gathered over all
+parts before any of them scores, and visibility and ``where`` come before each part's best k.  There are min(k, matches)
+rows always.  The snapshot is fixed at the first execution and kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexlake.catalog.index_definitions import no_index
+from indexlake.display import html_text
+from indexlake.errors import ExpressionError, SchemaError
+from indexlake.indexes.registry import kind_if_known, kind_named
+from indexlake.scan.fuse import fuse_weights, fused
+from indexlake.scan.result import Result
+from indexlake.scan.scan import bind_predicate, check_text
+from indexlake.scan.search_parts import Parts, Source
+from indexlake.schema import ROW_ID, Field
+
+if TYPE_CHECKING:
+    from indexlake.indexes.coverage import Coverage
+    from indexlake.schema import TableSchema
+    from indexlake.snapshots.reading import Reading
+    from indexlake.storage import Storage
+    from indexlake.table import Table
+
+SCORE, SNIPPET = "_score", "_snippet"
+
+
+@dataclass(frozen=True, slots=True)
+class SearchExplanation:
+    """What a search looked through; prints itself."""
+
+    table: str
+    snapshot_id: int
+    indexes: tuple[str, ...]
+    segments: int
+    hot_rows: int
+    blocks_scanned: int
+    where: str | None
+    found_by: str | None
+
+    def __str__(self) -> str:
+        where = f" where {self.where}, found by {self.found_by}" if self.where else ""
+        return (
+            f"search {self.table} at snapshot {self.snapshot_id} by {', '.join(self.indexes)}{where}\n"
+            f"  {self.segments:,} segments, {self.hot_rows:,} rows in memory, "
+            f"{self.blocks_scanned:,} blocks without a segment"
+        )
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """The best rows of one index: where each is, its row id and its score or distance, best first."""
+
+    sources: Sequence[Source]
+    parts: npt.NDArray[np.int64]
+    slots: npt.NDArray[np.int64]
+    scores: npt.NDArray[np.float64]
+
+    def row_ids(self) -> npt.NDArray[np.int64]:
+        ids = np.zeros(len(self.parts), np.int64)
+        for part in np.unique(self.parts).tolist():
+            here = self.parts == part
+            ids[here] = self.sources[part].row_ids(self.slots[here])
+        return ids
+
+    def rows(self, chosen: npt.NDArray[np.int64], fields: Sequence[Field]) -> list[pa.Array]:
+        """The columns of some of them, in that order."""
+        parts, slots = self.parts[chosen], self.slots[chosen]
+        order: list[npt.NDArray[np.int64]] = []
+        columns: list[list[pa.Array]] = []
+        for part in np.unique(parts).tolist():
+            here = np.flatnonzero(parts == part)
+            order.append(here)
+            columns.append(self.sources[part].rows(slots[here], fields))
+        if not order:
+            return [pa.array([], f.type) for f in fields]
+        places = pa.array(np.argsort(np.concatenate(order), kind="stable"))
+        return [_joined([c[n] for c in columns], f).take(places) for n, f in enumerate(fields)]
+
+
+def _joined(arrays: list[pa.Array], f: Field) -> pa.Array:
+    plain = [array.cast(f.type) if array.type != f.type else array for array in arrays]
+    return pa.chunked_array(plain, f.type).combine_chunks()
+
+
+class Search(Result):
+    """Made by ``table.search``."""
+
+    def __init__(
+        self,
+        table: Table,
+        by: Any,
+        query: Any,
+        k: int,
+        where: str | None,
+        params: Mapping[str, Any] | Sequence[Any] | None,
+        columns: Sequence[str] | None,
+        snippet: bool,
+        fuse: Any,
+        options: Mapping[str, Any],
+    ) -> None:
+        if not isinstance(k, int) or isinstance(k, bool) or k < 0:
+            raise ExpressionError(f"k is how many rows to find: a whole number, 0 or more; got {k!r}.")
+        if where is not None:
+            check_text(where)
+        self._table = table
+        self._queries = _queries(by, query)
+        self._weights = fuse_weights(fuse, len(self._queries))
+        self._k, self._where, self._params = k, where, params
+        self._columns = [columns] if isinstance(columns, str) else columns
+        self._snippet, self._options = snippet, options
+        self._snapshot: int | None = None
+        self._explained: SearchExplanation | None = None
+
+    def __repr__(self) -> str:
+        by = ", ".join(str(name) for name, _ in self._queries)
+        where = f" where {self._where}" if self._where else ""
+        return f"<Search of {self._table.name} by {by}{where}, k={self._k}>"
+
+    def _own_storage(self) -> Storage:
+        return self._table._lake.storage
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The snapshot that the search reads; None before it has begun."""
+        return self._snapshot
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the result."""
+        with self._table._reading(self._snapshot) as reading:
+            found = [index_for(reading, name, self._table.name) for name, _ in self._queries]
+            return self._shown(self._fields(reading.schema), found)
+
+    def _fields(self, schema: TableSchema) -> list[Field]:
+        if self._columns is None:
+            return list(schema.fields)
+        fields = list(schema.project([c for c in self._columns if c not in (ROW_ID, SCORE, "_distance", SNIPPET)]))
+        if len({f.name for f in fields}) < len(fields):
+            raise SchemaError("columns names a column twice.")
+        return fields
+
+    def _shown(self, fields: Sequence[Field], indexes: Sequence[Coverage]) -> pa.Schema:
+        shown = [f.arrow() for f in fields]
+        if self._columns is not None and ROW_ID in self._columns:
+            shown.append(pa.field(ROW_ID, pa.int64(), False))
+        measure = SCORE if len(indexes) > 1 else kind_named(indexes[0].index.kind).measure
+        shown.append(pa.field(measure, pa.float64(), False))
+        if self._snippet:
+            shown.append(pa.field(SNIPPET, pa.string()))
+        return pa.schema(shown)
+
+    # ------------------------------------------------------------ running
+
+    def _run(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        result = self._find()
+        return result.schema, iter(result.to_batches(max_chunksize=65_536))
+
+    def _find(self) -> pa.Table:
+        table = self._table
+        lake = table._lake
+        lake._check()
+        with table._reading(self._snapshot) as reading:
+            schema = reading.schema
+            found = [index_for(reading, name, table.name) for name, _ in self._queries]
+            queries = [
+                kind_named(c.index.kind).query(c.index, c.index.fields(schema), query, self._options)
+                for c, (_, query) in zip(found, self._queries, strict=True)
+            ]
+            fields = self._fields(schema)
+            text = self._text_field(found, schema) if self._snippet else None
+            needed = [*fields, *([text] if text is not None else [])]
+            predicate = None if self._where is None else bind_predicate(self._where, schema, self._params)
+            parts = Parts(reading, lake, predicate, needed, lake._remembered)
+        self._snapshot = reading.snapshot
+        shown = self._shown(fields, found)
+        with lake._pins.pin(reading.snapshot):
+            ranked, chosen, scores = self._best(parts, found, queries)
+            columns, ids = _rows(ranked, chosen, needed)
+        arrays = columns[: len(fields)]
+        if ROW_ID in shown.names:
+            arrays.append(pa.array(ids, pa.int64()))
+        arrays.append(pa.array(scores, pa.float64()))
+        if text is not None:
+            arrays.append(self._snippets(found, queries, columns[-1]))
+        self._explained = self._explain(parts, found, ranked)
+        return pa.Table.from_arrays(arrays, schema=shown)
+
+    def _best(
+        self, parts: Parts, indexes: Sequence[Coverage], queries: Sequence[Any]
+    ) -> tuple[list[Ranked], list[tuple[int, int]], npt.NDArray[np.float64]]:
+        """The ranking of each index, and of the best rows (which ranking, place in it) and the score to show."""
+        sources = [parts.sources(coverage) for coverage in indexes]
+        if len(indexes) == 1:
+            ranked = [_ranked(indexes[0], queries[0], sources[0], self._k)]
+            return ranked, [(0, n) for n in range(len(ranked[0].scores))], ranked[0].scores
+        depth = max(100, 10 * self._k)
+        while True:
+            ranked = [_ranked(c, q, s, depth) for c, q, s in zip(indexes, queries, sources, strict=True)]
+            chosen, scores = fused(
+                [r.row_ids() for r in ranked],
+                [r.scores for r in ranked],
+                [kind_named(c.index.kind).measure == SCORE for c in indexes],
+                self._weights,
+            )
+            if len(chosen) >= self._k or all(len(r.scores) < depth for r in ranked):
+                return ranked, chosen[: self._k], scores[: self._k]
+            depth *= 8
+
+    def _text_field(self, indexes: Sequence[Coverage], schema: TableSchema) -> Field:
+        for coverage in indexes:
+            if kind_named(coverage.index.kind).measure == SCORE:
+                return coverage.index.fields(schema)[0]
+        raise ExpressionError("snippet=True shows found text: search a bm25 index with it.")
+
+    def _snippets(self, indexes: Sequence[Coverage], queries: Sequence[Any], values: pa.Array) -> pa.Array:
+        for coverage, query in zip(indexes, queries, strict=True):
+            kind = kind_named(coverage.index.kind)
+            if kind.measure == SCORE:
+                return pa.array(kind.snippets(coverage.index, query, values.to_pylist()), pa.string())
+        raise AssertionError("no index of text")
+
+    def explain(self) -> SearchExplanation:
+        """What the search looks through; runs it."""
+        if self._explained is None:
+            self._find()
+        assert self._explained is not None
+        return self._explained
+
+    def _explain(self, parts: Parts, indexes: Sequence[Coverage], ranked: Sequence[Ranked]) -> SearchExplanation:
+        from indexlake.scan.search_parts import BlocksSource
+
+        segments = sum(isinstance(source, BlocksSource) for r in ranked for source in r.sources)
+        rows = sum(source.count for source in ranked[0].sources if not isinstance(source, BlocksSource))
+        return SearchExplanation(
+            self._table._name, parts.reading.snapshot, tuple(c.index.name for c in indexes), segments, rows,
+            parts.scanned, self._where, parts.matches.found_by if parts.matches is not None else None,
+        )  # fmt: skip
+
+
+def _ranked(coverage: Coverage, query: Any, sources: Sequence[Source], k: int) -> Ranked:
+    kind = kind_named(coverage.index.kind)
+    hits = kind.search(coverage.index, query, [source.part(coverage.index) for source in sources], k)
+    return Ranked(sources, hits.parts, hits.slots, hits.scores)
+
+
+def _rows(
+    ranked: Sequence[Ranked], chosen: Sequence[tuple[int, int]], fields: Sequence[Field]
+) -> tuple[list[pa.Array], npt.NDArray[np.int64]]:
+    """The columns and row ids of the chosen rows, in their order."""
+    which = np.array([r for r, _ in chosen], np.int64)
+    places = np.array([n for _, n in chosen], np.int64)
+    order, columns, ids = [], [], np.zeros(len(chosen), np.int64)
+    for number, each in enumerate(ranked):
+        here = np.flatnonzero(which == number)
+        if len(here) or number == 0:
+            order.append(here)
+            columns.append(each.rows(places[here], fields))
+            ids[here] = each.row_ids()[places[here]]
+    back = pa.array(np.argsort(np.concatenate(order), kind="stable"))
+    return [_joined([c[n] for c in columns], f).take(back) for n, f in enumerate(fields)], ids
+
+
+def _queries(by: Any, query: Any) -> list[tuple[str, Any]]:
+    """One index with its query, or several pairs."""
+    if isinstance(by, str):
+        return [(by, query)]
+    pairs = [tuple(pair) for pair in by] if isinstance(by, Sequence) else []
+    if query is not None or not pairs or not all(len(p) == 2 and isinstance(p[0], str) for p in pairs):
+        raise ExpressionError(
+            'Search by the name of an index or column and a query, as in t.search("note", "late parcel"), or by '
+            'several of them: t.search([("note", "late parcel"), ("vec", [0.1, 0.2])]).'
+        )
+    return [(str(name), value) for name, value in pairs]
+
+
+def index_for(reading: Reading, name: str, table: str) -> Coverage:
+    """The index of that name, or the one that searches the column of that name."""
+    usable = [
+        c
+        for c in reading.state.indexes.values()
+        if not c.index.is_primary and c.index.serves(reading.snapshot, reading.schema)
+    ]
+    named = [c for c in usable if c.index.name.lower() == name.lower()]
+    if named:
+        return named[-1]  # one that was dropped may have had the name before
+    live = [c for c in usable if c.index.end_snapshot is None]
+    searching = [c for c in live or usable if getattr(kind_if_known(c.index.kind), "measure", None) is not None]
+    column = reading.schema.by_name.get(name.lower())
+    on = [c for c in searching if column is not None and column in c.index.fields(reading.schema)]
+    if len(on) == 1:
+        return on[0]
+    if on:
+        names = ", ".join(repr(c.index.name) for c in on)
+        raise ExpressionError(f"Column {name!r} of table {table!r} has several indexes to search: name one of {names}.")
+    if column is not None:
+        raise ExpressionError(
+            f"Column {column.name!r} of table {table!r} has no index to search. Create one, for text for example: "
+            f't.create_index("{column.name}_text", "{column.name}", kind="bm25").'
+        )
+    raise no_index(table, name, [c.index.name for c in live])

@@ -1,0 +1,145 @@
+"""Create, drop and show indexes: parsed statements to ``table.create_index``, ``drop_index`` and ``indexes``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from indexlake.catalog import definitions, segments
+from indexlake.errors import NotFoundError
+from indexlake.sql.parse import statement as st
+from indexlake.sql.parse.fragment import Fragment
+from indexlake.sql.parse.parameters import Parameters
+from indexlake.sql.plan.snapshot import Viewpoint
+from indexlake.sql.run.constant_values import constant_value
+from indexlake.sql.run.engine import Engine
+
+if TYPE_CHECKING:
+    from indexlake.catalog.driver import ReadTransaction
+    from indexlake.indexes.index import Index
+    from indexlake.table import Table
+
+_WRITTEN_ELSEWHERE = {
+    "name": "CREATE INDEX name ON …",
+    "columns": "… USING kind (column, …)",
+    "kind": "… USING kind (column, …)",
+    "unique": "CREATE UNIQUE INDEX …",
+    "include": "… INCLUDE (column, …)",
+    "progress": "table.create_index(…, progress=True) in Python",
+}
+_SHOWN = pa.schema({
+    "table": pa.string(), "name": pa.string(), "kind": pa.string(), "columns": pa.list_(pa.string()),
+    "include": pa.list_(pa.string()), "unique": pa.bool_(), "state": pa.string(), "size_bytes": pa.int64(),
+    "rows_in_segments": pa.int64(), "rows_hot": pa.int64(), "rows_uncovered": pa.int64(), "last_error": pa.string(),
+})  # fmt: skip
+
+
+def create_index(engine: Engine, view: Viewpoint, statement: st.CreateIndex, parameters: Parameters) -> None:
+    table = view.lake.table(statement.table.full(view.namespace))
+    if statement.if_not_exists and _has(table, statement.name):
+        return
+    table.create_index(
+        statement.name, list(statement.columns), kind=statement.kind, unique=statement.unique,
+        include=list(statement.include), **_params(engine, statement.options, parameters),
+    )  # fmt: skip
+
+
+def drop_index(view: Viewpoint, statement: st.DropIndex) -> None:
+    if statement.table is None:
+        table = _only_table_with(view, statement.name)
+        if table is None and not statement.if_exists:
+            raise NotFoundError(
+                f"No table of namespace {view.namespace!r} has an index {statement.name!r}. SHOW INDEXES lists them.",
+                name=statement.name,
+            )
+    else:
+        table = _found(view, statement.table.full(view.namespace), missing_ok=statement.if_exists)
+    if table is not None:
+        table.drop_index(statement.name, missing_ok=statement.if_exists)
+
+
+def shown_indexes(view: Viewpoint, statement: st.ShowIndexes) -> pa.Table:
+    """One row for each index, of one table or of all tables of the namespace."""
+    if statement.table is None:
+        tables = list(_tables(view))
+    else:
+        tables = [_handle(view, statement.table.full(view.namespace))]
+    rows = []
+    for table in tables:
+        for info in sorted(table.indexes(), key=lambda info: info.name.lower()):
+            row = {name: getattr(info, name) for name in _SHOWN.names[1:]}
+            rows.append({"table": table.name.rpartition(".")[2], **row})
+    return pa.Table.from_pylist(rows, _SHOWN)
+
+
+def _params(engine: Engine, options: Sequence[tuple[str, Fragment]], parameters: Parameters) -> dict[str, Any]:
+    """``with (name = value, …)``: what the kind of index takes."""
+    values: dict[str, Any] = {}
+    for written_name, written in options:
+        name = written_name.lower()
+        if name in values:
+            written.source.fail(f"{written_name!r} is given twice.", written.start)
+        if name in _WRITTEN_ELSEWHERE:
+            written.source.fail(f"{written_name!r} is not an option: write {_WRITTEN_ELSEWHERE[name]}", written.start)
+        value = constant_value(engine, written, parameters)
+        items = value if isinstance(value, list) else [value]
+        if any(item is None or not isinstance(item, str | bool | int | float | Decimal) for item in items):
+            written.source.fail(
+                f"The value of {written_name!r} has to be a number, a text, true or false, or a list of texts.",
+                written.start,
+            )
+        values[name] = [_plain(item) for item in items] if isinstance(value, list) else _plain(value)
+    return values
+
+
+def _plain(value: Any) -> Any:
+    """DuckDB takes 1.5 for a decimal."""
+    return float(value) if isinstance(value, Decimal) else value
+
+
+def _has(table: Table, index: str) -> bool:
+    return any(info.name.lower() == index.lower() for info in table.indexes())
+
+
+def _only_table_with(view: Viewpoint, index: str) -> Table | None:
+    with view.lake.catalog.read() as r:
+        tables = [t for t in definitions.list_tables(r) if t.namespace.lower() == view.namespace.lower()]
+        found = [t for t in tables if any(i.name.lower() == index.lower() for i in _live(r, t.table_id))]
+    if len(found) > 1:
+        names = [table.name for table in found]
+        raise NotFoundError(
+            f"Tables {' and '.join(map(repr, names))} each have an index {index!r}. Say which one: "
+            f"DROP INDEX {index} ON {names[0]}.",
+            name=index,
+        )
+    return _handle(view, found[0].full_name) if found else None
+
+
+def _live(r: ReadTransaction, table_id: int) -> list[Index]:
+    return [i for i in segments.read_indexes(r, table_id) if i.end_snapshot is None and not i.is_primary]
+
+
+def _tables(view: Viewpoint) -> Iterator[Table]:
+    at = view.snapshot if view.transaction is None else view.transaction.snapshot_id
+    with view.lake.catalog.read() as r:
+        names = [t.full_name for t in definitions.list_tables(r, at) if t.namespace.lower() == view.namespace.lower()]
+    for name in names:
+        table = _found(view, name, missing_ok=True)  # it may be dropped meanwhile
+        if table is not None:
+            yield table
+
+
+def _found(view: Viewpoint, name: str, *, missing_ok: bool) -> Table | None:
+    try:
+        return _handle(view, name)
+    except NotFoundError:
+        if missing_ok:
+            return None
+        raise
+
+
+def _handle(view: Viewpoint, name: str) -> Table:
+    return view.lake._table(name, transaction=view.transaction, snapshot=view.snapshot)

@@ -1,0 +1,101 @@
+"""The definition of a table: its columns, name and settings, and its indexes, and how they are changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from indexlake.commit.write_set import WriteResult
+from indexlake.config import TableConfig
+
+if TYPE_CHECKING:
+    from indexlake.evolution.alter import Alter
+    from indexlake.pipeline.index_info import IndexHandle, IndexInfo
+    from indexlake.schema.field_path import Path
+    from indexlake.table import Table
+
+
+class TableDefinition:
+    """What ``Table`` has of it."""
+
+    def _as_table(self) -> Table:
+        from indexlake.table import Table
+
+        assert isinstance(self, Table)
+        return self
+
+    def alter(self) -> Alter:
+        """Several alterations in one commit: ``with t.alter() as a: a.add_column(…); a.rename_column(…)``."""
+        from indexlake.evolution.alter import Alter
+
+        return Alter(self._as_table())
+
+    def add_column(self, name: Path, type: Any, default: Any = None, nullable: bool = True) -> WriteResult:
+        """Add a column at the end, or a field to a struct (``"address.country"``).  Nothing is rewritten."""
+        return self.alter().add_column(name, type, default, nullable).commit()
+
+    def drop_column(self, name: Path) -> WriteResult:
+        """Drop a column or a nested field.  Past snapshots show it until they expire."""
+        return self.alter().drop_column(name).commit()
+
+    def rename_column(self, old: Path, new: str) -> WriteResult:
+        """Give a column or a nested field another name."""
+        return self.alter().rename_column(old, new).commit()
+
+    def widen_column(self, name: Path, type: Any) -> WriteResult:
+        """Give a column or a nested field a type that holds every value it held, such as int64 for int32."""
+        return self.alter().widen_column(name, type).commit()
+
+    def rename(self, name: str) -> WriteResult:
+        """Give the table another name; with a dot in it also another namespace."""
+        return self.alter().rename(name).commit()
+
+    def set_config(self, config: TableConfig | None = None, **changes: Any) -> WriteResult:
+        """Change settings, by name or as a whole ``il.TableConfig``."""
+        return self.alter().set_config(config, **changes).commit()
+
+    # ------------------------------------------------------------ indexes
+
+    def create_index(
+        self,
+        name: str,
+        columns: str | Sequence[str],
+        kind: str = "btree",
+        unique: bool = False,
+        include: str | Sequence[str] = (),
+        *,
+        progress: bool | None = None,
+        **params: Any,
+    ) -> IndexInfo:
+        """Index some columns; every row is found through it from the first moment, however long the build takes.
+
+        ``kind``: ``"btree"``, ``"hash"``, ``"rtree"``, ``"bm25"``, ``"hnsw"``, or one that a package adds; ``params``
+        are those of the kind.  ``include``: further columns that a btree keeps, so that look-ups need no block.  An
+        identical index is left as it is.
+
+        Examples
+        --------
+        >>> t.create_index("by_city", "city")  # doctest: +SKIP
+        """
+        from indexlake.pipeline.create_index import create_index
+
+        create_index(self._as_table(), name, columns, kind, unique, include, params, progress)
+        return self.index(name).info
+
+    def drop_index(self, name: str, missing_ok: bool = False) -> None:
+        """Remove an index, at once.  Past snapshots use it until they expire."""
+        from indexlake.pipeline.create_index import drop_index
+
+        drop_index(self._as_table(), name, missing_ok)
+
+    def indexes(self) -> list[IndexInfo]:
+        """The indexes besides the primary key: kind, columns, size, how much they cover, and the last error."""
+        from indexlake.pipeline.index_info import indexes
+
+        return indexes(self._as_table())
+
+    def index(self, name: str) -> IndexHandle:
+        """One index: ``.info``, and ``.recall()`` of a vector index."""
+        from indexlake.pipeline.index_info import IndexHandle
+
+        return IndexHandle(self._as_table(), name)
