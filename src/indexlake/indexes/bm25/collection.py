@@ -1,6 +1,7 @@
 """All parts of one search together: which documents there are, and how often terms occur in them.
 
 Documents are numbered through: the slot, behind all slots of the parts before.  Rows that are not live count nowhere.
+Those that are live and not wanted count, and are not found.
 """
 
 from __future__ import annotations
@@ -36,21 +37,24 @@ class LivePart:
         self.base = base
         self.slots = self.segment.header.slots
         self._liveness = liveness(self.segment, part.live)
-        self.live = self._liveness.mask
+        self._wanted = part.wanted
+        self.mask = self._liveness.mask if part.wanted is None else part.wanted  # of the documents that may be found
 
     def statistics(self) -> tuple[int, int]:
         """The number of live documents, and the length of all of them."""
         return self._liveness.statistics
 
     def chunk(self, entry: Entry) -> tuple[Chunk, int]:
-        """The live postings of a term, and how many they are."""
+        """The postings of a term that may be found, and in how many live documents it is."""
         slots = self.segment.slots(entry.first, entry.end)
         codes = self.segment.codes(entry.first, entry.end)
         rows, count = self._liveness.live_postings(entry, slots)
-        if count == len(slots):
+        if self._wanted is not None:
+            rows = np.flatnonzero(self._wanted[slots])
+        elif count == len(slots):
             return Chunk(self, slots, codes, None), count
         if rows is None:
-            return Chunk(self, slots, codes, self.live), count
+            return Chunk(self, slots, codes, self.mask), count
         return Chunk(self, slots[rows], codes[rows], None), count
 
 

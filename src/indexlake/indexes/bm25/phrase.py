@@ -45,8 +45,8 @@ def _in_part(
     slots: npt.NDArray[Any] = segment.slots(by_size[0].first, by_size[0].end)
     if wanted is not None:
         slots = slots[match(wanted, slots, part.slots)[1]]
-    elif part.live is not None:
-        slots = slots[part.live[slots]]
+    elif part.mask is not None:
+        slots = slots[part.mask[slots]]
     for entry in by_size[1:]:
         slots = slots[match(slots, segment.slots(entry.first, entry.end), part.slots)[0]]
     last = max(places)
