@@ -60,7 +60,7 @@ def test_only_fixed_size_lists_of_small_floats_can_be_indexed(type: pa.DataType)
         ({"m": True}, "m of an hnsw index is a whole number"),
         ({"ef_construction": None}, "ef_construction of an hnsw index is a whole number from 8 to 4096, not None."),
         ({"ef_search": 1.5}, "ef_search of an hnsw index is a whole number"),
-        ({"lists": 3}, "An? hnsw index has no parameter 'lists'; it has ef_construction, ef_search, m, metric."),
+        ({"lists": 3}, "An index of kind hnsw has no parameter 'lists'; it has ef_construction, ef_search, m, metric."),
     ],
 )
 def test_wrong_definitions_are_refused(options: dict[str, Any], message: str) -> None:
@@ -214,6 +214,12 @@ def test_a_file_that_contradicts_itself_is_refused_even_if_its_checksums_fit(sto
         (tmp_path / path).write_bytes(good[:size])
         with pytest.raises(CorruptionError):
             KIND.open(built.index, storage.open_file(path, Checksums.of(good[:size])))
+
+
+def test_a_segment_of_another_dimension_is_not_searched(storage: Storage) -> None:
+    three, four = Built(storage, 3), Built(storage, 4)
+    with pytest.raises(CorruptionError, match="its vectors have 3 numbers and not 4"):
+        four.search([1, 2, 3, 4], [Part(three.segment([[1, 2, 3]]), None)], 1)
 
 
 def test_opening_reads_little_and_a_search_is_needed_to_read_the_vectors(storage: Storage) -> None:

@@ -171,7 +171,7 @@ def test_definitions_that_make_no_sense_are_refused() -> None:
         define([binary, number])
     with pytest.raises(SchemaError, match="cannot have 3 columns"):
         KIND.define([*fields(number, number), *fields(binary)], [], False, {})
-    with pytest.raises(SchemaError, match="rtree index cannot be unique"):
+    with pytest.raises(SchemaError, match="rtree cannot be unique"):
         define([number, number], unique=True)
     with pytest.raises(SchemaError, match="no parameter 'm'; it has none"):
         define([number, number], params={"m": 3})

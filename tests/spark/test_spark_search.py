@@ -53,3 +53,18 @@ def test_the_plan_shows_the_search_and_no_view_is_left(notes: il.Lake, spark: Sp
     assert "search main.notes at snapshot" in plan
     assert "LocalTableScan" in plan
     assert not [view for view in spark.catalog.listTables() if view.name.startswith("__il")]
+
+
+def test_conditions_use_indexes_on_spark_too(notes: il.Lake) -> None:
+    notes.sql("create table many (id bigint primary key, code varchar, amount double)")
+    notes.sql("insert into many select range, 'c' || range % 5000, range from range(20000)")
+    notes.pipeline(runner="threads").dump("many")
+    notes.sql("create index by_code on many (code) include (amount)")
+    text = "select sum(amount), count(*) from many where code = 'c77'"
+    assert "by_code" in str(notes.sql(f"explain {text}", engine="spark")).partition("==")[0]
+    expected = [(77.0 + 5077 + 10077 + 15077, 4)]
+    assert notes.sql(text).fetchall() == expected
+    assert notes.sql(text, engine="spark").fetchall() == expected
+    notes.pipeline(runner="threads").freeze("many")
+    notes.sql("delete from many where id = 77; insert into many values (-1, 'c77', 1)")
+    assert notes.sql(text, engine="spark").fetchall() == notes.sql(text).fetchall() == [(30232.0, 4)]

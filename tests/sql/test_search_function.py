@@ -106,6 +106,32 @@ def test_without_an_alias_it_is_called_search(notes: il.Lake) -> None:
     assert notes.sql(renamed).fetchall() == [(3,)]
 
 
+def test_in_a_query_that_only_duckdb_can_parse(notes: il.Lake) -> None:
+    text = "select s.id, 3! from search('post.notes', 'words', $q) at (version => $v) s, names n where n.id = s.id"
+    assert notes.sql(text, {"q": "late", "v": notes.snapshot_id}).fetchall() == [(4, 6), (1, 6)]
+    assert notes.sql("select search.id, 3! from search('post.notes', 'words', 'letter')").fetchall() == [(3, 6)]
+    with pytest.raises(ExpressionError, match="write it after FROM or JOIN"):
+        notes.sql("select 3!, search('post.notes', 'words', 'letter')")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select id from names semi join {search} s using (id)",
+        "select a.id from ({search} a join names b on a.id = b.id)",
+        "select n.id from names n, lateral (select * from {search} s where s.id = n.id) z",
+        "with recursive r as (select min(id) id from {search} union all select id + 3 from r where id < 4) from r",
+        "values ((select min(id) from {search})), ((select max(id) from {search}))",
+        "select struct_extract(s, 'id') from {search} s",
+        "select id from (from {search} union all by name from {search} where id = 2)",
+        "select id from (pivot {search} on body using count(*))",
+    ],
+)
+def test_wherever_a_table_may_stand(notes: il.Lake, text: str) -> None:
+    search = "search('post.notes', 'words', 'late')"
+    assert sorted(row[0] for row in notes.sql(text.replace("{search}", search)).fetchall()) == [1, 4]
+
+
 def test_something_else_may_be_called_search(notes: il.Lake) -> None:
     assert notes.sql("with search(a) as (select 1) select a from search").scalar() == 1
     assert notes.sql("select search.a from (select 1) search(a)").scalar() == 1

@@ -60,7 +60,9 @@ def any_of(tests: list[Test]) -> Test:
 
 def conjuncts(test: Test) -> list[Test]:
     """What all has to hold, each by itself."""
-    return [part for child in test.children for part in conjuncts(child)] if isinstance(test, All) else [test]
+    if isinstance(test, All) or (isinstance(test, Any_) and len(test.children) == 1):
+        return [part for child in test.children for part in conjuncts(child)]
+    return [test]
 
 
 def _flat(kind: type[All | Any_], tests: list[Test], decisive: Test) -> Test:

@@ -52,6 +52,10 @@ class Index:
     def is_primary(self) -> bool:
         return self.name == PRIMARY
 
+    def serves(self, snapshot: int, schema: TableSchema) -> bool:
+        """Whether readers at the snapshot, which has the schema, may ask it: no matter how young it is."""
+        return (self.end_snapshot is None or self.end_snapshot > snapshot) and self.fits(schema)
+
     def fits(self, schema: TableSchema) -> bool:
         """Whether the schema, which may be an old one, has its columns."""
         return all(i in schema.by_root for i in (*self.key_field_ids, *self.include_field_ids))

@@ -36,7 +36,7 @@ def kind_named(name: str) -> IndexKind:
 
 
 def kind_if_known(name: str) -> IndexKind | None:
-    """None: a newer release or another package has it.  Whoever can do without the index does."""
+    """None: this release does not have it.  Whoever can do without asks so."""
     try:
         return kind_named(name)
     except NotFoundError:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from indexlake.blocks.block import BlockRecord
 from indexlake.errors import ConstraintError
-from indexlake.expr.test import ALWAYS, All, Any_, ColumnTest, Test
+from indexlake.expr.test import ALWAYS, All, ColumnTest, Test, conjuncts
 from indexlake.indexes.keys import Key, KeyColumn, encode_key
 from indexlake.scan.lookup import Covered, Offer, look_up
 from indexlake.schema import ROW_ID, TableSchema
@@ -178,11 +178,3 @@ def keys_test(schema: TableSchema, keys: Sequence[Sequence[SqlValue]]) -> Test:
     """What statistics can say of the rows that have one of the primary keys, which are given as encoded values."""
     values = zip(schema.key_fields, zip(*keys, strict=True), strict=True)
     return All(tuple(ColumnTest(f.column, "in", tuple(map(f.codec.decode_one, set(some)))) for f, some in values))
-
-
-def conjuncts(test: Test) -> list[Test]:
-    if isinstance(test, All):
-        return [part for child in test.children for part in conjuncts(child)]
-    if isinstance(test, Any_) and len(test.children) == 1:
-        return conjuncts(test.children[0])
-    return [test]

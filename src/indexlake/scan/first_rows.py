@@ -76,11 +76,9 @@ def _ordering_index(reading: Reading, test: Test, order: Sequence[tuple[str, str
         return None
     wanted = [(schema.field(column).column, direction == "desc") for column, direction in order]
     for coverage in reading.state.indexes.values():
-        index = coverage.index
-        kind = kind_if_known(index.kind)
+        index, kind = coverage.index, kind_if_known(coverage.index.kind)
         orders = getattr(kind, "orders", None)
-        usable = index.end_snapshot is None or index.end_snapshot > reading.snapshot
-        if kind is None or orders is None or not usable or not index.fits(schema):
+        if kind is None or orders is None or not index.serves(reading.snapshot, schema):
             continue
         fields = index.fields(schema)
         probe = kind.probe(index, fields, test)

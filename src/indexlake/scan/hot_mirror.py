@@ -66,7 +66,8 @@ class HotMirror:
         with self._lock:
             made_for = (reading.state.blocks, reading.schema)
             known = self._made_for is not None and all(a is b for a, b in zip(self._made_for, made_for, strict=True))
-            if not known or self._at > reading.snapshot or self.size > MOST_BYTES:
+            expired = self._at < reading.state.table.horizon  # versions may be gone that have ended since
+            if not known or expired or self._at > reading.snapshot or self.size > MOST_BYTES:
                 self._begin(reading)
                 self._made_for = made_for
             elif self._at < reading.snapshot:

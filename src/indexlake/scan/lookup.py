@@ -102,7 +102,8 @@ def look_up(reading: Reading, files: OpenFiles, test: Test, chosen: Sequence[Blo
     used, found = [0], best.positions()
     if least >= INTERSECT_FROM:
         for n, (rows, _, lookup) in enumerate(ranked[1:], 1):
-            if rows <= INTERSECT_WITHIN * least and (rows < context.rows // 2 or forced):
+            pays = least < rows <= INTERSECT_WITHIN * least and rows < context.rows // 2  # as many: the same condition
+            if pays or forced:
                 found = _both(found, lookup.positions())
                 used.append(n)
     marked = tuple(
@@ -136,13 +137,10 @@ def _lookups(context: _Context, test: Test) -> list[_Lookup]:
     reading = context.reading
     found: list[_Lookup] = []
     for coverage in reading.state.indexes.values():
-        index = coverage.index
-        if (index.end_snapshot is not None and index.end_snapshot <= reading.snapshot) or not index.fits(
-            reading.schema
-        ):
+        index, kind = coverage.index, kind_if_known(coverage.index.kind)
+        if kind is None or not index.serves(reading.snapshot, reading.schema):
             continue
-        kind = kind_if_known(index.kind)
-        probe = None if kind is None else kind.probe(index, index.fields(reading.schema), test)
+        probe = kind.probe(index, index.fields(reading.schema), test)
         if probe is not None:
             found.append(_One(context, coverage, probe))
     for part in test.children if isinstance(test, All) else (test,):

@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from indexlake.blocks.block import BlockRecord
 from indexlake.errors import ConstraintError
-from indexlake.expr.test import ColumnTest
+from indexlake.expr.test import ColumnTest, conjuncts
 from indexlake.hot.store import HotRow
 from indexlake.indexes.key_set import KeySet
 from indexlake.indexes.keys import Key, KeyColumn, encode_key
-from indexlake.scan.access import by_statistics, conjuncts, keys_test
+from indexlake.scan.access import by_statistics, keys_test
 from indexlake.scan.execute import read_task
 from indexlake.scan.plan import block_task
 from indexlake.schema import ROW_ID, VERSION, TableSchema

@@ -294,14 +294,13 @@ def index_for(reading: Reading, name: str, table: str) -> Coverage:
     usable = [
         c
         for c in reading.state.indexes.values()
-        if (c.index.end_snapshot is None or c.index.end_snapshot > reading.snapshot)
-        and c.index.fits(reading.schema)
-        and not c.index.is_primary
+        if not c.index.is_primary and c.index.serves(reading.snapshot, reading.schema)
     ]
     named = [c for c in usable if c.index.name.lower() == name.lower()]
     if named:
-        return named[-1]
-    searching = [c for c in usable if (kind := kind_if_known(c.index.kind)) is not None and kind.measure is not None]
+        return named[-1]  # one that was dropped may have had the name before
+    live = [c for c in usable if c.index.end_snapshot is None]
+    searching = [c for c in live or usable if getattr(kind_if_known(c.index.kind), "measure", None) is not None]
     column = reading.schema.by_name.get(name.lower())
     on = [c for c in searching if column is not None and column in c.index.fields(reading.schema)]
     if len(on) == 1:
@@ -314,4 +313,4 @@ def index_for(reading: Reading, name: str, table: str) -> Coverage:
             f"Column {column.name!r} of table {table!r} has no index to search. Create one, for text for example: "
             f't.create_index("{column.name}_text", "{column.name}", kind="bm25").'
         )
-    raise no_index(table, name, [c.index.name for c in usable])
+    raise no_index(table, name, [c.index.name for c in live])

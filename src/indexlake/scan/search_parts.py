@@ -7,8 +7,9 @@ read, and get a segment in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from indexlake.expr import tree
 from indexlake.hot.rows import HotRows
 from indexlake.indexes.builder import segment_in_memory
 from indexlake.indexes.kind import Part
+from indexlake.indexes.registry import kind_named
 from indexlake.scan.access import file_test
 from indexlake.scan.execute import read_task
 from indexlake.scan.hot_mirror import Chunk, HotMirror, hot_rows, one_batch
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from indexlake.indexes.coverage import Coverage, Group
     from indexlake.indexes.index import Index
     from indexlake.lake import Lake
-    from indexlake.schema import Field
+    from indexlake.schema import Field, TableSchema
     from indexlake.snapshots.reading import Reading
 
 Mask = npt.NDArray[np.bool_]
@@ -46,7 +48,7 @@ class Remembered:
 
     def __init__(self) -> None:
         self._mirrors: dict[int, HotMirror] = {}
-        self.masks: Recent[tuple[Any, Mask]] = Recent(_REMEMBERED)
+        self.masks: Recent[tuple[Any, Any, Mask]] = Recent(_REMEMBERED)
         self.matches: Recent[npt.NDArray[np.int64]] = Recent(_REMEMBERED)
 
     def mirror(self, table_id: int) -> HotMirror:
@@ -56,13 +58,15 @@ class Remembered:
 class RowsSource:
     """Rows in memory."""
 
-    def __init__(self, rows: pa.RecordBatch, live: Mask | None, segments: Any) -> None:
+    def __init__(self, rows: pa.RecordBatch, live: Mask | None, wanted: Mask | None, segments: Any) -> None:
         self._rows = rows  # columns named as in files, and the row id
         self._live = live
+        self._wanted = wanted
         self._segments = segments
 
     def part(self, index: Index) -> Part:
-        return Part(self._segments(index), None if self._live is None or self._live.all() else self._live)
+        live = None if self._live is None or self._live.all() else self._live
+        return Part(self._segments(index), live, self._wanted)
 
     @property
     def count(self) -> int:
@@ -77,6 +81,21 @@ class RowsSource:
         return [take(self._rows.column(f.column), wanted) for f in fields]
 
 
+class GapSource(RowsSource):
+    """Rows of a block without a segment: of those that are found, the other columns are read from the block."""
+
+    def __init__(
+        self, search: Parts, block: BlockRecord, rows: pa.RecordBatch, wanted: Mask | None, segments: Any
+    ) -> None:
+        super().__init__(rows, None, wanted, segments)
+        self._search = search
+        self._block = block
+
+    def rows(self, slots: npt.NDArray[np.int64], fields: Sequence[Field]) -> list[pa.Array]:
+        positions = self._search.positions(self._block, self.row_ids(slots))
+        return self._search.columns_at([(self._block, np.arange(len(slots)), positions)], fields)
+
+
 class BlocksSource:
     """Blocks that one segment covers."""
 
@@ -87,51 +106,62 @@ class BlocksSource:
         self._segment = segment
 
     def part(self, index: Index) -> Part:
-        return Part(self._segment, self._live())
+        live = self._live()
+        return Part(self._segment, live, self._wanted(live))
+
+    def _wanted(self, live: Mask | None) -> Mask | None:
+        """The visible slots whose rows satisfy the predicate; None: there is none."""
+        search, starts = self._search, self._segment.starts
+        if search.matches is None:
+            return None
+        wanted = np.zeros(starts[-1], np.bool_)
+        for block, ordinal in self._blocks:
+            search.matches.mark(block, wanted[starts[ordinal] : starts[ordinal + 1]])
+        if live is not None:
+            wanted &= live
+        return wanted
 
     def _live(self) -> Mask | None:
+        """The slots whose rows are visible; None: all of them."""
         search, starts = self._search, self._segment.starts
         state, snapshot = search.reading.state, search.reading.snapshot
-        logs = tuple(state.deletes.get(block.data_file_id) for block, _ in self._blocks)
-        young = [(block, ordinal) for block, ordinal in self._blocks if block.max_snapshot > snapshot]
-        whole = len(self._blocks) == len(starts) - 1
-        live: Mask | None = None
-        if not whole or any(logs):
-            live = self._known_mask(logs, snapshot) if search.reading.newest else None
-            if live is None:
-                live = np.zeros(starts[-1], np.bool_)
-                for (_, ordinal), log in zip(self._blocks, logs, strict=True):
-                    live[starts[ordinal] : starts[ordinal + 1]] = True
-                    gone = log.at(snapshot) if log is not None else None
-                    if gone:
-                        live[starts[ordinal] + np.frombuffer(gone.to_array(), np.uint32)] = False
-                if search.reading.newest:
-                    search.remembered.masks.put(self._path, ((logs, len(self._blocks)), live))
-        for block, ordinal in young:  # rows of it may be younger than the snapshot
-            live = np.ones(starts[-1], np.bool_) if live is None else live.copy()
-            seen = np.zeros(block.record_count, np.bool_)
-            task = block_task(state, block, snapshot)
-            for batch in read_task(task, search.files, (), None, row_id=True):
-                seen[search.positions(block, batch.column(ROW_ID).to_numpy())] = True
-            live[starts[ordinal] : starts[ordinal + 1]] &= seen
-        if search.matches is not None or search.hidden is not None:
+        live = self._undeleted()
+        for block, ordinal in self._blocks:
+            if block.max_snapshot > snapshot:  # rows of it may be younger than the snapshot
+                live = np.ones(starts[-1], np.bool_) if live is None else live.copy()
+                seen = np.zeros(block.record_count, np.bool_)
+                task = block_task(state, block, snapshot)
+                for batch in read_task(task, search.files, (), None, row_id=True):
+                    seen[search.positions(block, batch.column(ROW_ID).to_numpy())] = True
+                live[starts[ordinal] : starts[ordinal + 1]] &= seen
+        if search.hidden is not None:
             live = np.ones(starts[-1], np.bool_) if live is None else live.copy()
             for block, ordinal in self._blocks:
-                here = live[starts[ordinal] : starts[ordinal + 1]]
-                if search.matches is not None:
-                    here &= search.matches.mask(block)
-                if search.hidden is not None:
-                    positions = state.addresses(block, search.files).positions_of(search.hidden)
-                    here[positions[positions >= 0]] = False
+                positions = state.addresses(block, search.files).positions_of(search.hidden)
+                live[starts[ordinal] + positions[positions >= 0]] = False
         return live
 
-    def _known_mask(self, logs: Any, snapshot: int) -> Mask | None:
-        known = self._search.remembered.masks.get(self._path)
-        if known is not None and known[0][1] == len(self._blocks):
-            before = known[0][0]
-            if len(before) == len(logs) and all(a is b for a, b in zip(before, logs, strict=True)):
-                return known[1]
-        return None
+    def _undeleted(self) -> Mask | None:
+        """Without those that the deletes at the snapshot name, and the blocks that are not visible."""
+        search, starts = self._search, self._segment.starts
+        reading = search.reading
+        logs = tuple(reading.state.deletes.get(block.data_file_id) for block, _ in self._blocks)
+        if len(self._blocks) == len(starts) - 1 and all(log is None for log in logs):
+            return None
+        ids = tuple(block.data_file_id for block, _ in self._blocks)
+        known = search.remembered.masks.get(self._path) if reading.newest else None
+        if known is not None and known[0] == ids and all(a is b for a, b in zip(known[1], logs, strict=True)):
+            return known[2]
+        live = np.zeros(starts[-1], np.bool_)
+        for (_, ordinal), log in zip(self._blocks, logs, strict=True):
+            live[starts[ordinal] : starts[ordinal + 1]] = True
+            gone = log.at(reading.snapshot) if log is not None else None
+            if gone:
+                live[starts[ordinal] + np.frombuffer(gone.to_array(), np.uint32)] = False
+        if reading.newest:
+            live.flags.writeable = False  # kinds may remember what they learn about a mask that stays as it is
+            search.remembered.masks.put(self._path, (ids, logs, live))
+        return live
 
     def _split(self, slots: npt.NDArray[np.int64]) -> Iterator[tuple[BlockRecord, npt.NDArray[np.int64], Any]]:
         """(block, indices into the slots, positions) of each block that holds some."""
@@ -148,21 +178,7 @@ class BlocksSource:
         return found
 
     def rows(self, slots: npt.NDArray[np.int64], fields: Sequence[Field]) -> list[pa.Array]:
-        search = self._search
-        parts: list[pa.RecordBatch] = []
-        order: list[npt.NDArray[np.int64]] = []
-        for block, here, positions in self._split(slots):
-            sorted_ = np.argsort(positions, kind="stable")
-            task = block_task(
-                search.reading.state, block, search.reading.snapshot, positions[sorted_].astype(np.uint64)
-            )
-            parts += read_task(replace(task, versions_up_to=None), search.files, fields, None, row_id=not fields)
-            order.append(here[sorted_])
-        places = np.argsort(np.concatenate(order), kind="stable")
-        whole = one_batch(parts)
-        assert whole is not None
-        assert whole.num_rows == len(slots)
-        return [take(whole.column(n), pa.array(places)) for n in range(len(fields))]
+        return self._search.columns_at(self._split(slots), fields)
 
 
 Source = RowsSource | BlocksSource
@@ -229,23 +245,59 @@ class Parts:
             for task in own_tasks(reading.state, reading.writes):
                 found += self._scanned(task, index)
         for chunk in self._hot:
-            live = chunk.live
-            if self.predicate is not None:
-                named = chunk.rows.select([self._names.get(c, c) for c in sorted(self.predicate.columns)] or [ROW_ID])
-                dressed = pa.RecordBatch.from_arrays(named.columns, sorted(self.predicate.columns) or [ROW_ID])
-                live = live & np.asarray(self.predicate.mask(dressed).fill_null(False))
-            found.append(RowsSource(chunk.rows, live, chunk.segment))
+            wanted = self._matching(chunk.rows)
+            if wanted is not None:
+                wanted &= chunk.live
+            found.append(RowsSource(chunk.rows, chunk.live, wanted, chunk.segment))
         return found
 
+    def _matching(self, rows: pa.RecordBatch) -> Mask | None:
+        """Which rows, with columns named as in files, satisfy the predicate; None: there is none."""
+        if self.predicate is None:
+            return None
+        names = sorted(self.predicate.columns) or [ROW_ID]
+        named = pa.RecordBatch.from_arrays([rows.column(self._names.get(n, n)) for n in names], names)
+        mask: Mask = np.array(self.predicate.mask(named).fill_null(False))
+        return mask
+
     def _scanned(self, task: BlockTask, index: Index) -> Iterator[Source]:
-        """The visible rows of a block that satisfy the predicate, read."""
-        fields = tuple(dict.fromkeys((*index.all_fields(self.reading.schema), *self._fields)))
-        batches = list(read_task(task, self.files, fields, self.predicate, row_id=True, hidden=self.hidden))
-        rows = one_batch(batches)
-        if rows is not None:
-            named = pa.RecordBatch.from_arrays(rows.columns, [*(f.column for f in fields), ROW_ID])
-            keys = [named.column(f.column) for f in index.all_fields(self.reading.schema)]
-            yield RowsSource(named, None, lambda index: segment_in_memory(index, self.reading.schema, [keys]))
+        """The visible rows of a block, read; only those that satisfy the predicate if the others do not matter."""
+        schema = self.reading.schema
+        block = self.reading.state.blocks.record(task.file_id) if task.kind == "block" else None
+        keys = index.all_fields(schema)
+        all_ = self.predicate is not None and kind_named(index.kind).ranks_by_all
+        named = [f for f in schema.fields if all_ and self.predicate is not None and f.name in self.predicate.columns]
+        fields = tuple(dict.fromkeys((*keys, *named, *(self._fields if block is None else ()))))
+        pushed = None if all_ else self.predicate
+        rows = one_batch(list(read_task(task, self.files, fields, pushed, row_id=True, hidden=self.hidden)))
+        if rows is None:
+            return
+        rows = pa.RecordBatch.from_arrays(rows.columns, [*(f.column for f in fields), ROW_ID])
+        wanted = self._matching(rows) if all_ else None
+        segment = partial(_segment_of, schema, [rows.column(f.column) for f in keys])
+        if block is None:
+            yield RowsSource(rows, None, wanted, segment)
+        else:
+            yield GapSource(self, block, rows, wanted, segment)
+
+    def columns_at(
+        self,
+        places: Iterable[tuple[BlockRecord, npt.NDArray[np.int64], npt.NDArray[np.int64]]],
+        fields: Sequence[Field],
+    ) -> list[pa.Array]:
+        """Columns of rows in blocks: (block, numbers of the rows, their positions); in the order of the numbers."""
+        parts: list[pa.RecordBatch] = []
+        order: list[npt.NDArray[np.int64]] = []
+        for block, numbers, positions in places:
+            ascending = np.argsort(positions, kind="stable")
+            task = block_task(self.reading.state, block, self.reading.snapshot, positions[ascending].astype(np.uint64))
+            parts += read_task(replace(task, versions_up_to=None), self.files, fields, None, row_id=not fields)
+            order.append(numbers[ascending])
+        back = pa.array(np.argsort(np.concatenate(order), kind="stable"))
+        whole = one_batch(parts)
+        assert whole is not None
+        assert whole.num_rows == len(back)
+        return [take(whole.column(n), back) for n in range(len(fields))]
 
     def positions(self, block: BlockRecord, row_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return self.reading.state.addresses(block, self.files).positions_of(row_ids)
@@ -262,11 +314,9 @@ class Matches:
         calls = any(isinstance(node, tree.Call) for node in _nodes(predicate.root))  # now() changes
         self._key = None if calls else f"{predicate!r} {search.reading.state.table.schema_version}"
 
-    def mask(self, block: BlockRecord) -> Mask:
-        """Which rows of the block satisfy the predicate, deleted ones included."""
-        mask = np.zeros(block.record_count, np.bool_)
+    def mark(self, block: BlockRecord, mask: Mask) -> None:
+        """Mark the rows of the block that satisfy the predicate, deleted ones included."""
         mask[self._positions(block)] = True
-        return mask
 
     def _holds_always(self, task: BlockTask | None) -> bool:
         """Whether no row was left out because it is deleted at this snapshot: others may show it."""
@@ -297,6 +347,10 @@ class Matches:
             self.found_by = notes["found by"]
             self._tasks = {task.file_id: task for task in tasks if task.kind == "block"}
         return self._tasks
+
+
+def _segment_of(schema: TableSchema, keys: Sequence[pa.Array], index: Index) -> Any:
+    return segment_in_memory(index, schema, [keys])
 
 
 def _nodes(root: Any) -> Iterator[Any]:

@@ -31,6 +31,9 @@ class Leaf(Protocol):
     weight: float
     """The clause with the greatest is looked at first."""
 
+    most: float
+    """No document has a greater score."""
+
     def bound(self, lengths: Scores) -> Scores:
         """No document of such a length has a greater score."""
         ...
@@ -48,11 +51,11 @@ class SmallLeaf:
     def __init__(self, scored: Scored, span: int, weight: float | None = None) -> None:
         self._scored = scored
         self._span = span
-        self._most = float(scored.scores.max(initial=0.0))
-        self.weight = self._most if weight is None else weight
+        self.most = float(scored.scores.max(initial=0.0))
+        self.weight = self.most if weight is None else weight
 
     def bound(self, lengths: Scores) -> Scores:
-        return np.full(len(lengths), self._most)
+        return np.full(len(lengths), self.most)
 
     def everything(self) -> Scored:
         return self._scored
@@ -70,6 +73,8 @@ class LargeLeaf:
         self._chunks = found.chunks
         self._most = found.most
         self.weight = weight
+        # A document that has a term so often is at least as long, and a shorter one has it less often.
+        self.most = float(weight * collection.weigh(found.most, max(found.most, collection.shortest)))
 
     def bound(self, lengths: Scores) -> Scores:
         bound: Scores = self.weight * self._collection.weigh(np.minimum(self._most, np.maximum(lengths, 1)), lengths)

@@ -22,29 +22,25 @@ Filter = Callable[[Documents], Documents]
 """Leaves out the documents that are excluded."""
 
 
-def best(
-    leaves: Sequence[Leaf], k: int, span: int, shortest: float, given: Scored | None = None, keep: Filter | None = None
-) -> Scored:
+def best(leaves: Sequence[Leaf], k: int, span: int, given: Scored | None = None, keep: Filter | None = None) -> Scored:
     """The best k documents, the better one first, and of equal ones the one with the smaller number.
 
     ``given``: only these, whose scores are added.
     """
     leaves = sorted(leaves, key=lambda leaf: -leaf.weight)
-    lengths = np.array([shortest])
-    bounds = [float(leaf.bound(lengths)[0]) for leaf in leaves]
     open_ = given is None
     found = NOTHING if given is None else given
     least = 0.0
     seeded = not open_
     for number, leaf in enumerate(leaves):
-        rest = sum(bounds[number + 1 :])
+        rest = sum(later.most for later in leaves[number + 1 :])
         if open_ and isinstance(leaf, LargeLeaf) and not seeded:
             least = max(least, _seed(leaves, number, found, k, keep) * _SLACK)
             seeded = True
-        if open_ and bounds[number] + rest < least:
+        if open_ and leaf.most + rest < least:
             open_ = False
         if len(found.documents) > k:
-            found = _within_reach(found, least - bounds[number] - rest)
+            found = _within_reach(found, least - leaf.most - rest)
         if not open_:
             found = _add(found, leaf)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import weakref
 from collections.abc import Iterator
 from typing import IO, Any
 
@@ -62,7 +63,8 @@ class Spool:
 
     def _flush(self) -> None:
         if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="indexlake-", buffering=0)  # noqa: SIM115 closed with this object
+            self._file = tempfile.TemporaryFile(prefix="indexlake-", buffering=0)  # noqa: SIM115
+            weakref.finalize(self, self._file.close)
         for view in self._kept:
             while len(view):
                 view = view[self._file.write(view) :]

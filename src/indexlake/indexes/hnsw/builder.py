@@ -53,9 +53,10 @@ class VectorSegmentBuilder:
         return _content(self._params, self._starts, self._validity, self._joined(), lasting=self._lasting)
 
     def _joined(self) -> npt.NDArray[Any]:
-        if len(self._vectors) == 1:
-            return np.ascontiguousarray(self._vectors[0])
-        return np.concatenate([np.empty((0, self._dimension), self._dtype), *self._vectors])
+        vectors, self._vectors = self._vectors, []  # a graph is built without them
+        if len(vectors) == 1:
+            return np.ascontiguousarray(vectors[0])
+        return np.concatenate([np.empty((0, self._dimension), self._dtype), *vectors])
 
 
 def merged(params: Mapping[str, Any], inputs: Sequence[tuple[VectorSegment, Sequence[int]]]) -> Content:
@@ -67,12 +68,13 @@ def merged(params: Mapping[str, Any], inputs: Sequence[tuple[VectorSegment, Sequ
     for segment, ordinals in inputs:
         valid = segment.validity()
         before = np.concatenate(([0], np.cumsum(valid)))
-        groups = segment.groups()
+        groups = None if segment.facts.rows == segment.facts.found else segment.groups()
         stored = segment.stored() if narrow else segment.vectors()
         for ordinal in ordinals:
             first, last = segment.starts[ordinal], segment.starts[ordinal + 1]
             validity.append(valid[first:last])
-            vectors.append(stored[groups[before[first] : before[last]]])
+            here = slice(before[first], before[last])
+            vectors.append(stored[here if groups is None else groups[here]])
             starts.append(starts[-1] + last - first)
     dimension = inputs[0][0].facts.dimension
     dtype = np.float16 if narrow else np.float32

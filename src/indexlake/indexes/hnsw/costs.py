@@ -14,7 +14,7 @@ def in_order(rows: int, dimension: int) -> float:
 
 def chosen(rows: int, dimension: int) -> float:
     """The distances to some rows among many."""
-    return rows * (5 + dimension / 4)
+    return rows * (8 + dimension / 3)
 
 
 def by_graph(breadth: int, dimension: int) -> float:

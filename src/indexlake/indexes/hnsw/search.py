@@ -17,6 +17,7 @@ import numpy.typing as npt
 from indexlake.indexes.hnsw import costs
 from indexlake.indexes.hnsw.exact import nearest
 from indexlake.indexes.hnsw.graph import Graph
+from indexlake.indexes.hnsw.header import wrong
 from indexlake.indexes.hnsw.library import threads
 from indexlake.indexes.hnsw.metric import Vectors, distances
 from indexlake.indexes.hnsw.places import Places
@@ -52,8 +53,10 @@ def _search_part(
 ) -> tuple[Rows, npt.NDArray[np.float64]]:
     """Slots of the k nearest of a part, nearest first, and their distances."""
     segment = part.segment
+    if segment.facts.dimension != len(query.vector):
+        raise wrong(segment.path, f"its vectors have {segment.facts.dimension} numbers and not {len(query.vector)}")
     places: Places = segment.places()
-    live = None if part.live is None else places.live_rows(part.live)
+    live = None if part.mask is None else places.live_rows(part.mask)
     count = len(segment) if live is None else int(np.count_nonzero(live))
     if not count or k <= 0:
         return np.empty(0, np.int64), np.empty(0, np.float64)
@@ -68,7 +71,7 @@ def _search_part(
     if rows is None:
         rows = nearest(metric, vectors, None if live is None else np.flatnonzero(live), query, k)
     far = distances(metric, vectors[rows], query.precise)
-    return places.nearest(rows, far, part.live, k)
+    return places.nearest(rows, far, part.mask, k)
 
 
 def _by_graph(
@@ -85,7 +88,7 @@ def _by_graph(
         if live is None:
             found = graph.search(query, k, ef)
             return found if len(found) == k else None
-        found = graph.search(query, ef // 2, ef)  # the further half of what a search sees is full of holes
+        found = graph.search(query, max(ef // 2, k), ef)  # the further half of what a search sees is full of holes
         there = found[live[found]]
         if len(there) >= k:
             return there[:k]

@@ -72,9 +72,7 @@ class VectorSegment:
         return np.unpackbits(bits, count=self.facts.slots, bitorder="little").view(np.bool_)
 
     def groups(self) -> npt.NDArray[np.uint32]:
-        """The row of each slot that has a vector."""
-        if self.facts.rows == self.facts.found:
-            return np.arange(self.facts.rows, dtype=np.uint32)
+        """The row of each slot that has a vector, in a segment with equal vectors."""
         return self._array(self._header.groups, "<u4")
 
     def stored(self) -> npt.NDArray[Any]:

@@ -1,0 +1,1 @@
+"""Benchmarks of secondary indexes: ``python -m benchmarks.indexes``."""
