@@ -239,7 +239,7 @@ def test_29_phrases_are_found_by_default_also_in_many_rows(lake: il.Lake) -> Non
 
 def test_30_a_filtered_search_returns_as_many_rows_as_there_are(lake: il.Lake) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), False), pa.field("group", pa.int64()), SCHEMA.field("vec")])
-    t = lake.create_table("t", schema, primary_key="id", config=il.TableConfig(block_row_count=2000))
+    t = lake.create_table("t", schema, primary_key="id", config=il.TableConfig(**CONFIG))
     random = np.random.default_rng(1)
     count = 6000
     vectors = random.normal(size=(count, 2)).astype(np.float32)
@@ -257,7 +257,7 @@ def test_30_a_filtered_search_returns_as_many_rows_as_there_are(lake: il.Lake) -
         plan = search.explain()
         assert plan.indexes == ("near",)
         assert plan.blocks_scanned == 0
-        assert plan.segments or plan.hot_rows == matches, "few matches are compared one by one"
+        assert (plan.segments >= 1, plan.hot_rows) == (True, 0)
         far = np.sort(((vectors[groups == 1] - [-3.0, 0.0]) ** 2).sum(1))[: len(found)]
         assert np.allclose([r["_distance"] for r in found], far, rtol=1e-4)
 
