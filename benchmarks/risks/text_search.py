@@ -101,6 +101,7 @@ def main() -> None:
               f"tantivy {theirs_seconds:.1f} s, {theirs / count:.0f} bytes a row")  # fmt: skip
         searcher = index.searcher()
         live = np.random.default_rng(5).random(count) >= 0.01
+        live.flags.writeable = False  # as a snapshot keeps it
         contenders: dict[str, Callable[[str], object]] = {
             "tantivy": lambda text: searcher.search(index.parse_query(text, ["text"]), 10).hits,
             "ours": lambda text: ask(text, [Part(segment, None)]),

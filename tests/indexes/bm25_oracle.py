@@ -81,7 +81,7 @@ class Oracle:
             return self._weighed({term: 1.0 for term in self._terms() if term.startswith(node.text)})
         if isinstance(node, Fuzzy):
             edits = {term: distance(term, node.text) for term in self._terms()}
-            size = len(node.text) + 1
+            size = len(node.text) + 2
             return self._weighed({term: 1 - edit / size for term, edit in edits.items() if edit <= node.edits})
         if isinstance(node, Phrase):
             return self._phrase(node)

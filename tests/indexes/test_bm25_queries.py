@@ -94,6 +94,7 @@ def test_words_side_by_side_are_joined_by_the_operator(text: str, expected: Any)
         ("la-te*", "'⟦here⟧la-te*", "is more than one word"),
         ("~", "'⟦here⟧~'", "needs a word before it. Write 'parcel~'"),
         ("late~3", "'⟦here⟧late~3'", "'3' is no number of edits. Write 'parcel~', 'parcel~1' or 'parcel~2'"),
+        ("x" * 65 + "~", "'⟦here⟧xxx", "a fuzzy word has at most 64 characters"),
         ('"late parcel"~2', '"late parcel"⟦here⟧~2', "a phrase is exact"),
         ("(" * 60 + "a" + ")" * 60, "(⟦here⟧(", "more than 50 parentheses"),
     ],

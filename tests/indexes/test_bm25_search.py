@@ -225,3 +225,17 @@ def test_a_live_mask_of_another_size_is_refused() -> None:
     index = make_index()
     with pytest.raises(ValueError, match="3 live flags for 2 slots"):
         find(index, [Part(make_segment(index, ["a", "b"]), np.ones(3, np.bool_))], "a")
+
+
+def test_what_is_known_of_a_read_only_mask_is_not_taken_for_another_one() -> None:
+    rng = random.Random(8)
+    index = make_index()
+    rows = [" ".join(rng.choices(WORDS[:40], k=30)) for _ in range(9000)]
+    segment = make_segment(index, rows)
+    for seed in (1, 2, 1, 3):
+        mask = np.random.default_rng(seed).random(9000) < 0.98
+        mask.flags.writeable = False
+        oracle = Oracle([((0, slot), rows[slot]) for slot in np.flatnonzero(mask).tolist()])
+        for text in ("w1", "w1 w2", "w1"):
+            query = KIND.query(index, [FIELD], text, {})
+            assert_same(KIND.search(index, query, [Part(segment, mask)], 10), oracle.ranking(query.root), 10)

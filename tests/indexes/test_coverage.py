@@ -361,10 +361,20 @@ def test_an_unknown_kind_is_an_error_for_those_who_need_it_only(lake: il.Lake) -
     define(lake, t, kind="of_tomorrow")
     assert t.get(3)["id"] == 3
     assert t.scan("v >= 0").count() == 20
+    assert t.scan("v >= 0", order_by="v", limit=3).count() == 3
     t.insert({"id": 50})
+    t.insert(rows(100, 20))
+    t.create_index("near_v", ["id", "v"], kind="rtree")
+    assert len(t.search("id", (100, 0), k=3).to_pylist()) == 3
+    lake.pipeline().dump("t")
+    lake.pipeline().compact("t")
     with pytest.raises(il.NotFoundError, match=r"no index kind 'of_tomorrow'; there are .*btree.* upgrade"):
-        t.insert(rows(100, 20))
-    assert len(t) == 21
+        t.search("by_v", 1).to_pylist()
+    with pytest.raises(il.NotFoundError, match="no index kind 'of_tomorrow'"):
+        lake.pipeline().build_index("t")
+    assert [info.state for info in t.indexes()] == ["failing", "ready"]
+    assert len(t) == 41
+    t.drop_index("by_v")
 
 
 def test_a_kind_can_be_registered(lake: il.Lake, monkeypatch: pytest.MonkeyPatch) -> None:

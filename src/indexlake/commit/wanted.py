@@ -71,8 +71,7 @@ class Wanted(ABC):
         from indexlake.scan.execute import read_task
         from indexlake.scan.plan import block_task
 
-        assert self.keys is not None
-        wanted, codecs = KeySet(self.keys), self.codecs
+        codecs, among = self.codecs, self._among(files)
         for block in blocks:
             task = block_task(state, block, state.at)
             for batch in read_task(task, files, self.fields, None, row_id=True, version=True):
@@ -83,9 +82,14 @@ class Wanted(ABC):
                     continue
                 rows = batch if sought.all() else keep(batch, pa.array(sought))
                 keys = KeyColumn.from_arrays(codecs, rows.columns[: len(codecs)])
-                here = np.flatnonzero(wanted.mask(keys))
+                here = np.flatnonzero(among(keys))
                 positions = state.addresses(block, files).positions_of(rows.column(ROW_ID).to_numpy()[here])
                 yield block, positions.tolist(), keys.take(here)
+
+    def _among(self, files: OpenFiles) -> Callable[[KeyColumn], npt.NDArray[np.bool_]]:
+        """Which keys are wanted."""
+        assert self.keys is not None
+        return KeySet(self.keys).mask
 
     def held(self, rows: list[HotRow], state: TableState, files: OpenFiles) -> list[HotRow]:
         """Those of the hot rows that have one of the values."""
@@ -121,9 +125,7 @@ class NewKeys(Wanted):
         else:
             for block, indices, positions in coverage.find_many(self.keys, state, state.at, files):
                 yield block, positions.tolist(), self.keys.take(indices)
-        if coverage.gaps:
-            uncovered = map(state.blocks.record, coverage.gaps)
-            yield from self._scanned(state, (b for b in uncovered if b is not None and b.visible_at(state.at)), files)
+        yield from self._scanned(state, _uncovered(state, coverage), files)
 
 
 class MergeValues(Wanted):
@@ -166,24 +168,38 @@ class LoadedKeys(Wanted):
             block = state.blocks.record(file_id)
             assert block is not None
             yield block, (position,), (key,)
+        assert self.index is not None
+        uncovered = _uncovered(state, state.indexes[self.index.index_id])
+        yield from self._scanned(state, (b for b in uncovered if b.changed_in > since), files)
 
-    def held(self, rows: list[HotRow], state: TableState, files: OpenFiles) -> list[HotRow]:
-        rows = [row for row in rows if None not in row.values]
-        if not rows:
-            return []
-        codecs = self.codecs
-        keys = [encode_key(codecs, row.values) for row in rows]
-        column = KeyColumn.from_keys(keys, ints=are_ints(codecs))
-        encoded = [key_to_bytes(key) for key in keys]
-        low, high = min(encoded), max(encoded)
-        held = np.zeros(len(rows), np.bool_)
+    def _among(self, files: OpenFiles) -> Callable[[KeyColumn], npt.NDArray[np.bool_]]:
         assert self.index is not None
         index = self.index
-        for block in self._blocks:
-            segment = block.segment(index.index_id)
-            if segment is not None and segment.min_key <= high and low <= segment.max_key:
-                held[files.segment(segment, index.open).find_many(column)[0]] = True
-        return [rows[n] for n in np.flatnonzero(held).tolist()]
+        segments = [s for b in self._blocks if (s := b.segment(index.index_id)) is not None]
+
+        def among(keys: KeyColumn) -> npt.NDArray[np.bool_]:
+            held = np.zeros(len(keys), np.bool_)
+            if len(keys):
+                ordered = keys.take(keys.argsort())
+                low, high = key_to_bytes(ordered[0]), key_to_bytes(ordered[len(ordered) - 1])
+                for segment in segments:
+                    if segment.min_key <= high and low <= segment.max_key:
+                        held[files.segment(segment, index.open).find_many(keys)[0]] = True
+            return held
+
+        return among
+
+    def held(self, rows: list[HotRow], state: TableState, files: OpenFiles) -> list[HotRow]:
+        keyed = [row for row in rows if None not in row.values]
+        codecs = self.codecs
+        keys = KeyColumn.from_keys([encode_key(codecs, row.values) for row in keyed], ints=are_ints(codecs))
+        return [keyed[n] for n in np.flatnonzero(self._among(files)(keys)).tolist()]
+
+
+def _uncovered(state: TableState, coverage: Coverage) -> Iterator[BlockRecord]:
+    """The live blocks that an index does not answer for."""
+    found = map(state.blocks.record, coverage.gaps)
+    return (block for block in found if block is not None and block.visible_at(state.at))
 
 
 def new_keys(writes: TableWrites, coverage: Coverage, files: OpenFiles) -> KeyColumn | None:

@@ -136,40 +136,28 @@ class InlineTable(InlineRows):
         """The smaller side drives: rows are compared with the keys while they are few, else keys are looked up."""
         codecs = [f.codec for f in fields]
         if any(f.since for f in fields):
-            return self._derived_holders(fields, KeySet(keys), since, without)
+            wanted = KeySet(keys)
+            return [
+                row
+                for row in self._derived(fields, since)
+                if row.row_id not in without and None not in row.values and encode_key(codecs, row.values) in wanted
+            ]
         columns = tuple(f.column for f in fields)
         if indexed and len(keys) <= FEW_KEYS:
             few = [decode_key(codecs, key) for key in keys]
             rows = [(*row, *key) for key in few for row in self._with_key((), key, columns, tuple(codecs))]
             return self._newer(rows, since, without)
         indexed = indexed and not any(is_float(codec) for codec in codecs)
-        wanted: KeySet | None = None
+        among: KeySet | None = None
         found: list[HotRow] = []
         for seen, row in enumerate(self._live_since(since, columns)):
             if indexed and seen > ROWS_PER_KEY * len(keys):
                 encoded = (decode_key(codecs, key) for key in keys)
                 return self._newer(self._with_keys(columns, encoded, columns), since, without)
-            wanted = wanted or KeySet(keys)
+            among = among or KeySet(keys)
             values = row[3:]
-            if row[1] not in without and None not in values and encode_key(codecs, values) in wanted:
+            if row[1] not in without and None not in values and encode_key(codecs, values) in among:
                 found.append(HotRow(row[1], row[0], values))
-        return found
-
-    def _derived_holders(self, fields: Sequence[Field], keys: KeySet, since: int, without: BitMap64) -> list[HotRow]:
-        """Of columns that older versions do not hold: all rows are read as users see them."""
-        codecs = [f.codec for f in fields]
-        found: list[HotRow] = []
-        for batch in self.rows(fields).batches():
-            ids, begins = batch.column(ROW_ID).to_pylist(), batch.column(VERSION).to_pylist()
-            columns = [codec.encode(batch.column(n)) for n, codec in enumerate(codecs)]
-            for row_id, begin, *values in zip(ids, begins, *columns, strict=True):
-                if (
-                    begin > since
-                    and row_id not in without
-                    and None not in values
-                    and encode_key(codecs, values) in keys
-                ):
-                    found.append(HotRow(row_id, begin, tuple(values)))
         return found
 
     def _newer(self, rows: Iterable[Row], since: int, without: BitMap64) -> list[HotRow]:
@@ -181,8 +169,20 @@ class InlineTable(InlineRows):
         ]
 
     def since(self, fields: Sequence[Field], since: int) -> Iterator[HotRow]:
+        if any(f.since for f in fields):
+            yield from self._derived(fields, since)
+            return
         for row in self._live_since(since, tuple(f.column for f in fields)):
             yield HotRow(row[1], row[0], row[3:])
+
+    def _derived(self, fields: Sequence[Field], since: int) -> Iterator[HotRow]:
+        """The same of columns that older versions do not hold: all rows are read as users see them."""
+        for batch in self.rows(fields).batches():
+            ids, begins = batch.column(ROW_ID).to_pylist(), batch.column(VERSION).to_pylist()
+            columns = [f.codec.encode(batch.column(n)) for n, f in enumerate(fields)]
+            for row_id, begin, *values in zip(ids, begins, *columns, strict=True):
+                if begin > since:
+                    yield HotRow(row_id, begin, tuple(values))
 
     # ------------------------------------------------------------ what a dump reads
 

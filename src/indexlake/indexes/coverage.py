@@ -251,7 +251,10 @@ def _are_ints(index: Index, schema: TableSchema) -> bool:
 
 
 def _lasting(known: Mapping[int, Link], written: Sequence[Link]) -> dict[int, Link]:
-    """Of the links of each block the one with the largest end: a fold ends one and begins another."""
+    """Of the links of each block the one with the largest end: a fold ends one and begins another.
+
+    Of two live ones the younger: the end of the other was written, and purged, since it was read.
+    """
     links = dict(known)
     for link in written:
         there = links.get(link.data_file_id)
@@ -259,7 +262,7 @@ def _lasting(known: Mapping[int, Link], written: Sequence[Link]) -> dict[int, Li
             del links[link.data_file_id]  # as it was before
     for link in written:
         there = links.get(link.data_file_id)
-        if there is None or _end(link) > _end(there):
+        if there is None or (_end(link), link.begin_snapshot) > (_end(there), there.begin_snapshot):
             links[link.data_file_id] = link
     return links
 

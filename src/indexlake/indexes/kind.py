@@ -144,10 +144,16 @@ class KeySegment(ProbedSegment, Protocol):
 
 
 class Part(NamedTuple):
-    """A segment, and which of its slots are visible and match what else was asked for; None: all of them."""
+    """A segment, which of its slots are visible, and which of those may be found; None: all of them."""
 
     segment: Any
     live: npt.NDArray[np.bool_] | None
+    wanted: npt.NDArray[np.bool_] | None = None
+
+    @property
+    def mask(self) -> npt.NDArray[np.bool_] | None:
+        """The slots that may be found."""
+        return self.live if self.wanted is None else self.wanted
 
 
 class Hits(NamedTuple):
@@ -164,6 +170,9 @@ class IndexKind(ABC):
     name: str
     measure: str | None = None
     """The column that a search adds: ``_score`` (the greatest first) or ``_distance`` (the least first)."""
+
+    ranks_by_all: bool = False
+    """Whether scores depend on all visible rows, not only on those that satisfy ``where``."""
 
     slow: bool = False
     """Whether building takes many times as long as writing the rows: jobs do that, users do not wait for it."""
@@ -211,7 +220,7 @@ class IndexKind(ABC):
         )
 
     def search(self, index: Index, query: Any, parts: Sequence[Part], k: int) -> Hits:
-        """The best k of the live slots of all parts, or all if there are fewer."""
+        """The best k of the slots of all parts that may be found, or all if there are fewer."""
         raise NotImplementedError
 
     def snippets(self, index: Index, query: Any, values: Sequence[Any]) -> list[str | None] | None:

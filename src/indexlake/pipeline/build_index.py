@@ -8,7 +8,7 @@ the same, for readers of the past.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Unpack
@@ -50,6 +50,9 @@ class BuildTask:
     index: Index
     schema: TableSchema
     blocks: tuple[BlockTask, ...]
+    outdated: Mapping[
+        int, int
+    ]  # blocks that have a segment, made before a column got another type: data file → segment
 
     @property
     def rows(self) -> int:
@@ -122,7 +125,14 @@ def plan(lake: Lake, table_id: int, index_id: int, group_rows: int) -> list[Buil
         groups[-1].append(task)
         rows += task.record_count
     writer = lake._writer_id() if groups else ""
-    return [BuildTask(table_id, writer, state.at, index, state.current, tuple(group)) for group in groups]
+    links = coverage.links
+    return [
+        BuildTask(
+            table_id, writer, state.at, index, state.current, tuple(group),
+            {b.file_id: links[b.file_id].index_file_id for b in group if b.file_id in links},
+        )
+        for group in groups
+    ]  # fmt: skip
 
 
 def _uncovered(state: TableState, index_id: int) -> Iterator[BlockTask]:
@@ -170,7 +180,10 @@ def _run_and_publish(
 
 
 def publish(lake: Lake, job: Job, task: BuildTask, segment: SegmentFile) -> bool:
-    """Link the blocks that are still there and that nobody else covers.  False: there is none, or no such index."""
+    """Link the blocks that are still there and that nobody else covers.  False: there is none, or no such index.
+
+    A segment that was made before a column got another type gives way.
+    """
     with Section(lake.catalog, lake._hot) as section:
         if not require_plan(section, job, task.table_id, task.planned_at, task.writer_id):
             return False
@@ -178,9 +191,11 @@ def publish(lake: Lake, job: Job, task: BuildTask, segment: SegmentFile) -> bool
         if task.index.index_id not in segments.live_index_ids(tx, task.table_id):
             return False
         blocks = [block.file_id for block in task.blocks]
-        there = data_files.there(tx, blocks) - set(segments.live_links(tx, task.index.index_id, blocks))
+        live = segments.live_links(tx, task.index.index_id, blocks)
+        there = {b for b in data_files.there(tx, blocks) if b not in live or live[b] == task.outdated.get(b)}
         if not there:
             return False
+        segments.end_links(tx, task.index.index_id, there & live.keys(), s)
         segments.add_segment(tx, task.table_id, segment, [b if b in there else None for b in blocks], s)
         table_heads.touch_table(tx, task.table_id, s)
         section.sequencer.record(KIND, job=True)

@@ -119,7 +119,8 @@ def probe_tasks(state: TableState, coverage: Coverage, blocks: Sequence[NewBlock
     tasks = []
     for block in state.blocks.records:
         link = coverage.links.get(block.data_file_id)
-        if link is None or block.changed_in <= since or not block.visible_at(state.at):
+        covered = link is not None and block.data_file_id not in coverage.gaps
+        if link is None or not covered or block.changed_in <= since or not block.visible_at(state.at):
             continue
         old = link.segment
         new = tuple(s for s in segments if s.min_key <= old.max_key and old.min_key <= s.max_key)

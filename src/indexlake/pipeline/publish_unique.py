@@ -166,7 +166,7 @@ def _among_all(lake: Lake, reading: Reading, coverage: Coverage, others: KeyColu
         while len(found) < NAMED and (again := keys.first_duplicate()) is not None:
             found.append(keys[again])
             keys = keys.take(np.flatnonzero(~KeySet(keys.slice(again, 1)).mask(keys)))
-    return found
+    return sorted(found)
 
 
 def _live(

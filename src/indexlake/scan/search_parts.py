@@ -21,6 +21,7 @@ from indexlake.expr import tree
 from indexlake.hot.rows import HotRows
 from indexlake.indexes.builder import segment_in_memory
 from indexlake.indexes.kind import Part
+from indexlake.indexes.registry import kind_named
 from indexlake.scan.access import file_test
 from indexlake.scan.execute import read_task
 from indexlake.scan.hot_mirror import Chunk, HotMirror, hot_rows, one_batch
@@ -47,7 +48,7 @@ class Remembered:
 
     def __init__(self) -> None:
         self._mirrors: dict[int, HotMirror] = {}
-        self.masks: Recent[tuple[Any, Mask]] = Recent(_REMEMBERED)
+        self.masks: Recent[tuple[Any, Any, Mask]] = Recent(_REMEMBERED)
         self.matches: Recent[npt.NDArray[np.int64]] = Recent(_REMEMBERED)
 
     def mirror(self, table_id: int) -> HotMirror:
@@ -57,13 +58,15 @@ class Remembered:
 class RowsSource:
     """Rows in memory."""
 
-    def __init__(self, rows: pa.RecordBatch, live: Mask | None, segments: Any) -> None:
+    def __init__(self, rows: pa.RecordBatch, live: Mask | None, wanted: Mask | None, segments: Any) -> None:
         self._rows = rows  # columns named as in files, and the row id
         self._live = live
+        self._wanted = wanted
         self._segments = segments
 
     def part(self, index: Index) -> Part:
-        return Part(self._segments(index), None if self._live is None or self._live.all() else self._live)
+        live = None if self._live is None or self._live.all() else self._live
+        return Part(self._segments(index), live, self._wanted)
 
     @property
     def count(self) -> int:
@@ -81,8 +84,10 @@ class RowsSource:
 class GapSource(RowsSource):
     """Rows of a block without a segment: of those that are found, the other columns are read from the block."""
 
-    def __init__(self, search: Parts, block: BlockRecord, rows: pa.RecordBatch, segments: Any) -> None:
-        super().__init__(rows, None, segments)
+    def __init__(
+        self, search: Parts, block: BlockRecord, rows: pa.RecordBatch, wanted: Mask | None, segments: Any
+    ) -> None:
+        super().__init__(rows, None, wanted, segments)
         self._search = search
         self._block = block
 
@@ -101,51 +106,62 @@ class BlocksSource:
         self._segment = segment
 
     def part(self, index: Index) -> Part:
-        return Part(self._segment, self._live())
+        live = self._live()
+        return Part(self._segment, live, self._wanted(live))
+
+    def _wanted(self, live: Mask | None) -> Mask | None:
+        """The visible slots whose rows satisfy the predicate; None: there is none."""
+        search, starts = self._search, self._segment.starts
+        if search.matches is None:
+            return None
+        wanted = np.zeros(starts[-1], np.bool_)
+        for block, ordinal in self._blocks:
+            search.matches.mark(block, wanted[starts[ordinal] : starts[ordinal + 1]])
+        if live is not None:
+            wanted &= live
+        return wanted
 
     def _live(self) -> Mask | None:
+        """The slots whose rows are visible; None: all of them."""
         search, starts = self._search, self._segment.starts
         state, snapshot = search.reading.state, search.reading.snapshot
-        logs = tuple(state.deletes.get(block.data_file_id) for block, _ in self._blocks)
-        young = [(block, ordinal) for block, ordinal in self._blocks if block.max_snapshot > snapshot]
-        whole = len(self._blocks) == len(starts) - 1
-        live: Mask | None = None
-        if not whole or any(logs):
-            live = self._known_mask(logs, snapshot) if search.reading.newest else None
-            if live is None:
-                live = np.zeros(starts[-1], np.bool_)
-                for (_, ordinal), log in zip(self._blocks, logs, strict=True):
-                    live[starts[ordinal] : starts[ordinal + 1]] = True
-                    gone = log.at(snapshot) if log is not None else None
-                    if gone:
-                        live[starts[ordinal] + np.frombuffer(gone.to_array(), np.uint32)] = False
-                if search.reading.newest:
-                    search.remembered.masks.put(self._path, ((logs, len(self._blocks)), live))
-        for block, ordinal in young:  # rows of it may be younger than the snapshot
-            live = np.ones(starts[-1], np.bool_) if live is None else live.copy()
-            seen = np.zeros(block.record_count, np.bool_)
-            task = block_task(state, block, snapshot)
-            for batch in read_task(task, search.files, (), None, row_id=True):
-                seen[search.positions(block, batch.column(ROW_ID).to_numpy())] = True
-            live[starts[ordinal] : starts[ordinal + 1]] &= seen
-        if search.matches is not None or search.hidden is not None:
+        live = self._undeleted()
+        for block, ordinal in self._blocks:
+            if block.max_snapshot > snapshot:  # rows of it may be younger than the snapshot
+                live = np.ones(starts[-1], np.bool_) if live is None else live.copy()
+                seen = np.zeros(block.record_count, np.bool_)
+                task = block_task(state, block, snapshot)
+                for batch in read_task(task, search.files, (), None, row_id=True):
+                    seen[search.positions(block, batch.column(ROW_ID).to_numpy())] = True
+                live[starts[ordinal] : starts[ordinal + 1]] &= seen
+        if search.hidden is not None:
             live = np.ones(starts[-1], np.bool_) if live is None else live.copy()
             for block, ordinal in self._blocks:
-                here = live[starts[ordinal] : starts[ordinal + 1]]
-                if search.matches is not None:
-                    here &= search.matches.mask(block)
-                if search.hidden is not None:
-                    positions = state.addresses(block, search.files).positions_of(search.hidden)
-                    here[positions[positions >= 0]] = False
+                positions = state.addresses(block, search.files).positions_of(search.hidden)
+                live[starts[ordinal] + positions[positions >= 0]] = False
         return live
 
-    def _known_mask(self, logs: Any, snapshot: int) -> Mask | None:
-        known = self._search.remembered.masks.get(self._path)
-        if known is not None and known[0][1] == len(self._blocks):
-            before = known[0][0]
-            if len(before) == len(logs) and all(a is b for a, b in zip(before, logs, strict=True)):
-                return known[1]
-        return None
+    def _undeleted(self) -> Mask | None:
+        """Without those that the deletes at the snapshot name, and the blocks that are not visible."""
+        search, starts = self._search, self._segment.starts
+        reading = search.reading
+        logs = tuple(reading.state.deletes.get(block.data_file_id) for block, _ in self._blocks)
+        if len(self._blocks) == len(starts) - 1 and all(log is None for log in logs):
+            return None
+        ids = tuple(block.data_file_id for block, _ in self._blocks)
+        known = search.remembered.masks.get(self._path) if reading.newest else None
+        if known is not None and known[0] == ids and all(a is b for a, b in zip(known[1], logs, strict=True)):
+            return known[2]
+        live = np.zeros(starts[-1], np.bool_)
+        for (_, ordinal), log in zip(self._blocks, logs, strict=True):
+            live[starts[ordinal] : starts[ordinal + 1]] = True
+            gone = log.at(reading.snapshot) if log is not None else None
+            if gone:
+                live[starts[ordinal] + np.frombuffer(gone.to_array(), np.uint32)] = False
+        if reading.newest:
+            live.flags.writeable = False  # kinds may remember what they learn about a mask that stays as it is
+            search.remembered.masks.put(self._path, (ids, logs, live))
+        return live
 
     def _split(self, slots: npt.NDArray[np.int64]) -> Iterator[tuple[BlockRecord, npt.NDArray[np.int64], Any]]:
         """(block, indices into the slots, positions) of each block that holds some."""
@@ -229,26 +245,40 @@ class Parts:
             for task in own_tasks(reading.state, reading.writes):
                 found += self._scanned(task, index)
         for chunk in self._hot:
-            live = chunk.live
-            if self.predicate is not None:
-                named = chunk.rows.select([self._names.get(c, c) for c in sorted(self.predicate.columns)] or [ROW_ID])
-                dressed = pa.RecordBatch.from_arrays(named.columns, sorted(self.predicate.columns) or [ROW_ID])
-                live = live & np.asarray(self.predicate.mask(dressed).fill_null(False))
-            found.append(RowsSource(chunk.rows, live, chunk.segment))
+            wanted = self._matching(chunk.rows)
+            if wanted is not None:
+                wanted &= chunk.live
+            found.append(RowsSource(chunk.rows, chunk.live, wanted, chunk.segment))
         return found
 
+    def _matching(self, rows: pa.RecordBatch) -> Mask | None:
+        """Which rows, with columns named as in files, satisfy the predicate; None: there is none."""
+        if self.predicate is None:
+            return None
+        names = sorted(self.predicate.columns) or [ROW_ID]
+        named = pa.RecordBatch.from_arrays([rows.column(self._names.get(n, n)) for n in names], names)
+        mask: Mask = np.array(self.predicate.mask(named).fill_null(False))
+        return mask
+
     def _scanned(self, task: BlockTask, index: Index) -> Iterator[Source]:
-        """The visible rows of a block that satisfy the predicate, read."""
+        """The visible rows of a block, read; only those that satisfy the predicate if the others do not matter."""
+        schema = self.reading.schema
         block = self.reading.state.blocks.record(task.file_id) if task.kind == "block" else None
-        wanted = index.all_fields(self.reading.schema)
-        fields = wanted if block is not None else tuple(dict.fromkeys((*wanted, *self._fields)))
-        rows = one_batch(list(read_task(task, self.files, fields, self.predicate, row_id=True, hidden=self.hidden)))
+        keys = index.all_fields(schema)
+        all_ = self.predicate is not None and kind_named(index.kind).ranks_by_all
+        named = [f for f in schema.fields if all_ and self.predicate is not None and f.name in self.predicate.columns]
+        fields = tuple(dict.fromkeys((*keys, *named, *(self._fields if block is None else ()))))
+        pushed = None if all_ else self.predicate
+        rows = one_batch(list(read_task(task, self.files, fields, pushed, row_id=True, hidden=self.hidden)))
         if rows is None:
             return
-        named = pa.RecordBatch.from_arrays(rows.columns, [*(f.column for f in fields), ROW_ID])
-        keys = [named.column(f.column) for f in wanted]
-        segment = partial(_segment_of, self.reading.schema, keys)
-        yield RowsSource(named, None, segment) if block is None else GapSource(self, block, named, segment)
+        rows = pa.RecordBatch.from_arrays(rows.columns, [*(f.column for f in fields), ROW_ID])
+        wanted = self._matching(rows) if all_ else None
+        segment = partial(_segment_of, schema, [rows.column(f.column) for f in keys])
+        if block is None:
+            yield RowsSource(rows, None, wanted, segment)
+        else:
+            yield GapSource(self, block, rows, wanted, segment)
 
     def columns_at(
         self,
@@ -284,11 +314,13 @@ class Matches:
         calls = any(isinstance(node, tree.Call) for node in _nodes(predicate.root))  # now() changes
         self._key = None if calls else f"{predicate!r} {search.reading.state.table.schema_version}"
 
-    def mask(self, block: BlockRecord) -> Mask:
-        """Which rows of the block satisfy the predicate, deleted ones included."""
-        mask = np.zeros(block.record_count, np.bool_)
+    def mark(self, block: BlockRecord, mask: Mask) -> None:
+        """Mark the rows of the block that satisfy the predicate, deleted ones included."""
         mask[self._positions(block)] = True
-        return mask
+
+    def _holds_always(self, task: BlockTask | None) -> bool:
+        """Whether no row was left out because it is deleted at this snapshot: others may show it."""
+        return self.found_by != "primary key" and (task is None or task.only is None or len(task.only) > 1)
 
     def _positions(self, block: BlockRecord) -> npt.NDArray[np.int64]:
         search, key = self._search, None if self._key is None else f"{block.path} {self._key}"
@@ -302,7 +334,7 @@ class Matches:
             batches = read_task(whole, search.files, (), self._predicate, row_id=True)
             found = [search.positions(block, batch.column(ROW_ID).to_numpy()) for batch in batches]
             positions = np.concatenate(found) if found else positions
-        if key is not None:
+        if key is not None and self._holds_always(task):
             search.remembered.matches.put(key, positions)
         return positions
 

@@ -1,26 +1,22 @@
 """All parts of one search together: which documents there are, and how often terms occur in them.
 
-Documents are numbered through: the slot, behind all slots of the parts before.  Rows that are not live count
-nowhere, and to leave them out costs about as much as there are dead ones (or live ones, if those are fewer).
+Documents are numbered through: the slot, behind all slots of the parts before.  Rows that are not live count nowhere.
+Those that are live and not wanted count, and are not found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from indexlake.indexes.bm25.matching import match
+from indexlake.indexes.bm25.liveness import liveness
 from indexlake.indexes.bm25.segment import Entry, Segment, saturation
 from indexlake.indexes.kind import Part
 
 Documents = npt.NDArray[np.int64]
-
-_CHEAP = 4096  # postings: look at the mask for each
-_FEWER = 16  # times fewer rows than postings: look for the rows among the postings
 
 
 class Chunk(NamedTuple):
@@ -40,51 +36,26 @@ class LivePart:
         self.number = number
         self.base = base
         self.slots = self.segment.header.slots
-        self.live = part.live
-        self._live_count = self.slots
-        if self.live is not None:
-            if len(self.live) != self.slots:
-                raise ValueError(f"{len(self.live)} live flags for {self.slots} slots")
-            self._live_count = int(np.count_nonzero(self.live))
-            if self._live_count == self.slots:
-                self.live = None
-
-    @cached_property
-    def _few_are_live(self) -> bool:
-        return bool(2 * self._live_count < self.slots)
-
-    @cached_property
-    def _few(self) -> npt.NDArray[np.uint32]:
-        """The live slots or the dead ones, whichever are fewer."""
-        assert self.live is not None
-        return np.flatnonzero(self.live if self._few_are_live else ~self.live).astype(np.uint32)
+        self._liveness = liveness(self.segment, part.live)
+        self._wanted = part.wanted
+        self.mask = self._liveness.mask if part.wanted is None else part.wanted  # of the documents that may be found
 
     def statistics(self) -> tuple[int, int]:
         """The number of live documents, and the length of all of them."""
-        header = self.segment.header
-        if self.live is None:
-            return header.documents, header.length
-        lengths = self.segment.lengths()
-        found = lengths[self._few]
-        found = found[found != np.iinfo(lengths.dtype).max]
-        count, length = len(found), int(found.sum(dtype=np.int64))
-        return (count, length) if self._few_are_live else (header.documents - count, header.length - length)
+        return self._liveness.statistics
 
     def chunk(self, entry: Entry) -> tuple[Chunk, int]:
-        """The live postings of a term, and how many they are."""
+        """The postings of a term that may be found, and in how many live documents it is."""
         slots = self.segment.slots(entry.first, entry.end)
         codes = self.segment.codes(entry.first, entry.end)
-        if self.live is None:
-            return Chunk(self, slots, codes, None), len(slots)
-        if len(slots) > _CHEAP and len(self._few) * _FEWER < len(slots):
-            _, rows = match(self._few, slots, self.slots)
-            if not self._few_are_live:
-                return Chunk(self, slots, codes, self.live if len(rows) else None), len(slots) - len(rows)
-        else:
-            rows = np.flatnonzero(self.live[slots])
-            if len(rows) == len(slots):
-                return Chunk(self, slots, codes, None), len(slots)
-        return Chunk(self, slots[rows], codes[rows], None), len(rows)
+        rows, count = self._liveness.live_postings(entry, slots)
+        if self._wanted is not None:
+            rows = np.flatnonzero(self._wanted[slots])
+        elif count == len(slots):
+            return Chunk(self, slots, codes, None), count
+        if rows is None:
+            return Chunk(self, slots, codes, self.mask), count
+        return Chunk(self, slots[rows], codes[rows], None), count
 
 
 class Found(NamedTuple):

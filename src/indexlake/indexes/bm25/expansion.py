@@ -58,7 +58,7 @@ def expand_fuzzy(collection: Collection, node: Fuzzy) -> Weighted:
                 by_edits[int(edits[row])][names[row]] += int(postings[at + 1] - postings[at])
     found: Weighted = []
     for edits_taken, counts in enumerate(by_edits):
-        weight = 1.0 - edits_taken / (len(node.text) + 1)
+        weight = 1.0 - edits_taken / (len(node.text) + 2)
         room = MOST_TERMS - len(found)
         found += [(term, weight) for term in _most_frequent(collection, counts, counts, room)]
     return found
@@ -78,14 +78,14 @@ def _most_frequent(collection: Collection, terms: Iterable[str], counts: Counter
     return [term for _, term in sorted(found)[:most]]
 
 
-def edits_between(terms: list[str], word: str) -> npt.NDArray[np.int64]:
+def edits_between(terms: list[str], word: str) -> npt.NDArray[np.int16]:
     """How many edits are between each term and a word: swaps of neighbours count one."""
     sizes = np.array([len(term) for term in terms])
     width = int(sizes.max())
     letters = np.array(terms, dtype=f"<U{max(width, 1)}").view(np.uint32).reshape(len(terms), -1).T
     target = [ord(char) for char in word]
-    result = np.where(sizes == 0, len(word), 0)
-    row = np.repeat(np.arange(len(target) + 1)[:, None], len(terms), 1)
+    result = np.where(sizes == 0, len(word), 0).astype(np.int16)
+    row = np.repeat(np.arange(len(target) + 1, dtype=np.int16)[:, None], len(terms), 1)
     before = before_that = row
     for at in range(width):
         before_that, before = before, row

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 class Bm25(IndexKind):
     name = "bm25"
     measure = "_score"
+    ranks_by_all = True
 
     def define(
         self, fields: Sequence[Field], include: Sequence[Field], unique: bool, params: Mapping[str, Any]

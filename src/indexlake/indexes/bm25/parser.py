@@ -23,6 +23,7 @@ from indexlake.indexes.bm25.query import Boolean, Fuzzy, Node, Phrase, Prefix, T
 _TOKEN = re.compile(r'\s+|(?P<open>\()|(?P<close>\))|(?P<phrase>"[^"]*")|(?P<quote>")|(?P<word>[^\s()"]+)')
 _FUZZY = re.compile(r"(?P<word>.*)~(?P<edits>[^~]*)", re.DOTALL)
 _DEEPEST = 50
+_LONGEST_FUZZY = 64
 
 
 class _Token(NamedTuple):
@@ -232,6 +233,10 @@ class _Parser:
         plain = self._analyser.normalise(text)
         if self._analyser.cuts(plain):
             raise self._error(at, "the tokenizer 'ngram' keeps pieces of words, not words. Leave the '~' out")
+        if len(plain) > _LONGEST_FUZZY:
+            raise self._error(
+                at, f"a fuzzy word has at most {_LONGEST_FUZZY} characters. Write 'parcel*' for the start of one"
+            )
         allowed = int(edits) if edits else (0 if len(plain) <= 2 else 1 if len(plain) <= 5 else 2)
         return Fuzzy(plain, allowed)
 

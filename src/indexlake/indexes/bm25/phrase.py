@@ -45,8 +45,8 @@ def _in_part(
     slots: npt.NDArray[Any] = segment.slots(by_size[0].first, by_size[0].end)
     if wanted is not None:
         slots = slots[match(wanted, slots, part.slots)[1]]
-    elif part.live is not None:
-        slots = slots[part.live[slots]]
+    elif part.mask is not None:
+        slots = slots[part.mask[slots]]
     for entry in by_size[1:]:
         slots = slots[match(slots, segment.slots(entry.first, entry.end), part.slots)[0]]
     last = max(places)
@@ -62,9 +62,17 @@ def _in_part(
         positions = segment.positions(entry.first_position, entry.end_position)[here].astype(np.int64)
         # Where the phrase starts, if this is its term: in the upper half the document.
         starts = np.repeat(np.arange(len(rows)), counts[rows]) << 33 | positions + (last - place)
-        common = starts if common is None else starts[np.isin(starts, common, assume_unique=True)]
+        common = starts if common is None else _in_both(starts, common)
         lengths = length[codes[rows]]
     assert common is not None
     frequencies = np.bincount(common >> 33, minlength=len(slots))
     there = np.flatnonzero(frequencies)
     return slots[there].astype(np.int64), frequencies[there].astype(np.float64), lengths[there]
+
+
+def _in_both(some: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The numbers that both ascending arrays have: two sorted runs are merged fast."""
+    every = np.concatenate((some, others))
+    every.sort(kind="stable")
+    twice: npt.NDArray[np.int64] = every[1:][every[1:] == every[:-1]]
+    return twice

@@ -14,12 +14,14 @@ import numpy as np
 
 from indexlake.indexes.bm25.collection import Collection, Documents
 from indexlake.indexes.bm25.expansion import expand_fuzzy, expand_prefix
-from indexlake.indexes.bm25.leaves import NOTHING, Leaf, Scored, SmallLeaf, term_leaf
+from indexlake.indexes.bm25.leaves import NOTHING, Leaf, Scored, Scores, SmallLeaf, term_leaf
 from indexlake.indexes.bm25.matching import match
 from indexlake.indexes.bm25.phrase import phrase_frequencies
 from indexlake.indexes.bm25.query import Boolean, Fuzzy, Node, Phrase, Prefix, Term, TextQuery
 from indexlake.indexes.bm25.ranking import best, ranked
 from indexlake.indexes.kind import Hits, Part
+
+_DENSE = 16  # times as many documents as postings: a sum for each document is cheaper than sorting
 
 
 def search(query: TextQuery, parts: Sequence[Part], k: int, params: Mapping[str, Any]) -> Hits:
@@ -116,10 +118,11 @@ class _Search:
                 documents.append(slots.astype(np.int64) + chunk.part.base)
                 frequencies.append(frequency[codes] * weight)
                 lengths.append(length[codes])
-        different, first, which = np.unique(np.concatenate(documents), return_index=True, return_inverse=True)
-        total = np.bincount(which, np.concatenate(frequencies), len(different))
+        found, total, length = _added_up(
+            np.concatenate(documents), np.concatenate(frequencies), np.concatenate(lengths), self._span
+        )
         weight = collection.idf(max(collection.find(term).documents for term, _ in terms))
-        return Scored(different, weight * collection.weigh(total, np.concatenate(lengths)[first]))
+        return Scored(found, weight * collection.weigh(total, length))
 
     def _boolean(self, node: Boolean, within: Documents | None) -> Scored:
         if node.must:
@@ -166,6 +169,20 @@ def _only(found: Scored, within: Documents | None, span: int) -> Scored:
         return found
     rows, _ = match(found.documents, within, span)
     return Scored(found.documents[rows], found.scores[rows])
+
+
+def _added_up(
+    documents: Documents, frequencies: Scores, lengths: Scores, span: int
+) -> tuple[Documents, Scores, Scores]:
+    """Documents that may be there several times, once: with the sum of their frequencies, and their lengths."""
+    if len(documents) * _DENSE > span:
+        sums: Scores = np.bincount(documents, frequencies, span).astype(np.float64, copy=False)
+        by_document = np.empty(span)
+        by_document[documents] = lengths
+        there = np.flatnonzero(sums).astype(np.int64, copy=False)
+        return there, sums[there], by_document[there]
+    found, first, which = np.unique(documents, return_index=True, return_inverse=True)
+    return found, np.bincount(which, frequencies, len(found)).astype(np.float64, copy=False), lengths[first]
 
 
 def _sum(found: Scored, more: Scored, span: int, *, unite: bool) -> Scored:

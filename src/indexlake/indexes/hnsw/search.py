@@ -56,7 +56,7 @@ def _search_part(
     if segment.facts.dimension != len(query.vector):
         raise wrong(segment.path, f"its vectors have {segment.facts.dimension} numbers and not {len(query.vector)}")
     places: Places = segment.places()
-    live = None if part.live is None else places.live_rows(part.live)
+    live = None if part.mask is None else places.live_rows(part.mask)
     count = len(segment) if live is None else int(np.count_nonzero(live))
     if not count or k <= 0:
         return np.empty(0, np.int64), np.empty(0, np.float64)
@@ -71,7 +71,7 @@ def _search_part(
     if rows is None:
         rows = nearest(metric, vectors, None if live is None else np.flatnonzero(live), query, k)
     far = distances(metric, vectors[rows], query.precise)
-    return places.nearest(rows, far, part.live, k)
+    return places.nearest(rows, far, part.mask, k)
 
 
 def _by_graph(

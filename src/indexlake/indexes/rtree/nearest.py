@@ -124,8 +124,8 @@ def _leaves(part: Part, number: int, places: Numbers, near: Near, best: _Best) -
     boxes = segment.boxes_of(places)
     distances = _distances(boxes, near)
     kept = distances * _ROUNDING <= best.limit
-    if part.live is not None:
-        kept &= part.live[slots]
+    if part.mask is not None:
+        kept &= part.mask[slots]
     shapes = kept & segment.have_shapes(places)
     points = kept & ~shapes
     best.offer(number, slots[points], distances[points])
