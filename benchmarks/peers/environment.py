@@ -19,18 +19,22 @@ def is_inside() -> bool:
     return os.environ.get(_MARK) == sys.prefix
 
 
-def enter(folder: Path) -> NoReturn:
+def enter(
+    folder: Path, module: str = "benchmarks.peers", requirements: Path = REQUIREMENTS, extra: str | None = None
+) -> NoReturn:
     """Make the environment if it is not there or out of date, and run the same command in it."""
     python = folder / "bin" / "python"
-    wanted = hashlib.sha256(REQUIREMENTS.read_bytes() + (REPOSITORY / "pyproject.toml").read_bytes()).hexdigest()
+    wanted = hashlib.sha256(requirements.read_bytes() + (REPOSITORY / "pyproject.toml").read_bytes()).hexdigest()
     made_for = folder / "made-for"
     if not made_for.exists() or made_for.read_text() != wanted:
         print(f"making the environment {folder} …", file=sys.stderr, flush=True)
         venv.create(folder, with_pip=True, clear=True)
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, "-e", str(REPOSITORY), "-r", str(REQUIREMENTS)], check=True)
+        subprocess.run(
+            [*pip, "-e", str(REPOSITORY) + (f"[{extra}]" if extra else ""), "-r", str(requirements)], check=True
+        )
         made_for.write_text(wanted)
     environment = os.environ | {_MARK: str(folder.resolve())}
-    command = [str(python), "-m", "benchmarks.peers", *sys.argv[1:]]
+    command = [str(python), "-m", module, *sys.argv[1:]]
     os.chdir(REPOSITORY)
     os.execve(command[0], command, environment)

@@ -18,3 +18,7 @@ def test_every_scene_of_the_demo_runs(tmp_path: Path, spark: Any) -> None:
     assert "Where the rows live" in text
     assert "parquet" in text
     assert "load" in text
+    assert "5 indexes on 20,000 rows" in text
+    assert "found by by_btree in 1 segment" in text
+    for kind in ("btree", "hash", "rtree", "bm25", "hnsw", "hybrid"):
+        assert f"\n{kind} " in text, "each kind finds something"

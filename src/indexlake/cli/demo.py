@@ -14,11 +14,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 import indexlake as il
 from indexlake.cli.spark import start
 from indexlake.pipeline.pipeline import Pipeline
 
+_INDEXES = {"btree": ["mail"], "hash": ["text"], "rtree": ["lon", "lat"], "bm25": ["text"], "hnsw": ["taste"]}
 _CITIES = ("Amsterdam", "Bogotá", "Cairo", "Dakar", "Edinburgh", "Fukuoka")
 
 
@@ -52,7 +54,9 @@ def _scenes(console: Console, folder: Path, rows: int) -> None:
         _travel(console, orders, before)
         _title(console, "6  A new column without rewriting a file; SQL over hot rows and blocks alike")
         _sql(console, lake, orders)
-        _title(console, "7  The pipeline: Spark loads, dumps, compacts and freezes; answers stay the same")
+        _title(console, "7  Every kind of index finds every row, from the moment its commit returns")
+        _search(console, lake)
+        _title(console, "8  The pipeline: Spark loads, dumps, compacts and freezes; answers stay the same")
         _pipeline(console, lake, orders, rows)
         _title(console, "Where the rows live")
         console.print(str(orders.stats()), highlight=False)
@@ -133,6 +137,43 @@ def _sql(console: Console, lake: il.Lake, orders: il.Table) -> None:
     console.print(f"{seconds * 1e3:,.0f} ms")
 
 
+def _search(console: Console, lake: il.Lake) -> None:
+    lake.drop_table("sales.reviews", missing_ok=True)
+    columns: dict[str, Any] = {"id": "int64", "mail": "string", "lon": "float64", "lat": "float64", "text": "string"}
+    reviews = lake.create_table("sales.reviews", columns | {"taste": pa.list_(pa.float32(), 3)}, primary_key="id")
+    reviews.insert(pa.Table.from_pylist([_review(n) for n in range(20_000)], reviews.schema))
+    seconds, made = _timed(lambda: {kind: _index(console, reviews, kind, on) for kind, on in _INDEXES.items()})
+    console.print(f"{sum(made.values())} indexes on {len(reviews):,} rows: {seconds:,.1f} s")
+    reviews.insert({**_review(20_000), "mail": "zoe@example.org", "text": "Late, late, late: my parcel!"})
+    box, taste = "lon between 10 and 11 and lat between 50 and 51", [1.0, 0.0, 0.5]
+    asked: list[tuple[str, str, Callable[[], Any]]] = [
+        ("btree", "mail like 'user000%'", lambda: reviews.scan("mail like 'user000%'")),
+        ("hash", "text = 'A lovely lamp 75'", lambda: reviews.scan("text = 'A lovely lamp 75'")),
+        ("rtree", box, lambda: reviews.scan(box)),
+        ("bm25", "late parcel", lambda: reviews.search("by_bm25", "late parcel", k=3)),
+        ("hnsw", str(taste), lambda: reviews.search("taste", taste, k=3)),
+        ("hybrid", f"late parcel, {taste}", lambda: reviews.search([("text", "late parcel"), ("taste", taste)], k=3)),
+    ]
+    table = Table("by", "looked for", "rows", "the first", "ms", box=None, padding=(0, 2, 0, 0))
+    for kind, what, ask in asked:
+        if made.get(kind, made["hnsw"]):
+            ask().to_arrow()
+            seconds, rows = _timed(lambda ask=ask: ask().to_pylist())  # type: ignore[misc]
+            measure = next((f", {name[1:]} {rows[0][name]:.3g}" for name in rows[0] if name.startswith("_")), "")
+            table.add_row(kind, what, f"{len(rows)}", f"{rows[0]['text']!r}{measure}", f"{seconds * 1e3:,.1f}")
+    console.print(table)
+    console.print(str(reviews.scan("mail like 'user000%'").explain()), highlight=False)
+
+
+def _index(console: Console, table: il.Table, kind: str, columns: list[str]) -> bool:
+    try:
+        table.create_index(f"by_{kind}", columns, kind=kind)
+    except il.MissingExtraError as error:
+        console.print(f"[yellow]{escape(str(error))}[/yellow]", highlight=False)
+        return False
+    return True
+
+
 def _pipeline(console: Console, lake: il.Lake, orders: il.Table, rows: int) -> None:
     spark = _spark(console, lake)
     pipeline = lake.pipeline(runner="threads") if spark is None else lake.pipeline(spark=spark, progress=True)
@@ -174,6 +215,15 @@ def _load(console: Console, pipeline: Pipeline, spark: Any, orders: il.Table, ro
 def _order(number: int) -> dict[str, Any]:
     total = round(random.Random(number).random() * 1000, 2)
     return {"id": number, "city": _CITIES[number % len(_CITIES)], "total": total, "note": None}
+
+
+def _review(number: int) -> dict[str, Any]:
+    pick = random.Random(number)
+    said = ("A lovely lamp", "The parcel came late", "Wrong colour", "Broken on arrival", "Late, but fine")[number % 5]
+    return {
+        "id": number, "mail": f"user{pick.randrange(10**6):06}@example.org", "lon": pick.uniform(-10, 30),
+        "lat": pick.uniform(35, 60), "text": f"{said} {number}", "taste": [pick.random() for _ in range(3)],
+    }  # fmt: skip
 
 
 def _timed(function: Callable[[], Any]) -> tuple[float, Any]:

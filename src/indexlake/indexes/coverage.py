@@ -10,9 +10,11 @@ Bounds of all segments are compared at once; only segments that may hold a key a
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +25,7 @@ from indexlake.blocks.block import BlockRecord
 from indexlake.blocks.delete_vector import is_among
 from indexlake.indexes.index import Index, Link
 from indexlake.indexes.keys import Key, KeyColumn, hash_key, hash_keys, key_to_bytes
-from indexlake.indexes.kind import SegmentFile
+from indexlake.indexes.kind import SegmentFile, Slots
 
 if TYPE_CHECKING:
     from indexlake.blocks.block_index import BlockIndex
@@ -43,11 +45,33 @@ def _end(link: Link) -> int:
     return _FOREVER if link.end_snapshot is None else link.end_snapshot
 
 
-class Group(NamedTuple):
+@dataclass(frozen=True)
+class Group:
     """A segment and the visible blocks for which it answers, each with its ordinal in the segment."""
 
     segment: SegmentFile
     blocks: tuple[tuple[BlockRecord, int], ...]
+
+    @cached_property
+    def _by_ordinal(self) -> dict[int, BlockRecord]:
+        return {ordinal: block for block, ordinal in self.blocks}
+
+    def split(self, starts: Sequence[int], slots: Slots) -> Iterator[tuple[BlockRecord, slice, Slots]]:
+        """Of each visible block with some of the slots, which ascend: which of them, and the positions in the block."""
+        if not len(slots):
+            return
+        if len(slots) <= FEW:
+            ordinals = [bisect_right(starts, slot) - 1 for slot in slots.tolist()]
+            cuts = [0, *(n for n in range(1, len(ordinals)) if ordinals[n] != ordinals[n - 1])]
+            there = [ordinals[n] for n in cuts]
+        else:
+            found = np.searchsorted(np.asarray(starts), slots, side="right") - 1
+            cuts = [0, *(np.flatnonzero(np.diff(found)) + 1).tolist()]
+            there = found[cuts].tolist()
+        for ordinal, first, end in zip(there, cuts, [*cuts[1:], len(slots)], strict=True):
+            block = self._by_ordinal.get(ordinal)
+            if block is not None:
+                yield block, slice(first, end), slots[first:end] - starts[ordinal]
 
 
 class Coverage:

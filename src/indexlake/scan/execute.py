@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from indexlake.expr import Bound
     from indexlake.scan.lookup import Covered
 
+SMALL_TASKS, SMALL_ROWS = 16, 8
+"""So few rows of so few blocks are read without threads."""
+
 BATCH_ROWS = 65_536
 PREFETCH_BATCHES = 4
 FEW_DELETED = 0.1
@@ -235,7 +238,7 @@ def pieces(
             task, files, fields, plan.predicate, row_id=row_id, hidden=plan.hidden_rows, dictionaries=dictionaries
         )
 
-    if workers < 2 or len(plan.tasks) < 2:
+    if workers < 2 or len(plan.tasks) < 2 or _is_small(plan):
         for task in plan.tasks:
             for batch in read(task):
                 yield Piece(task.kind, task.file_id, batch)
@@ -244,6 +247,13 @@ def pieces(
             for task, batch in ahead:
                 yield Piece(task.kind, task.file_id, batch)
     yield from hot_pieces(plan, fields, row_id=row_id)
+
+
+def _is_small(plan: ScanPlan) -> bool:
+    """Whether it takes longer to start threads than to read what there is."""
+    return len(plan.tasks) <= SMALL_TASKS and all(
+        task.only is not None and len(task.only) <= SMALL_ROWS for task in plan.tasks
+    )
 
 
 class _Stopped(Exception):

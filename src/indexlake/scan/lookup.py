@@ -10,7 +10,9 @@ looked up.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -38,16 +40,26 @@ INTERSECT_FROM = 256
 INTERSECT_WITHIN = 64
 """nor are those asked that find so many times as many rows."""
 
+SMALL = 64
+"""So few rows of a block are never worth reading it whole."""
+
+FEW = 16
+"""Where rows of no more blocks were found, only these are gone through."""
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:
     """What an index could do for a scan, as ``explain()`` shows it."""
 
     index: str
-    looks_up: str
+    probe: Any  # prints itself
     rows: int  # about so many rows of blocks would be read
     used: bool = False
     why: str = ""
+
+    @property
+    def looks_up(self) -> str:
+        return str(self.probe)
 
     def __str__(self) -> str:
         return f"{self.index}: {self.looks_up}, about {self.rows:,} rows; {'used' if self.used else 'not used'}" + (
@@ -75,13 +87,19 @@ class Found:
     segments: int  # that were asked
 
 
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Positions by block.  Of the blocks in ``unknown`` nothing is known; all others hold no row."""
+
+    positions: dict[int, Positions]
+    unknown: AbstractSet[int]
+
+
 class _Lookup(Protocol):
     def estimate(self) -> int: ...
-    def positions(self) -> dict[int, Positions]:
-        """By block; a block that is missing has to be read whole."""
-        ...
-
-    def offer(self) -> Offer: ...
+    def rows(self) -> _Rows: ...
+    def name(self) -> str: ...
+    def probe(self) -> Any: ...
 
 
 def look_up(reading: Reading, files: OpenFiles, test: Test, chosen: Sequence[BlockRecord]) -> Found | None:
@@ -92,27 +110,28 @@ def look_up(reading: Reading, files: OpenFiles, test: Test, chosen: Sequence[Blo
     lookups = _lookups(context, test)
     if not lookups:
         return None
-    ranked = sorted(((lookup.estimate(), n, lookup) for n, lookup in enumerate(lookups)), key=lambda each: each[:2])
-    offers = [replace(lookup.offer(), rows=rows) for rows, _, lookup in ranked]
-    least, _, best = ranked[0]
+    ranked = [(lookup.estimate(), lookup) for lookup in lookups]
+    if len(ranked) > 1:
+        ranked.sort(key=lambda each: (each[0], -_width(each[1])))
+    least, best = ranked[0]
     forced = files.use_indexes == "always"
-    if least > context.worth and not forced:
+    if least > SMALL and least > context.worth and not forced:
         why = f"reading all {context.rows:,} rows in order costs less"
-        return Found([], "", tuple(replace(o, why=why) for o in offers), 0)
-    used, found = [0], best.positions()
+        return Found([], "", tuple([Offer(each.name(), each.probe(), rows, False, why) for rows, each in ranked]), 0)
+    used, found = [0], best.rows()
     if least >= INTERSECT_FROM:
-        for n, (rows, _, lookup) in enumerate(ranked[1:], 1):
+        for n, (rows, lookup) in enumerate(ranked[1:], 1):
             pays = least < rows <= INTERSECT_WITHIN * least and rows < context.rows // 2  # as many: the same condition
             if pays or forced:
-                found = _both(found, lookup.positions())
+                found = _both(found, lookup.rows())
                 used.append(n)
-    marked = tuple(
-        replace(o, used=n in used, why="" if n in used else "others find fewer") for n, o in enumerate(offers)
-    )
-    name = " and ".join(offers[n].index for n in used)
+    offers = [
+        Offer(each.name(), each.probe(), rows, n in used, "" if n in used else "another finds no more")
+        for n, (rows, each) in enumerate(ranked)
+    ]
     covering = best.coverage if isinstance(best, _One) and len(used) == 1 else None
     places = list(_places(context, found, covering, forced=forced))
-    return Found(places, name, marked, context.asked)
+    return Found(places, " and ".join([offers[n].index for n in used]), tuple(offers), context.asked)
 
 
 class _Context:
@@ -123,10 +142,20 @@ class _Context:
         self.files = files
         self.chosen = chosen
         self.asked = 0
-        data = [b for b in chosen if b.role != "history"]
-        self.chosen_ids = {b.data_file_id for b in data}
-        self.rows = sum(b.record_count for b in data)
-        self.worth = sum(max(64, int(SCAN_SHARE[b.format] * b.record_count)) for b in data)
+        self.has_history = not reading.newest and any(b.role == "history" for b in chosen)
+
+    @cached_property
+    def data(self) -> list[BlockRecord]:
+        return [b for b in self.chosen if b.role != "history"]
+
+    @cached_property
+    def rows(self) -> int:
+        return sum([b.record_count for b in self.data])
+
+    @cached_property
+    def worth(self) -> int:
+        """So many rows are worth looking up."""
+        return sum([max(SMALL, int(SCAN_SHARE[b.format] * b.record_count)) for b in self.data])
 
     def segment(self, group: Group, index: Index) -> Any:
         return self.files.segment(group.segment, index.open)
@@ -155,6 +184,11 @@ def _best(lookups: list[_Lookup]) -> _Lookup | None:
     return min(lookups, key=lambda lookup: lookup.estimate(), default=None) if len(lookups) != 1 else lookups[0]
 
 
+def _width(lookup: _Lookup) -> int:
+    """How many columns its segments hold besides the key."""
+    return len(lookup.coverage.index.include_field_ids) if isinstance(lookup, _One) else 0
+
+
 class _One:
     """One probe of one index."""
 
@@ -163,43 +197,41 @@ class _One:
         self._context = context
         self._probe = probe
         self._estimate: int | None = None
-        self._groups = [group for group in self._all_groups() if _may_hold(probe, group.segment)]
+        self._groups = coverage.groups(context.reading.state, context.reading.snapshot)
+        self._asked = [group for group in self._groups if _may_hold(probe, group.segment)]
 
-    def _all_groups(self) -> list[Group]:
-        reading = self._context.reading
-        return self.coverage.groups(reading.state, reading.snapshot)
+    @cached_property
+    def _unknown(self) -> AbstractSet[int]:
+        if self._context.reading.newest:
+            return self.coverage.gaps
+        covered = {block.data_file_id for group in self._groups for block, _ in group.blocks}
+        return {block.data_file_id for block in self._context.data} - covered
 
     def estimate(self) -> int:
         if self._estimate is None:
             context, index = self._context, self.coverage.index
-            covered = {b.data_file_id for group in self._all_groups() for b, _ in group.blocks}
-            total = sum(b.record_count for b in context.chosen if b.role != "history" and b.data_file_id not in covered)
-            for group in self._groups:
-                total += context.segment(group, index).count(self._probe)
+            total = sum([context.segment(group, index).count(self._probe) for group in self._asked])
+            if self._unknown:
+                total += sum([b.record_count for b in context.data if b.data_file_id in self._unknown])
             self._estimate = total
         return self._estimate
 
-    def positions(self) -> dict[int, Positions]:
+    def rows(self) -> _Rows:
         context, index = self._context, self.coverage.index
-        nothing = np.zeros(0, np.int64)
-        found = {b.data_file_id: nothing for group in self._all_groups() for b, _ in group.blocks}
-        for group in self._groups:
+        found: dict[int, Positions] = {}
+        for group in self._asked:
             segment = context.segment(group, index)
             slots = segment.slots(self._probe)
             context.asked += 1
-            if not len(slots):
-                continue
-            for block, ordinal in group.blocks:
-                if block.data_file_id in context.chosen_ids:
-                    start, end = segment.starts[ordinal], segment.starts[ordinal + 1]
-                    low, high = np.searchsorted(slots, (start, end))
-                    if high > low:
-                        found[block.data_file_id] = slots[low:high] - start
-        return found
+            for block, _, positions in group.split(segment.starts, slots):
+                found[block.data_file_id] = positions
+        return _Rows(found, self._unknown)
 
-    def offer(self) -> Offer:
-        name = "primary key" if self.coverage.index.is_primary else self.coverage.index.name
-        return Offer(name, str(self._probe), 0)
+    def name(self) -> str:
+        return "primary key" if self.coverage.index.is_primary else self.coverage.index.name
+
+    def probe(self) -> Any:
+        return self._probe
 
 
 class _Either:
@@ -209,18 +241,22 @@ class _Either:
         self._branches = branches
 
     def estimate(self) -> int:
-        return sum(branch.estimate() for branch in self._branches)
+        return sum([branch.estimate() for branch in self._branches])
 
-    def positions(self) -> dict[int, Positions]:
-        first, *rest = [branch.positions() for branch in self._branches]
-        for other in rest:
-            first = {f: np.union1d(first[f], other[f]) for f in first.keys() & other.keys()}
-        return first
+    def rows(self) -> _Rows:
+        each = [branch.rows() for branch in self._branches]
+        joined: dict[int, list[Positions]] = {}
+        for rows in each:
+            for file_id, positions in rows.positions.items():
+                joined.setdefault(file_id, []).append(positions)
+        unknown = frozenset[int]().union(*[rows.unknown for rows in each])
+        return _Rows({f: p[0] if len(p) == 1 else np.unique(np.concatenate(p)) for f, p in joined.items()}, unknown)
 
-    def offer(self) -> Offer:
-        parts = [branch.offer() for branch in self._branches]
-        names = " or ".join(dict.fromkeys(part.index for part in parts))
-        return Offer(names, " or ".join(part.looks_up for part in parts), 0)
+    def name(self) -> str:
+        return " or ".join(dict.fromkeys(branch.name() for branch in self._branches))
+
+    def probe(self) -> str:
+        return " or ".join(str(branch.probe()) for branch in self._branches)
 
 
 def _may_hold(probe: Any, segment: SegmentFile) -> bool:
@@ -229,26 +265,39 @@ def _may_hold(probe: Any, segment: SegmentFile) -> bool:
     return meets is None or meets(segment.min_key, segment.max_key)
 
 
-def _both(first: dict[int, Positions], second: dict[int, Positions]) -> dict[int, Positions]:
-    joined = {**second, **first}
-    for file_id in first.keys() & second.keys():
-        joined[file_id] = np.intersect1d(first[file_id], second[file_id], assume_unique=True)
-    return joined
+def _both(first: _Rows, second: _Rows) -> _Rows:
+    found = {f: p for f, p in first.positions.items() if f in second.unknown and f not in second.positions}
+    for file_id, positions in second.positions.items():
+        if file_id in first.positions:
+            found[file_id] = np.intersect1d(first.positions[file_id], positions, assume_unique=True)
+        elif file_id in first.unknown:
+            found[file_id] = positions
+    return _Rows(found, first.unknown & second.unknown)
 
 
 def _places(
-    context: _Context, found: dict[int, Positions], covering: Coverage | None, *, forced: bool
+    context: _Context, found: _Rows, covering: Coverage | None, *, forced: bool
 ) -> Iterator[tuple[BlockRecord, npt.NDArray[np.uint64] | None, Covered | None]]:
-    for block in context.chosen:
-        positions = None if block.role == "history" else found.get(block.data_file_id)
-        if positions is None:
+    known = found.positions
+    for block in _blocks(context, found):
+        positions = known.get(block.data_file_id)
+        if block.role == "history" or (positions is None and block.data_file_id in found.unknown):
             yield block, None, None
-        elif len(positions):
-            many = len(positions) > max(64, SCAN_SHARE[block.format] * block.record_count)
+        elif positions is not None and len(positions):
+            many = len(positions) > max(SMALL, SCAN_SHARE[block.format] * block.record_count)
             if many and not forced:
                 yield block, None, None
             else:
                 yield block, positions.astype(np.uint64), _covered(context, block, covering)
+
+
+def _blocks(context: _Context, found: _Rows) -> Sequence[BlockRecord]:
+    """The blocks to read rows of, and perhaps others, in their order."""
+    if found.unknown or context.has_history or len(found.positions) > FEW:
+        return context.chosen
+    blocks = context.reading.state.blocks
+    numbers = sorted([n for f in found.positions if (n := blocks.index_of(f)) is not None])
+    return [blocks.records[n] for n in numbers]
 
 
 def _covered(context: _Context, block: BlockRecord, coverage: Coverage | None) -> Covered | None:

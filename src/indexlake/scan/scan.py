@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from indexlake.display import FIRST_ROWS, html_rows, html_text, shown
+from indexlake.display import FIRST_ROWS, counted, html_rows, html_text, shown
 from indexlake.errors import ExpressionError, SchemaError
 from indexlake.scan.access import file_test
 from indexlake.scan.execute import hot_pieces, pieces, read_task
@@ -53,10 +53,11 @@ class Explanation:
     """How many it does not have.  A read that needs only some chunks of a block fetches only those."""
 
     def __str__(self) -> str:
+        asked = f" in {counted(self.segments_read, 'segment')}" if self.segments_read else ""
         lines = [
             f"scan {self.table} at snapshot {self.snapshot_id}" + (f" where {self.where}" if self.where else ""),
             f"  blocks: {self.blocks_read} of {self.blocks_total} read, {self.rows_in_blocks:,} candidate rows, "
-            f"found by {self.found_by}" + (f" in {self.segments_read:,} segments" if self.segments_read else ""),
+            f"found by {self.found_by}{asked}",
             *(f"    index {offer}" for offer in self.offers),
             *(f"    {task}" for task in self.tasks[:20]),
         ]

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from indexlake.expr import Bound
 
 _PREPARED_SCANS = 16
-_FEW_ROWS = 4
-"""Up to so many rows are read one by one, each in 50 µs; a scan for them takes 400 µs."""
+_FEW_ROWS = 8
+"""Up to so many rows are read one by one, each in about 50 µs; a scan for them takes 400 µs."""
 _DICTIONARY = "vortex.dict"
 _TOO_LARGE = "does not fit in i32"
 """What Vortex says of text that takes more than 2 GiB in one batch."""

@@ -1,0 +1,104 @@
+"""Builds: rows a second in threads and on Spark, bytes a row, and the memory at a size and at ten times that.
+
+``python -m benchmarks.indexes.builds FOLDER`` builds one index of the lake there and prints the peak of its memory.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+import indexlake as il
+from benchmarks.indexes import data, text
+from benchmarks.outcome import Outcome, at_most, shown
+
+FLAT = 1.25
+_WIDTH = 32
+KINDS: dict[str, str | list[str]] = {
+    "btree": "u", "hash": "customer", "rtree": ["lon", "lat"], "bm25": "note", "hnsw": "vec",
+}  # fmt: skip
+
+
+def speed(folder: Path, rows: int) -> Iterator[Outcome]:
+    rows = rows // 50
+    lake = data.open_lake(folder, "builds")
+    table = _wide(lake, rows)
+    spark = _spark()
+    for runner in ("threads", "spark") if spark else ("threads",):
+        for kind, columns in KINDS.items():
+            start = time.perf_counter()
+            _built(lake, table, kind, columns, runner)
+            seconds = time.perf_counter() - start
+            size = table.index("i").info.size_bytes
+            table.drop_index("i")
+            detail = f"{size / rows:,.1f} bytes a row, {seconds:,.1f} s for {rows:,} rows"
+            pace = rows / seconds
+            yield Outcome(f"{kind} built in {runner}", shown(pace, "rows/s"), "", round(pace), "", None, detail)
+    lake.close()
+    if spark:
+        spark.stop()
+
+
+def memory(folder: Path, rows: int) -> Iterator[Outcome]:
+    """The peak of a process that does nothing else."""
+    peaks = {}
+    for size in (rows // 10, rows):
+        place = folder / f"memory-{size}"
+        lake = data.open_lake(place, "lake")
+        data.table_of(lake, size, max(1, size // 100_000)).insert(data.stream(size))
+        lake.close()
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.indexes.builds", str(place)], check=True, capture_output=True, text=True
+        )
+        peaks[size] = float(done.stdout)
+    small, large = peaks.values()
+    detail = " and ".join(f"{size:,} rows" for size in peaks)
+    yield at_most("peak memory of a btree build at ten times the rows", large, small, FLAT, "MiB", detail)
+
+
+def _built(lake: il.Lake, table: il.Table, kind: str, columns: str | list[str], runner: str) -> None:
+    from indexlake.pipeline import build_index
+
+    group, build_index.GROUP_ROWS = build_index.GROUP_ROWS, 50_000 if runner == "spark" else build_index.GROUP_ROWS
+    try:
+        table.create_index("i", columns, kind=kind, progress=False)
+    finally:
+        build_index.GROUP_ROWS = group
+
+
+def _spark() -> object | None:
+    try:
+        return il.spark.session()
+    except il.IndexLakeError:
+        return None
+
+
+def _wide(lake: il.Lake, rows: int) -> il.Table:
+    fields = [*data.SCHEMA, pa.field("lon", pa.float64()), pa.field("lat", pa.float64()), pa.field("note", pa.string())]
+    schema = pa.schema([*fields, pa.field("vec", pa.list_(pa.float32(), _WIDTH))])
+    table = data.table_of(lake, rows, 20, schema=schema)
+    pick = np.random.default_rng(1)
+    keys = pa.Table.from_batches(data.batches(rows))
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(pick.random(rows * _WIDTH, dtype=np.float32)), _WIDTH)
+    places = [pa.array(pick.uniform(-90, 90, rows)) for _ in range(2)]
+    columns = [*keys.columns, *places, text.documents(rows)["note"], vectors]
+    table.insert(pa.table(columns, schema=schema))
+    return table
+
+
+def main() -> None:
+    lake = data.open_lake(Path(sys.argv[1]), "lake")
+    lake.table("t").create_index("by_u", "u", progress=False)
+    lake.close()
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+if __name__ == "__main__":
+    main()
