@@ -139,9 +139,7 @@ def test_a_fold_failed_at_each_call_loses_nothing_and_the_next_one_completes_it(
 
 
 @pytest.mark.parametrize("prefix", ["sql.", "storage."])
-def test_a_write_of_a_block_with_indexes_failed_at_each_call_changes_nothing_or_all(
-    lake: il.Lake, prefix: str
-) -> None:
+def test_a_write_of_a_block_with_indexes_failed_at_each_call_changes_nothing_or_all(lake: il.Lake, prefix: str) -> None:
     t = fill(lake)
     t.create_index("by_v", "v", unique=True)
     t.create_index("text", "note", kind="bm25")

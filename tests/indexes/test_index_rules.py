@@ -545,7 +545,7 @@ def test_a_column_with_an_index_is_not_dropped_whoever_is_first(lake: il.Lake, o
             other.table("t").drop_column(column)
     change = creating._definition(t, "text", ["note"], "bm25", False, (), {})
     other.table("t").drop_column("note")
-    with pytest.raises(il.ConflictError, match="columns of table 'main.t' changed"):
+    with pytest.raises(il.ConflictError, match=r"columns of table 'main\.t' changed"):
         lake._define(change, "create index")
     with pytest.raises(il.SchemaError, match="note"):
         t.create_index("text", "note", kind="bm25")
