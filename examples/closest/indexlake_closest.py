@@ -3,8 +3,9 @@
     t.create_index("by_total", "total", kind="closest")
     t.search("by_total", 100.0, k=3)  # with _distance
 
-A segment is the count of its blocks, where each begins, and the number of every row as float64; NaN stands for null, and is
-never found.  Sorting them would make searches faster; it is left out to show what a kind needs, and nothing else.
+A segment is the count of its blocks, where each begins, and the number of every row as float64; NaN stands for null,
+and is never found.  Sorting them would make searches faster; it is left out to show what a kind needs, and nothing
+else.
 """
 
 from __future__ import annotations

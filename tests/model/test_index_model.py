@@ -1,8 +1,8 @@
 """Indexes of every kind against a look at each row, after every step of random writes, jobs and alterations.
 
-Answers are compared at the newest and at past snapshots and inside transactions, through one of two handles, with look-ups
-forced and forbidden; the plan says that an index was really used.  Segments are as small and folds as frequent as can be.
-`INDEXLAKE_HYPOTHESIS=<runs>` runs so many other histories.
+Answers are compared at the newest and at past snapshots and inside transactions, through one of two handles, with
+look-ups forced and forbidden; the plan says that an index was really used.  Segments are as small and folds as frequent
+as can be. `INDEXLAKE_HYPOTHESIS=<runs>` runs so many other histories.
 """
 
 from __future__ import annotations

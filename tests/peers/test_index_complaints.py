@@ -1,4 +1,5 @@
-"""What users of other systems complained about in their indexes (numbers as in the list of the design), each a test here.
+"""What users of other systems complained about in their indexes (numbers as in the list of the design), each a test
+here.
 
 The plan is asserted everywhere: one peer's test passed because both sides scanned.
 """
