@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -73,7 +74,7 @@ def _built(lake: il.Lake, table: il.Table, kind: str, columns: str | list[str], 
         build_index.GROUP_ROWS = group
 
 
-def _spark() -> object | None:
+def _spark() -> Any:
     try:
         return il.spark.session()
     except il.IndexLakeError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,9 @@ def nearest_ten(folder: Path, rows: int) -> Iterator[Outcome]:
     true = [set(_exact(vectors, query, None)) for query in queries]
 
     def ours(n: int, where: str | None = None) -> list[int]:
-        return table.search("vec", queries[n % QUERIES], where=where, columns=["id"]).to_arrow()["id"].to_pylist()
+        found = table.search("vec", queries[n % QUERIES], where=where, columns=["id"]).to_arrow()
+        ids: list[int] = found["id"].to_pylist()
+        return ids
 
     reached = _recall(ours, true)
     bare, theirs = _faiss(vectors, queries, true, reached)
@@ -40,10 +43,10 @@ def nearest_ten(folder: Path, rows: int) -> Iterator[Outcome]:
         f"hnsw top 10 of {rows:,}, and faiss at this recall", medians["ours"], medians["faiss"], 1.5, detail=detail
     )
     for share in (100, 10):
-        where = f"share < {share}"
+        some = partial(ours, where=f"share < {share}")
         found = [set(_exact(vectors, query, shares < share)) for query in queries]
-        recall = _recall(lambda n, where=where: ours(n, where), found)
-        times = in_turn({"filtered": lambda n, where=where: ours(n, where), "all": ours}, 200, together=20)
+        recall = _recall(some, found)
+        times = in_turn({"filtered": some, "all": ours}, 200, together=20)
         filtered, plain = (statistics.median(times[name]) for name in ("filtered", "all"))
         yield at_most(f"hnsw top 10 of {share / 10:g} %, and of all", filtered, plain, 2, detail=f"recall {recall:.3f}")
     lake.close()

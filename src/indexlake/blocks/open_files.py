@@ -40,6 +40,10 @@ class OpenFiles:
         """The reader of a block, whose file has the given columns."""
         return self.reader_of(block.path, block.format, block.size, block.checksum, schema)
 
+    def open_reader(self, path: str) -> BlockReader | None:
+        """The reader of a block, if it is open."""
+        return self._readers.get(path)
+
     def reader_of(self, path: str, format: str, size: int, checksum: bytes, schema: pa.Schema) -> BlockReader:
         found = self._readers.get(path)
         if found is None:

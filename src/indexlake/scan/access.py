@@ -96,7 +96,7 @@ def by_statistics(reading: Reading, test: Test) -> list[BlockRecord]:
     """The visible blocks that may hold a matching row, by the statistics of their columns."""
     schema, blocks = reading.schema, reading.state.blocks
     block_test, codecs = (test, schema.column_codecs) if not schema.evolved else with_older_columns(test, schema)
-    return [blocks.records[n] for n in blocks.candidates(block_test, codecs, reading.snapshot)]
+    return [blocks.records[n] for n in blocks.candidates(block_test, codecs, reading.snapshot).tolist()]
 
 
 def places_of_row_ids(

@@ -138,6 +138,9 @@ def _read_covered(
 
 
 def _reader(task: BlockTask, files: OpenFiles) -> BlockReader:
+    known = files.open_reader(task.path)
+    if known is not None:
+        return known
     schema = TableSchema(task.fields)
     file_schema = schema.history_file if task.kind == "history" else schema.file
     return files.reader_of(task.path, task.format, task.size, task.checksum, file_schema)

@@ -210,7 +210,9 @@ class _One:
     def estimate(self) -> int:
         if self._estimate is None:
             context, index = self._context, self.coverage.index
-            total = sum([context.segment(group, index).count(self._probe) for group in self._asked])
+            counts = [context.segment(group, index).count(self._probe) for group in self._asked]
+            self._asked = [group for group, count in zip(self._asked, counts, strict=True) if count]
+            total = sum(counts)
             if self._unknown:
                 total += sum([b.record_count for b in context.data if b.data_file_id in self._unknown])
             self._estimate = total

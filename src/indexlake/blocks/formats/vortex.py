@@ -108,12 +108,13 @@ class VortexReader:
         if positions is not None and len(positions) == self.row_count:
             positions = None
         if positions is not None and 0 < len(positions) <= _FEW_ROWS and not dictionaries:
-            some = self._scan(with_columns_of(columns, predicate, self.schema)).rows(positions.tolist())
-            if some is not None:
-                mask = None if predicate is None else predicate.mask(some)
-                kept = some if mask is None or mask.true_count == len(mask) else some.filter(mask)
-                if kept.num_rows:
-                    yield kept if kept.num_columns == len(columns) else kept.select(columns)
+            scan = self._scan(with_columns_of(columns, predicate, self.schema))
+            rows = scan.rows(positions.tolist())
+            if rows is not None:
+                kept = rows if predicate is None else [row for row in rows if predicate.row_value(row)]
+                if kept:
+                    batch = scan.as_batch(kept)
+                    yield batch if batch.num_columns == len(columns) else batch.select(columns)
                 return
         logical = pa.schema([self.schema.field(name) for name in columns])
         pushed = predicate.vortex() if predicate is not None else None
@@ -296,7 +297,7 @@ class _PointScan:
         self._exact = bool(columns) and all(_is_exact(field.type) for field in self._logical)
         self._scan = reader._file.to_repeated_scan(list(columns))
 
-    def rows(self, positions: Sequence[int]) -> pa.RecordBatch | None:
+    def rows(self, positions: Sequence[int]) -> list[dict[str, Any]] | None:
         """Some rows; None: Python values of these columns might not be exactly what is there."""
         if not self._exact:
             return None
@@ -306,6 +307,9 @@ class _PointScan:
             raise self._reader._explained(error) from None
         if any(value != value for row in rows for value in row.values()):  # Python may change the bits of a NaN
             return None
+        return rows
+
+    def as_batch(self, rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
         return pa.RecordBatch.from_struct_array(pa.array(rows, self._type))
 
     def row(self, position: int) -> dict[str, Any]:
