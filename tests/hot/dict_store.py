@@ -189,7 +189,9 @@ class DictTable:
 
     # -- what a commit validates
 
-    def holders(self, fields: Sequence[Field], keys: Any, since: int, without: Any) -> list[HotRow]:
+    def holders(
+        self, fields: Sequence[Field], keys: Any, since: int, without: Any, *, indexed: bool
+    ) -> list[HotRow]:
         codecs, wanted = [f.codec for f in fields], set(keys)
         return [
             row
