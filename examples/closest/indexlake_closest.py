@@ -71,7 +71,7 @@ class Closest(IndexKind):
         numbers, slots, distances = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0)]
         for number, part in enumerate(parts):
             away = np.abs(part.segment.values - query)
-            can = ~np.isnan(away) if part.live is None else part.live & ~np.isnan(away)
+            can = ~np.isnan(away) if part.mask is None else part.mask & ~np.isnan(away)
             found = np.flatnonzero(can)
             best = found[np.argsort(away[found], kind="stable")[:k]]
             numbers.append(np.full(len(best), number))

@@ -413,7 +413,7 @@ class History:
         searches: list[tuple[str, Any, str, Any]] = [
             ("place", (0.3, random.uniform(-3, 3)), "_distance", nearest_places),
             ("near", [random.uniform(-5, 5) for _ in range(3)], "_distance", nearest_vectors),
-            ("text", " ".join(random.sample(WORDS, 2)), "_score", lambda rows, query: ranked_texts(rows, query, rows)),
+            ("text", " ".join(random.sample(WORDS, 2)), "_score", lambda some, query: ranked_texts(some, query, rows)),
         ]
         for index, query, measure, brute in searches:
             if index in self.there:
