@@ -240,7 +240,8 @@ class Search(Result):
 
     def explain(self) -> SearchExplanation:
         """What the search looks through; runs it."""
-        self._find(explained := [])
+        explained: list[SearchExplanation] = []
+        self._find(explained)
         return explained[0]
 
     def _explain(self, parts: Parts, indexes: Sequence[Coverage], ranked: Sequence[Ranked]) -> SearchExplanation:
