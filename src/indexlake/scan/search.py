@@ -22,7 +22,8 @@ from indexlake.indexes.registry import kind_if_known, kind_named
 from indexlake.scan.fuse import fuse_weights, fused
 from indexlake.scan.result import Result
 from indexlake.scan.scan import bind_predicate, check_text
-from indexlake.scan.search_parts import Parts, Source
+from indexlake.scan.search_parts import Parts
+from indexlake.scan.search_sources import BlocksSource, Source
 from indexlake.schema import ROW_ID, Field
 
 if TYPE_CHECKING:
@@ -245,8 +246,6 @@ class Search(Result):
         return explained[0]
 
     def _explain(self, parts: Parts, indexes: Sequence[Coverage], ranked: Sequence[Ranked]) -> SearchExplanation:
-        from indexlake.scan.search_parts import BlocksSource
-
         segments = sum(isinstance(source, BlocksSource) for r in ranked for source in r.sources)
         rows = sum(source.count for source in ranked[0].sources if not isinstance(source, BlocksSource))
         return SearchExplanation(
