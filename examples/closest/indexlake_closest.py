@@ -3,8 +3,9 @@
     t.create_index("by_total", "total", kind="closest")
     t.search("by_total", 100.0, k=3)  # with _distance
 
-A segment is the count of its blocks, where each begins, and the number of every row as float64; NaN stands for null, and is
-never found.  Sorting them would make searches faster; it is left out to show what a kind needs, and nothing else.
+A segment is the count of its blocks, where each begins, and the number of every row as float64; NaN stands for null,
+and is never found.  Sorting them would make searches faster; it is left out to show what a kind needs, and nothing
+else.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Closest(IndexKind):
         numbers, slots, distances = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0)]
         for number, part in enumerate(parts):
             away = np.abs(part.segment.values - query)
-            can = ~np.isnan(away) if part.live is None else part.live & ~np.isnan(away)
+            can = ~np.isnan(away) if part.mask is None else part.mask & ~np.isnan(away)
             found = np.flatnonzero(can)
             best = found[np.argsort(away[found], kind="stable")[:k]]
             numbers.append(np.full(len(best), number))

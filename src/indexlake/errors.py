@@ -45,10 +45,11 @@ class ConstraintError(IndexLakeError):
 
 
 class DuplicateKeyError(ConstraintError):
-    """A primary key already exists, or is given twice."""
+    """A key already exists, or is given twice: a primary key, or that of a unique index."""
 
     table: str | None = None
     key: Any = None
+    index: str | None = None
 
 
 class SchemaError(IndexLakeError):

@@ -214,7 +214,9 @@ class Table(TableDefinition, Result):
 
         Examples
         --------
-        >>> t.search("note", "late parcel", k=3, where="total > 10").to_pylist()  # doctest: +SKIP
+        >>> info = t.create_index("words", "city", kind="bm25")
+        >>> [row["id"] for row in t.search("city", "lima", k=2, where="total > 20")]
+        [3, 4]
         """
         from indexlake.scan.search import Search
 

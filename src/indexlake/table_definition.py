@@ -75,7 +75,8 @@ class TableDefinition:
 
         Examples
         --------
-        >>> t.create_index("by_city", "city")  # doctest: +SKIP
+        >>> t.create_index("by_city", "city").state
+        'ready'
         """
         from indexlake.pipeline.create_index import create_index
 

@@ -26,6 +26,9 @@ STEPS = (
     "block.segment", "dump.planned", "dump.written", "dump.commit", "dump.committed", "dump.purged",
     "storage.open", "storage.read", "storage.delete",
     "rewrite.planned", "rewrite.written", "rewrite.commit", "rewrite.committed", "vacuum.listed", "vacuum.read",
+    "build_index.planned", "build_index.written", "build_index.commit", "build_index.published",
+    "merge_index.planned", "merge_index.written", "merge_index.commit", "merge_index.committed",
+    "publish_unique.validated", "publish_unique.commit",
 )  # fmt: skip
 """Every named step of commit, direct write and jobs; `test_kill` checks that none is missing."""
 
@@ -34,6 +37,8 @@ def kill_at_step(lake: LakeUnderTest, step: str, count: int, weights: Mapping[st
     """Kill a worker when it comes to the step for so many times; one that does jobs more often where they have it."""
     of_jobs = step.startswith(("rewrite.", "vacuum.", "storage.delete"))
     jobs = {"compact": 2, "cluster": 1, "vacuum": 2} if of_jobs else {}
+    if step.startswith(("build_index.", "merge_index.", "publish_unique.")):
+        jobs = {"index": 4, "fold": 2, "block": 3}
     lake.kill_at(f"{step}:{min(count, 3) if of_jobs else count}=kill", weights={**weights, **jobs}, seconds=60.0)
 
 

@@ -118,6 +118,7 @@ class LakeUnderTest:
             self._repeat(lake, pending)
             make_tables(lake, self.request)
             self._check_keys(lake)
+            self._check_indexes(lake)
             self._check_past(lake, 2)
             self._write_on(lake)
             self._compare(read_lanes(lake))
@@ -134,8 +135,13 @@ class LakeUnderTest:
                 self._check_feed(lake.table(name))
             for job in lake.jobs():
                 assert job.state in ("done", "lost", "running"), job
+            lake.pipeline(runner="threads").build_index()
+            self._check_indexes(lake)
+            for name in TABLES:
+                for info in lake.table(name).indexes():
+                    assert info.rows_uncovered == 0, f"a repeated build heals what a killed one left: {info}"
             self._check_files(lake)
-        for path in self.folder.rglob("*.keys"):
+        for path in self.folder.rglob("index/*"):
             assert path.stat().st_size, "a file that is published is whole"
 
     def _check_feed(self, table: il.Table) -> None:
@@ -245,6 +251,30 @@ class LakeUnderTest:
                 assert found.items() >= wanted.items(), f"key {key} of {name} gives {found}, not {wanted}"
             absent = -self.random.getrandbits(40)
             assert table.get((0, absent) if len(table.primary_key) > 1 else absent) is None
+
+    def _check_indexes(self, lake: il.Lake) -> None:
+        """A few rows by what indexes know of them: with look-ups, and without."""
+        for name in TABLES:
+            table = lake.table(name)
+            there = [row(lane, key, v) for lane, state in self.expected.items() for key, v in state[name].items()]
+            indexes = {info.name for info in table.indexes()}
+            for one in self.random.sample(there, min(3, len(there))):
+                for where, same in (
+                    ("value = $value", lambda r: r["value"] == one["value"]),
+                    ("lane = $lane and id = $id", lambda r: (r["lane"], r["id"]) == (one["lane"], one["id"])),
+                    ("value = $value and twice = $twice", lambda r: r["value"] == one["value"]),
+                ):
+                    wanted = sorted(r["id"] for r in there if same(r))
+                    params = {c: one[c] for c in ("value", "lane", "id", "twice") if f"${c}" in where}
+                    for use in ("always", "never"):
+                        lake._files.use_indexes = use
+                        found = table.scan(where, params=params, columns=["id"]).to_pylist()
+                        assert sorted(r["id"] for r in found) == wanted, f"{where} {params} of {name}, indexes {use}"
+                if "by_note" in indexes:
+                    found = table.search("by_note", one["note"], columns=["id", "lane"]).to_pylist()
+                    wanted = sorted((r["id"], r["lane"]) for r in there if r["note"] == one["note"])
+                    assert sorted((r["id"], r["lane"]) for r in found) == wanted, f"{one['note']} of {name}"
+        lake._files.use_indexes = "auto"
 
     def _check_past(self, lake: il.Lake, count: int) -> None:
         for snapshot, lane, state in self.random.sample(self.past, min(count, len(self.past))):

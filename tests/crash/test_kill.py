@@ -53,7 +53,7 @@ def test_every_step_that_the_engine_names_is_killed_at() -> None:
         name
         for path in source.rglob("*.py")
         if path.name != "faults.py"
-        for name in re.findall(r"faults\.step\(\"([a-z.]+)\"\)", path.read_text())
+        for name in re.findall(r"faults\.step\(\"([a-z_.]+)\"\)", path.read_text())
     }
     assert named - HISTORY_GOES - OF_THE_CACHE == set(STEPS)
 

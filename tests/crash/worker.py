@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 import indexlake as il
 from indexlake.pipeline import load as load_job
+from indexlake.pipeline import merge_index
 from indexlake.pipeline.job import JobBusy, LeaseLost
 from indexlake.pipeline.pipeline import Pipeline
 from indexlake.storage import faults
@@ -48,10 +49,19 @@ WIDTHS = ("int8", "int16", "int32", "int64")
 
 WEIGHTS = {
     "one": 6, "few": 3, "block": 1, "update": 4, "update_many": 1, "delete": 3, "both": 4, "dump": 1, "define": 1,
-    "compact": 0.7, "cluster": 0.3, "freeze": 0.3, "thaw": 0.2, "vacuum": 0.3,
+    "compact": 0.7, "cluster": 0.3, "freeze": 0.3, "thaw": 0.2, "vacuum": 0.3, "index": 0.5, "build": 0.2, "fold": 0.3,
 }  # fmt: skip
 STORM = {**WEIGHTS, "alter": 3, "load": 2, "upsert": 2}
 """What comes on top where definitions change and files are loaded."""
+
+
+INDEXES: dict[str, dict[str, Any]] = {
+    "by_value": {"columns": "value", "include": ["twice"]},
+    "by_note": {"columns": "note", "kind": "bm25"},
+    "by_both": {"columns": ["value", "twice"], "kind": "hash"},
+    "one_each": {"columns": ["lane", "id"], "unique": True},
+}
+"""What lanes create and drop; rows are the same with and without them."""
 
 
 @dataclass
@@ -358,6 +368,21 @@ class Lane:
     def _thaw(self) -> None:
         self._job(lambda p, table: p.thaw(table))
 
+    def _build(self) -> None:
+        self._job(lambda p, table: p.build_index(table))
+
+    def _fold(self) -> None:
+        self._job(lambda p, table: p.merge_index(table))
+
+    def _index(self) -> None:
+        """Create an index or drop it; another lane may do the same at the same time."""
+        table, name = self.lake.table(self.random.choice(TABLES)), self.random.choice(list(INDEXES))
+        if any(info.name == name for info in table.indexes()) and self.random.random() < 0.6:
+            table.drop_index(name, missing_ok=True)
+        else:
+            with contextlib.suppress(il.NotFoundError, LeaseLost):  # the other lane has dropped it
+                table.create_index(name, **INDEXES[name])
+
     def _vacuum(self) -> None:
         self._job(lambda p, table: p.vacuum(dry_run=False, grace=timedelta(0)))
 
@@ -375,6 +400,7 @@ def main(request: Request) -> None:
         lake = request.connect(automatic=True)
         make_tables(lake, request)
         load_job.FEW_BYTES = 1  # files are worth tasks, small as they are
+        merge_index.FOLD = 2
         states = read_lanes(lake, lake.snapshot_id)  # other processes may be writing already
         numbers = range(request.first_lane, request.first_lane + request.lanes)
         lanes = [Lane(lake, request, n, log, states.get(n, nothing())) for n in numbers]

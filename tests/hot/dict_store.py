@@ -189,7 +189,7 @@ class DictTable:
 
     # -- what a commit validates
 
-    def holders(self, fields: Sequence[Field], keys: Any, since: int, without: Any) -> list[HotRow]:
+    def holders(self, fields: Sequence[Field], keys: Any, since: int, without: Any, *, indexed: bool) -> list[HotRow]:
         codecs, wanted = [f.codec for f in fields], set(keys)
         return [
             row
@@ -198,7 +198,14 @@ class DictTable:
         ]
 
     def since(self, fields: Sequence[Field], since: int) -> Iterator[HotRow]:
-        return iter([HotRow(v.row_id, v.begin, v.key(fields)) for v in self._live() if v.begin > since])
+        held = HeldColumns(fields)
+        return iter(
+            [
+                HotRow(v.row_id, v.begin, held.row(v.begin, [v.values.get(name) for name in held.columns]))
+                for v in self._live()
+                if v.begin > since
+            ]
+        )
 
     def is_live(self, row_id: int, begin: int) -> bool:
         return any((v.row_id, v.begin) == (row_id, begin) for v in self._live())

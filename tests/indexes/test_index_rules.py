@@ -545,7 +545,7 @@ def test_a_column_with_an_index_is_not_dropped_whoever_is_first(lake: il.Lake, o
             other.table("t").drop_column(column)
     change = creating._definition(t, "text", ["note"], "bm25", False, (), {})
     other.table("t").drop_column("note")
-    with pytest.raises(il.ConflictError, match="columns of table 'main.t' changed"):
+    with pytest.raises(il.ConflictError, match=r"columns of table 'main\.t' changed"):
         lake._define(change, "create index")
     with pytest.raises(il.SchemaError, match="note"):
         t.create_index("text", "note", kind="bm25")
@@ -727,3 +727,38 @@ def test_rows_of_one_statement_are_compared_with_each_other(lake: il.Lake) -> No
     with pytest.raises(il.DuplicateKeyError):
         lake.pipeline().load(pa.Table.from_pylist([{"id": 200, "a": 7, "b": -7}], SCHEMA), "t")
     assert len(t) == 22
+
+
+@pytest.mark.parametrize("purged", [False, True])
+def test_a_unique_index_that_was_dropped_refuses_nobody_whose_cache_still_has_it(
+    any_two_handles: tuple[il.Lake, il.Lake], purged: bool
+) -> None:
+    lake, other = any_two_handles
+    t = in_blocks(table(lake), 1)
+    mine = other.table("t")
+    for n, write in enumerate(
+        (
+            lambda: mine.insert({"id": 100, "a": 7}),
+            lambda: mine.insert([{"id": 101, "a": 500}, {"id": 102, "a": 500}]),
+            lambda: mine.insert(pa.Table.from_pylist([{"id": 200 + n, "a": 7} for n in range(30)], SCHEMA)),
+            lambda: mine.update({"a": 7}, "id = 3"),
+            lambda: mine.upsert([{"id": 4, "a": 7}]),
+        )
+    ):
+        t.create_index("u", "a", unique=True)
+        with pytest.raises(il.DuplicateKeyError):
+            write()  # the cache has it
+        tx = other.transaction()
+        tx.table("t").insert({"id": 300, "a": 8})
+        t.drop_index("u")
+        if purged:
+            expire_everything(lake)
+        else:
+            tx.commit()
+            t.delete("id = 300")
+        write()
+        tx.rollback()
+        t.delete("id >= 100")
+        t.update({"a": 3}, "id = 3")
+        t.update({"a": 4}, "id = 4")
+        assert len(t) == 20, n

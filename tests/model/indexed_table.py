@@ -1,4 +1,5 @@
-"""A table with every kind of index as plain dictionaries, and questions that an index answers, by looking at each row."""
+"""A table with every kind of index as plain dictionaries, and questions that an index answers, by looking at each
+row."""
 
 from __future__ import annotations
 

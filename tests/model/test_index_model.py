@@ -1,8 +1,8 @@
 """Indexes of every kind against a look at each row, after every step of random writes, jobs and alterations.
 
-Answers are compared at the newest and at past snapshots and inside transactions, through one of two handles, with look-ups
-forced and forbidden; the plan says that an index was really used.  Segments are as small and folds as frequent as can be.
-`INDEXLAKE_HYPOTHESIS=<runs>` runs so many other histories.
+Answers are compared at the newest and at past snapshots and inside transactions, through one of two handles, with
+look-ups forced and forbidden; the plan says that an index was really used.  Segments are as small and folds as frequent
+as can be. `INDEXLAKE_HYPOTHESIS=<runs>` runs so many other histories.
 """
 
 from __future__ import annotations
@@ -413,7 +413,7 @@ class History:
         searches: list[tuple[str, Any, str, Any]] = [
             ("place", (0.3, random.uniform(-3, 3)), "_distance", nearest_places),
             ("near", [random.uniform(-5, 5) for _ in range(3)], "_distance", nearest_vectors),
-            ("text", " ".join(random.sample(WORDS, 2)), "_score", lambda rows, query: ranked_texts(rows, query, rows)),
+            ("text", " ".join(random.sample(WORDS, 2)), "_score", lambda some, query: ranked_texts(some, query, rows)),
         ]
         for index, query, measure, brute in searches:
             if index in self.there:

@@ -14,6 +14,7 @@ import numpy as np
 
 from indexlake.catalog import data_files, delete_entries
 from indexlake.commit.wanted import Holder, MergeValues, NewKeys, Wanted, new_keys
+from indexlake.errors import DuplicateKeyError
 from indexlake.indexes.keys import decode_key
 
 if TYPE_CHECKING:
@@ -54,7 +55,13 @@ class Look(NamedTuple):
 def first_look(writes: TableWrites, base: int, readings: Readings, files: OpenFiles) -> tuple[Look, ...]:
     """With the state at hand where it will do: what it misses is checked at the commit."""
     state = writes.state
-    keys = _looks_for_keys(writes, state, files)
+    try:
+        keys = _looks_for_keys(writes, state, files)
+    except DuplicateKeyError as error:  # among its own rows
+        with readings.open(state.table.table_id) as reading:
+            if any(coverage.index.name == error.index for coverage in reading.state.enforced):
+                raise
+            keys = _looks_for_keys(writes, reading.state, files)  # that index was dropped
     if writes.truncate:
         return ()
     before = list(writes.loaded)
@@ -88,7 +95,9 @@ def _looks_for_keys(writes: TableWrites, state: TableState, files: OpenFiles) ->
 def look_again(before: Sequence[Look], reading: Reading, writes: TableWrites, files: OpenFiles) -> tuple[Look, ...]:
     """Take in what was committed since, as far as the reading knows, and the indexes that became unique."""
     if not writes.truncate:
-        before = [*before, *_looks_for_keys(writes, reading.state, files)]
+        enforced = {coverage.index.index_id for coverage in reading.state.enforced}
+        kept = (each for each in before if each.wanted.index is None or each.wanted.index.index_id in enforced)
+        before = [*kept, *_looks_for_keys(writes, reading.state, files)]
     return tuple(look(old, reading.state, newer_rows(old, reading.hot, writes), writes, files) for old in before)
 
 

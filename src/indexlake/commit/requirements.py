@@ -55,15 +55,15 @@ def require(section: Section, ws: WriteSet, writes: TableWrites, looks: Sequence
             f"{ws.base}. Run it again; lake.run does so by itself.",
             table=name,
         )
-    if (
-        head.changed_in > state.at
-        and not writes.truncate
-        and (writes.rows or writes.blocks)
-        and not segments.enforced_index_ids(section.tx, state.table.table_id) <= writes.checked
-    ):
-        raise absence.LookNeeded  # an index became unique after the transaction began
+    enforced: set[int] | None = None  # None: the indexes are those that the write-set knows
+    if head.changed_in > state.at and not writes.truncate and (writes.rows or writes.blocks):
+        enforced = segments.enforced_index_ids(section.tx, state.table.table_id)
+        if not enforced <= writes.checked:
+            raise absence.LookNeeded  # an index became unique after the transaction began
     for found in looks:
-        absence.check(section.tx, head, hot, writes, found)
+        index = found.wanted.index
+        if enforced is None or index is None or index.index_id in enforced:  # or it was dropped
+            absence.check(section.tx, head, hot, writes, found)
     return hot
 
 
