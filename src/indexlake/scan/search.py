@@ -191,9 +191,9 @@ class Search(Result):
         shown = self._shown(fields, found)
         with lake._pins.pin(reading.snapshot):
             ranked, chosen, scores = self._best(parts, found, queries)
-            columns, ids = _rows(ranked, chosen, needed)
+            columns, ids = _rows(ranked, chosen, needed, with_ids=ROW_ID in shown.names)
         arrays = columns[: len(fields)]
-        if ROW_ID in shown.names:
+        if ids is not None:
             arrays.append(pa.array(ids, pa.int64()))
         arrays.append(pa.array(scores, pa.float64()))
         if text is not None:
@@ -260,18 +260,19 @@ def _ranked(coverage: Coverage, query: Any, sources: Sequence[Source], k: int) -
 
 
 def _rows(
-    ranked: Sequence[Ranked], chosen: Sequence[tuple[int, int]], fields: Sequence[Field]
-) -> tuple[list[pa.Array], npt.NDArray[np.int64]]:
-    """The columns and row ids of the chosen rows, in their order."""
+    ranked: Sequence[Ranked], chosen: Sequence[tuple[int, int]], fields: Sequence[Field], *, with_ids: bool
+) -> tuple[list[pa.Array], npt.NDArray[np.int64] | None]:
+    """The columns and, if they are asked for, the row ids of the chosen rows, in their order."""
     which = np.array([r for r, _ in chosen], np.int64)
     places = np.array([n for _, n in chosen], np.int64)
-    order, columns, ids = [], [], np.zeros(len(chosen), np.int64)
+    order, columns, ids = [], [], np.zeros(len(chosen), np.int64) if with_ids else None
     for number, each in enumerate(ranked):
         here = np.flatnonzero(which == number)
         if len(here) or number == 0:
             order.append(here)
             columns.append(each.rows(places[here], fields))
-            ids[here] = each.row_ids()[places[here]]
+            if ids is not None:
+                ids[here] = each.row_ids()[places[here]]
     back = pa.array(np.argsort(np.concatenate(order), kind="stable"))
     return [_joined([c[n] for c in columns], f).take(back) for n, f in enumerate(fields)], ids
 
