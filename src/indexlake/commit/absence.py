@@ -55,6 +55,7 @@ class Look(NamedTuple):
 def first_look(writes: TableWrites, base: int, readings: Readings, files: OpenFiles) -> tuple[Look, ...]:
     """With the state at hand where it will do: what it misses is checked at the commit."""
     state = writes.state
+    writes.checked.clear()  # it may be committed once more, after it has waited for its turn
     try:
         keys = _looks_for_keys(writes, state, files)
     except DuplicateKeyError as error:  # among its own rows
