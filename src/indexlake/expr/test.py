@@ -58,6 +58,11 @@ def any_of(tests: list[Test]) -> Test:
     return _flat(Any_, tests, ALWAYS)
 
 
+def columns_of(test: Test) -> set[str]:
+    """The columns that it names."""
+    return {test.column} if isinstance(test, ColumnTest) else set().union(*map(columns_of, test.children))
+
+
 def conjuncts(test: Test) -> list[Test]:
     """What all has to hold, each by itself."""
     if isinstance(test, All) or (isinstance(test, Any_) and len(test.children) == 1):

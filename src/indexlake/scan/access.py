@@ -6,7 +6,7 @@ may name rows that do not match, and never misses one that does; the predicate h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -44,7 +44,7 @@ class Path(NamedTuple):
     segments: int = 0  # of indexes that were asked
 
 
-def choose_path(reading: Reading, files: OpenFiles, test: Test, chosen: Sequence[BlockRecord]) -> Path:
+def choose_path(reading: Reading, files: OpenFiles, test: Test, chosen: Collection[BlockRecord]) -> Path:
     """The most precise path that the condition allows, and what it finds among the chosen blocks."""
     ids = row_ids_in(test)
     if ids is not None:
@@ -92,15 +92,32 @@ def with_older_columns(test: Test, schema: TableSchema) -> tuple[Test, dict[str,
     return extended(test), codecs
 
 
-def by_statistics(reading: Reading, test: Test) -> list[BlockRecord]:
+class Chosen(Collection[BlockRecord]):
+    """Some blocks of a table, in their order; gone through only when that is needed."""
+
+    def __init__(self, blocks: Sequence[BlockRecord], numbers: npt.NDArray[np.intp]) -> None:
+        self._blocks = blocks
+        self._numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __iter__(self) -> Iterator[BlockRecord]:
+        return (self._blocks[n] for n in self._numbers.tolist())
+
+    def __contains__(self, block: object) -> bool:
+        return any(block is each for each in self)
+
+
+def by_statistics(reading: Reading, test: Test) -> Chosen:
     """The visible blocks that may hold a matching row, by the statistics of their columns."""
     schema, blocks = reading.schema, reading.state.blocks
     block_test, codecs = (test, schema.column_codecs) if not schema.evolved else with_older_columns(test, schema)
-    return [blocks.records[n] for n in blocks.candidates(block_test, codecs, reading.snapshot).tolist()]
+    return Chosen(blocks.records, blocks.candidates(block_test, codecs, reading.snapshot))
 
 
 def places_of_row_ids(
-    reading: Reading, files: OpenFiles, chosen: Sequence[BlockRecord], ids: npt.NDArray[np.int64]
+    reading: Reading, files: OpenFiles, chosen: Collection[BlockRecord], ids: npt.NDArray[np.int64]
 ) -> Iterator[Place]:
     """Where rows with one of the ids may lie."""
     for block in chosen:
@@ -117,7 +134,7 @@ def places_of_row_ids(
 
 
 def places_of_keys(
-    reading: Reading, files: OpenFiles, chosen: Sequence[BlockRecord], keys: KeyColumn
+    reading: Reading, files: OpenFiles, chosen: Collection[BlockRecord], keys: KeyColumn
 ) -> Iterator[Place]:
     """Where rows with one of the primary keys may lie."""
     state, snapshot = reading.state, reading.snapshot
@@ -131,7 +148,7 @@ def places_of_keys(
         yield block, np.unique(positions).astype(np.uint64)
 
 
-def uncovered(chosen: Sequence[BlockRecord], index: Coverage) -> Iterator[Place]:
+def uncovered(chosen: Collection[BlockRecord], index: Coverage) -> Iterator[Place]:
     """The blocks that no segment of an index covers."""
     return ((block, None) for block in chosen if block.role == "history" or block.data_file_id in index.gaps)
 

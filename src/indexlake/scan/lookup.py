@@ -9,7 +9,7 @@ looked up.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexlake.blocks.block import BlockRecord
-from indexlake.expr.test import All, Any_, Test
+from indexlake.expr.test import All, Any_, Test, columns_of
 from indexlake.indexes.registry import kind_if_known
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class _Lookup(Protocol):
     def probe(self) -> Any: ...
 
 
-def look_up(reading: Reading, files: OpenFiles, test: Test, chosen: Sequence[BlockRecord]) -> Found | None:
+def look_up(reading: Reading, files: OpenFiles, test: Test, chosen: Collection[BlockRecord]) -> Found | None:
     """Where rows of the chosen blocks that may satisfy the test lie; None: to read the blocks is as good."""
     if files.use_indexes == "never" or not reading.state.indexes or test == All(()) or not chosen:
         return None
@@ -137,7 +137,7 @@ def look_up(reading: Reading, files: OpenFiles, test: Test, chosen: Sequence[Blo
 class _Context:
     """One scan that looks rows up."""
 
-    def __init__(self, reading: Reading, files: OpenFiles, chosen: Sequence[BlockRecord]) -> None:
+    def __init__(self, reading: Reading, files: OpenFiles, chosen: Collection[BlockRecord]) -> None:
         self.reading = reading
         self.files = files
         self.chosen = chosen
@@ -164,12 +164,14 @@ class _Context:
 def _lookups(context: _Context, test: Test) -> list[_Lookup]:
     """Every way to answer some conjunct of the test."""
     reading = context.reading
+    named = columns_of(test)
     found: list[_Lookup] = []
     for coverage in reading.state.indexes.values():
         index, kind = coverage.index, kind_if_known(coverage.index.kind)
         if kind is None or not index.serves(reading.snapshot, reading.schema):
             continue
-        probe = kind.probe(index, index.fields(reading.schema), test)
+        fields = index.fields(reading.schema)
+        probe = kind.probe(index, fields, test) if any(f.column in named for f in fields) else None
         if probe is not None:
             found.append(_One(context, coverage, probe))
     for part in test.children if isinstance(test, All) else (test,):
@@ -294,7 +296,7 @@ def _places(
                 yield block, positions.astype(np.uint64), _covered(context, block, covering)
 
 
-def _blocks(context: _Context, found: _Rows) -> Sequence[BlockRecord]:
+def _blocks(context: _Context, found: _Rows) -> Collection[BlockRecord]:
     """The blocks to read rows of, and perhaps others, in their order."""
     if found.unknown or context.has_history or len(found.positions) > FEW:
         return context.chosen

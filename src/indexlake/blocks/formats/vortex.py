@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from indexlake.expr import Bound
 
 _PREPARED_SCANS = 16
+_SOME_ROWS = 1024
+"""Up to so many rows are compared with a predicate when they have been read: it takes Vortex longer."""
 _FEW_ROWS = 8
 """Up to so many rows are read one by one, each in about 50 µs; a scan for them takes 400 µs."""
 _DICTIONARY = "vortex.dict"
@@ -117,7 +119,8 @@ class VortexReader:
                     yield batch if batch.num_columns == len(columns) else batch.select(columns)
                 return
         logical = pa.schema([self.schema.field(name) for name in columns])
-        pushed = predicate.vortex() if predicate is not None else None
+        many = positions is None or len(positions) > _SOME_ROWS
+        pushed = predicate.vortex() if predicate is not None and many else None
         expression, exact = pushed if pushed is not None else (None, False)
         recheck = None if exact else predicate
         fetched = with_columns_of(columns, recheck, self.schema)
