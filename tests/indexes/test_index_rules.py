@@ -774,3 +774,26 @@ def test_a_unique_index_that_was_dropped_refuses_nobody_whose_cache_still_has_it
         t.update({"a": 3}, "id = 3")
         t.update({"a": 4}, "id = 4")
         assert len(t) == 20, n
+
+
+def test_the_primary_key_is_looked_for_though_a_dropped_index_was_in_the_way(lake: il.Lake, other: il.Lake) -> None:
+    t = in_blocks(table(lake), 1)
+    t.create_index("u", "a", unique=True)
+    assert len(other.table("t")) == 20
+    t.drop_index("u")
+    with pytest.raises(il.DuplicateKeyError, match="Primary key id = 5"):
+        other.table("t").insert([{"id": 5, "a": 500}, {"id": 102, "a": 500}])
+    assert len(t) == 20
+
+
+def test_a_commit_that_is_tried_again_looks_for_its_keys_again(lake: il.Lake, on_step: OnStep) -> None:
+    t = in_blocks(table(lake), 1)
+    t.create_index("u", "a", unique=True)
+    for new in ({"id": 5, "a": 500}, {"id": 500, "a": 5}):
+        tx = lake.transaction()
+        tx.table("t").insert(new)
+        for _ in range(2):
+            with pytest.raises(il.DuplicateKeyError):
+                lake._committer.commit(tx.write_set)
+        tx.rollback()
+    assert len(t) == 20
