@@ -585,7 +585,7 @@ def test_duplicates_that_are_there_are_named_and_the_index_is_gone(any_two_handl
     lake, other = any_two_handles
     t = in_blocks(table(lake), 2)
     t.insert([{"id": 100, "a": 7}, {"id": 101, "a": 200}, {"id": 102, "a": 200}, {"id": 103}, {"id": 104}])
-    with pytest.raises(il.DuplicateKeyError, match=r"several rows have a = 200, 7") as refused:
+    with pytest.raises(il.DuplicateKeyError, match=r"several rows have a = 7, 200") as refused:
         t.create_index("u", "a", unique=True)
     assert refused.value.index == "u"
     assert t.indexes() == other.table("t").indexes() == []
@@ -774,3 +774,26 @@ def test_a_unique_index_that_was_dropped_refuses_nobody_whose_cache_still_has_it
         t.update({"a": 3}, "id = 3")
         t.update({"a": 4}, "id = 4")
         assert len(t) == 20, n
+
+
+def test_the_primary_key_is_looked_for_though_a_dropped_index_was_in_the_way(lake: il.Lake, other: il.Lake) -> None:
+    t = in_blocks(table(lake), 1)
+    t.create_index("u", "a", unique=True)
+    assert len(other.table("t")) == 20
+    t.drop_index("u")
+    with pytest.raises(il.DuplicateKeyError, match="Primary key id = 5"):
+        other.table("t").insert([{"id": 5, "a": 500}, {"id": 102, "a": 500}])
+    assert len(t) == 20
+
+
+def test_a_commit_that_is_tried_again_looks_for_its_keys_again(lake: il.Lake, on_step: OnStep) -> None:
+    t = in_blocks(table(lake), 1)
+    t.create_index("u", "a", unique=True)
+    for new in ({"id": 5, "a": 500}, {"id": 500, "a": 5}):
+        tx = lake.transaction()
+        tx.table("t").insert(new)
+        for _ in range(2):
+            with pytest.raises(il.DuplicateKeyError):
+                lake._committer.commit(tx.write_set)
+        tx.rollback()
+    assert len(t) == 20
