@@ -89,7 +89,8 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Positions by block.  Of the blocks in ``unknown`` nothing is known; all others hold no row."""
+    """Positions by block.  Of the blocks in ``unknown``, which are not among them, nothing is known; all others hold no
+    row."""
 
     positions: dict[int, Positions]
     unknown: AbstractSet[int]
@@ -254,7 +255,8 @@ class _Either:
             for file_id, positions in rows.positions.items():
                 joined.setdefault(file_id, []).append(positions)
         unknown = frozenset[int]().union(*[rows.unknown for rows in each])
-        return _Rows({f: p[0] if len(p) == 1 else np.unique(np.concatenate(p)) for f, p in joined.items()}, unknown)
+        known = {f: p for f, p in joined.items() if f not in unknown}
+        return _Rows({f: p[0] if len(p) == 1 else np.unique(np.concatenate(p)) for f, p in known.items()}, unknown)
 
     def name(self) -> str:
         return " or ".join(dict.fromkeys(branch.name() for branch in self._branches))
@@ -270,7 +272,7 @@ def _may_hold(probe: Any, segment: SegmentFile) -> bool:
 
 
 def _both(first: _Rows, second: _Rows) -> _Rows:
-    found = {f: p for f, p in first.positions.items() if f in second.unknown and f not in second.positions}
+    found = {f: p for f, p in first.positions.items() if f in second.unknown}
     for file_id, positions in second.positions.items():
         if file_id in first.positions:
             found[file_id] = np.intersect1d(first.positions[file_id], positions, assume_unique=True)
@@ -285,7 +287,7 @@ def _places(
     known = found.positions
     for block in _blocks(context, found):
         positions = known.get(block.data_file_id)
-        if block.role == "history" or (positions is None and block.data_file_id in found.unknown):
+        if block.role == "history" or block.data_file_id in found.unknown:
             yield block, None, None
         elif positions is not None and len(positions):
             many = len(positions) > max(SMALL, SCAN_SHARE[block.format] * block.record_count)
