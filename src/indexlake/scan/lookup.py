@@ -202,6 +202,7 @@ class _One:
         self._estimate: int | None = None
         self._groups = coverage.groups(context.reading.state, context.reading.snapshot)
         self._asked = [group for group in self._groups if _may_hold(probe, group.segment)]
+        self._segments = len(self._asked)
 
     @cached_property
     def _unknown(self) -> AbstractSet[int]:
@@ -223,11 +224,11 @@ class _One:
 
     def rows(self) -> _Rows:
         context, index = self._context, self.coverage.index
+        context.asked += self._segments
         found: dict[int, Positions] = {}
         for group in self._asked:
             segment = context.segment(group, index)
             slots = segment.slots(self._probe)
-            context.asked += 1
             for block, _, positions in group.split(segment.starts, slots):
                 found[block.data_file_id] = positions
         return _Rows(found, self._unknown)
