@@ -148,6 +148,18 @@ def test_blocks_that_a_build_has_not_come_to_are_scanned(lake: il.Lake, fold_two
     assert t.index("by_a").info.state == "ready"
 
 
+def test_a_block_that_one_side_of_an_or_does_not_cover_is_scanned(lake: il.Lake) -> None:
+    t = in_blocks(table(lake), 1)
+    t.create_index("by_a", "a")
+    define(t, "by_b", "b")
+    assert ids(t, "a = 5 or b = -6", "by_a or by_b") == [5, 6]
+    t.insert(rows(20, 20))
+    assert ids(t, "a = 5 or b = -6 or a = 25 or b = -26", None) == [5, 6, 25, 26]
+    lake._files.use_indexes = "always"
+    plan = t.scan("a = 5 or b = -26").explain()
+    assert plan.rows_in_blocks == 21, "the first block whole, of the second one row"
+
+
 def test_an_index_made_today_answers_time_travel(lake: il.Lake) -> None:
     t = in_blocks(table(lake), 2)
     then = lake.snapshot_id

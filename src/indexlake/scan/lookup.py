@@ -256,7 +256,7 @@ class _Either:
             for file_id, positions in rows.positions.items():
                 joined.setdefault(file_id, []).append(positions)
         unknown = frozenset[int]().union(*[rows.unknown for rows in each])
-        known = {f: p for f, p in joined.items() if f not in unknown}
+        known = {f: p for f, p in joined.items() if f not in unknown}  # what only some of them know is not enough
         return _Rows({f: p[0] if len(p) == 1 else np.unique(np.concatenate(p)) for f, p in known.items()}, unknown)
 
     def name(self) -> str:

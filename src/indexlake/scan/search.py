@@ -22,7 +22,8 @@ from indexlake.indexes.registry import kind_if_known, kind_named
 from indexlake.scan.fuse import fuse_weights, fused
 from indexlake.scan.result import Result
 from indexlake.scan.scan import bind_predicate, check_text
-from indexlake.scan.search_parts import Parts, Source
+from indexlake.scan.search_parts import Parts
+from indexlake.scan.search_sources import BlocksSource, Source
 from indexlake.schema import ROW_ID, Field
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ class Ranked:
 
     def rows(self, chosen: npt.NDArray[np.int64], fields: Sequence[Field]) -> list[pa.Array]:
         """The columns of some of them, in that order."""
+        if not fields:
+            return []
         parts, slots = self.parts[chosen], self.slots[chosen]
         order: list[npt.NDArray[np.int64]] = []
         columns: list[list[pa.Array]] = []
@@ -125,7 +128,6 @@ class Search(Result):
         self._columns = [columns] if isinstance(columns, str) else columns
         self._snippet, self._options = snippet, options
         self._snapshot: int | None = None
-        self._explained: SearchExplanation | None = None
 
     def __repr__(self) -> str:
         by = ", ".join(str(name) for name, _ in self._queries)
@@ -144,7 +146,7 @@ class Search(Result):
     def schema(self) -> pa.Schema:
         """The columns of the result."""
         with self._table._reading(self._snapshot) as reading:
-            found = [index_for(reading, name, self._table.name) for name, _ in self._queries]
+            found = [index_for(reading, name, self._table._name) for name, _ in self._queries]
             return self._shown(self._fields(reading.schema), found)
 
     def _fields(self, schema: TableSchema) -> list[Field]:
@@ -171,13 +173,13 @@ class Search(Result):
         result = self._find()
         return result.schema, iter(result.to_batches(max_chunksize=65_536))
 
-    def _find(self) -> pa.Table:
+    def _find(self, explained: list[SearchExplanation] | None = None) -> pa.Table:
         table = self._table
         lake = table._lake
         lake._check()
         with table._reading(self._snapshot) as reading:
             schema = reading.schema
-            found = [index_for(reading, name, table.name) for name, _ in self._queries]
+            found = [index_for(reading, name, table._name) for name, _ in self._queries]
             queries = [
                 kind_named(c.index.kind).query(c.index, c.index.fields(schema), query, self._options)
                 for c, (_, query) in zip(found, self._queries, strict=True)
@@ -191,14 +193,16 @@ class Search(Result):
         shown = self._shown(fields, found)
         with lake._pins.pin(reading.snapshot):
             ranked, chosen, scores = self._best(parts, found, queries)
-            columns, ids = _rows(ranked, chosen, needed, with_ids=ROW_ID in shown.names)
-        arrays = columns[: len(fields)]
-        if ids is not None:
-            arrays.append(pa.array(ids, pa.int64()))
+            if explained is not None:
+                explained.append(self._explain(parts, found, ranked))
+            columns = _rows(ranked, chosen, needed)
+            arrays = columns[: len(fields)]
+            if ROW_ID in shown.names:
+                ids = [each.row_ids() for each in ranked]
+                arrays.append(pa.array([ids[number][place] for number, place in chosen], pa.int64()))
         arrays.append(pa.array(scores, pa.float64()))
         if text is not None:
             arrays.append(self._snippets(found, queries, columns[-1]))
-        self._explained = self._explain(parts, found, ranked)
         return pa.Table.from_arrays(arrays, schema=shown)
 
     def _best(
@@ -237,14 +241,11 @@ class Search(Result):
 
     def explain(self) -> SearchExplanation:
         """What the search looks through; runs it."""
-        if self._explained is None:
-            self._find()
-        assert self._explained is not None
-        return self._explained
+        explained: list[SearchExplanation] = []
+        self._find(explained)
+        return explained[0]
 
     def _explain(self, parts: Parts, indexes: Sequence[Coverage], ranked: Sequence[Ranked]) -> SearchExplanation:
-        from indexlake.scan.search_parts import BlocksSource
-
         segments = sum(isinstance(source, BlocksSource) for r in ranked for source in r.sources)
         rows = sum(source.count for source in ranked[0].sources if not isinstance(source, BlocksSource))
         return SearchExplanation(
@@ -259,22 +260,19 @@ def _ranked(coverage: Coverage, query: Any, sources: Sequence[Source], k: int) -
     return Ranked(sources, hits.parts, hits.slots, hits.scores)
 
 
-def _rows(
-    ranked: Sequence[Ranked], chosen: Sequence[tuple[int, int]], fields: Sequence[Field], *, with_ids: bool
-) -> tuple[list[pa.Array], npt.NDArray[np.int64] | None]:
-    """The columns and, if they are asked for, the row ids of the chosen rows, in their order."""
+def _rows(ranked: Sequence[Ranked], chosen: Sequence[tuple[int, int]], fields: Sequence[Field]) -> list[pa.Array]:
+    """The columns of the chosen rows, in their order."""
     which = np.array([r for r, _ in chosen], np.int64)
     places = np.array([n for _, n in chosen], np.int64)
-    order, columns, ids = [], [], np.zeros(len(chosen), np.int64) if with_ids else None
+    if len(ranked) == 1:
+        return ranked[0].rows(places, fields)
+    order, columns = [], []
     for number, each in enumerate(ranked):
         here = np.flatnonzero(which == number)
-        if len(here) or number == 0:
-            order.append(here)
-            columns.append(each.rows(places[here], fields))
-            if ids is not None:
-                ids[here] = each.row_ids()[places[here]]
+        order.append(here)
+        columns.append(each.rows(places[here], fields))
     back = pa.array(np.argsort(np.concatenate(order), kind="stable"))
-    return [_joined([c[n] for c in columns], f).take(back) for n, f in enumerate(fields)], ids
+    return [_joined([c[n] for c in columns], f).take(back) for n, f in enumerate(fields)]
 
 
 def _queries(by: Any, query: Any) -> list[tuple[str, Any]]:

@@ -17,28 +17,25 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexlake.blocks.open_files import Recent
-from indexlake.expr import tree
 from indexlake.hot.rows import HotRows
 from indexlake.indexes.builder import segment_in_memory
-from indexlake.indexes.kind import Part
 from indexlake.indexes.registry import kind_named
-from indexlake.scan.access import file_test
 from indexlake.scan.execute import read_task
 from indexlake.scan.hot_mirror import Chunk, HotMirror, hot_rows, one_batch
-from indexlake.scan.plan import BlockTask, block_task, own_tasks, plan_blocks
+from indexlake.scan.matches import Matches
+from indexlake.scan.plan import BlockTask, block_task, own_tasks
+from indexlake.scan.search_sources import BlocksSource, GapSource, Mask, RowsSource, Source
 from indexlake.schema import ROW_ID
 from indexlake.types.selection import take
 
 if TYPE_CHECKING:
     from indexlake.blocks.block import BlockRecord
     from indexlake.expr import Bound
-    from indexlake.indexes.coverage import Coverage, Group
+    from indexlake.indexes.coverage import Coverage
     from indexlake.indexes.index import Index
     from indexlake.lake import Lake
     from indexlake.schema import Field, TableSchema
     from indexlake.snapshots.reading import Reading
-
-Mask = npt.NDArray[np.bool_]
 
 _REMEMBERED = 256
 
@@ -53,135 +50,6 @@ class Remembered:
 
     def mirror(self, table_id: int) -> HotMirror:
         return self._mirrors.setdefault(table_id, HotMirror())
-
-
-class RowsSource:
-    """Rows in memory."""
-
-    def __init__(self, rows: pa.RecordBatch, live: Mask | None, wanted: Mask | None, segments: Any) -> None:
-        self._rows = rows  # columns named as in files, and the row id
-        self._live = live
-        self._wanted = wanted
-        self._segments = segments
-
-    def part(self, index: Index) -> Part:
-        live = None if self._live is None or self._live.all() else self._live
-        return Part(self._segments(index), live, self._wanted)
-
-    @property
-    def count(self) -> int:
-        return int(self._live.sum()) if self._live is not None else self._rows.num_rows
-
-    def row_ids(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        found: npt.NDArray[np.int64] = self._rows.column(ROW_ID).to_numpy()[slots]
-        return found
-
-    def rows(self, slots: npt.NDArray[np.int64], fields: Sequence[Field]) -> list[pa.Array]:
-        wanted = pa.array(slots)
-        return [take(self._rows.column(f.column), wanted) for f in fields]
-
-
-class GapSource(RowsSource):
-    """Rows of a block without a segment: of those that are found, the other columns are read from the block."""
-
-    def __init__(
-        self, search: Parts, block: BlockRecord, rows: pa.RecordBatch, wanted: Mask | None, segments: Any
-    ) -> None:
-        super().__init__(rows, None, wanted, segments)
-        self._search = search
-        self._block = block
-
-    def rows(self, slots: npt.NDArray[np.int64], fields: Sequence[Field]) -> list[pa.Array]:
-        positions = self._search.positions(self._block, self.row_ids(slots))
-        return self._search.columns_at([(self._block, np.arange(len(slots)), positions)], fields)
-
-
-class BlocksSource:
-    """Blocks that one segment covers."""
-
-    def __init__(self, search: Parts, group: Group, segment: Any) -> None:
-        self._search = search
-        self._blocks = group.blocks
-        self._path = group.segment.path
-        self._segment = segment
-
-    def part(self, index: Index) -> Part:
-        live = self._live()
-        return Part(self._segment, live, self._wanted(live))
-
-    def _wanted(self, live: Mask | None) -> Mask | None:
-        """The visible slots whose rows satisfy the predicate; None: there is none."""
-        search, starts = self._search, self._segment.starts
-        if search.matches is None:
-            return None
-        wanted = np.zeros(starts[-1], np.bool_)
-        for block, ordinal in self._blocks:
-            search.matches.mark(block, wanted[starts[ordinal] : starts[ordinal + 1]])
-        if live is not None:
-            wanted &= live
-        return wanted
-
-    def _live(self) -> Mask | None:
-        """The slots whose rows are visible; None: all of them."""
-        search, starts = self._search, self._segment.starts
-        state, snapshot = search.reading.state, search.reading.snapshot
-        live = self._undeleted()
-        for block, ordinal in self._blocks:
-            if block.max_snapshot > snapshot:  # rows of it may be younger than the snapshot
-                live = np.ones(starts[-1], np.bool_) if live is None else live.copy()
-                seen = np.zeros(block.record_count, np.bool_)
-                task = block_task(state, block, snapshot)
-                for batch in read_task(task, search.files, (), None, row_id=True):
-                    seen[search.positions(block, batch.column(ROW_ID).to_numpy())] = True
-                live[starts[ordinal] : starts[ordinal + 1]] &= seen
-        if search.hidden is not None:
-            live = np.ones(starts[-1], np.bool_) if live is None else live.copy()
-            for block, ordinal in self._blocks:
-                positions = state.addresses(block, search.files).positions_of(search.hidden)
-                live[starts[ordinal] + positions[positions >= 0]] = False
-        return live
-
-    def _undeleted(self) -> Mask | None:
-        """Without those that the deletes at the snapshot name, and the blocks that are not visible."""
-        search, starts = self._search, self._segment.starts
-        reading = search.reading
-        logs = tuple(reading.state.deletes.get(block.data_file_id) for block, _ in self._blocks)
-        if len(self._blocks) == len(starts) - 1 and all(log is None for log in logs):
-            return None
-        ids = tuple(block.data_file_id for block, _ in self._blocks)
-        known = search.remembered.masks.get(self._path) if reading.newest else None
-        if known is not None and known[0] == ids and all(a is b for a, b in zip(known[1], logs, strict=True)):
-            return known[2]
-        live = np.zeros(starts[-1], np.bool_)
-        for (_, ordinal), log in zip(self._blocks, logs, strict=True):
-            live[starts[ordinal] : starts[ordinal + 1]] = True
-            gone = log.at(reading.snapshot) if log is not None else None
-            if gone:
-                live[starts[ordinal] + np.frombuffer(gone.to_array(), np.uint32)] = False
-        if reading.newest:
-            live.flags.writeable = False  # kinds may remember what they learn about a mask that stays as it is
-            search.remembered.masks.put(self._path, (ids, logs, live))
-        return live
-
-    def _split(self, slots: npt.NDArray[np.int64]) -> Iterator[tuple[BlockRecord, npt.NDArray[np.int64], Any]]:
-        """(block, indices into the slots, positions) of each block that holds some."""
-        starts = self._segment.starts
-        for block, ordinal in self._blocks:
-            here = np.flatnonzero((slots >= starts[ordinal]) & (slots < starts[ordinal + 1]))
-            if len(here):
-                yield block, here, slots[here] - starts[ordinal]
-
-    def row_ids(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        found = np.zeros(len(slots), np.int64)
-        for block, here, positions in self._split(slots):
-            found[here] = self._search.reading.state.addresses(block, self._search.files).row_ids_at(positions)
-        return found
-
-    def rows(self, slots: npt.NDArray[np.int64], fields: Sequence[Field]) -> list[pa.Array]:
-        return self._search.columns_at(self._split(slots), fields)
-
-
-Source = RowsSource | BlocksSource
 
 
 class Parts:
@@ -303,59 +171,5 @@ class Parts:
         return self.reading.state.addresses(block, self.files).positions_of(row_ids)
 
 
-class Matches:
-    """Where rows that satisfy a predicate lie in blocks; what a block file holds never changes, so it is remembered."""
-
-    def __init__(self, search: Parts, predicate: Bound) -> None:
-        self._search = search
-        self._predicate = predicate
-        self.found_by = "what earlier searches found"
-        self._tasks: dict[int, BlockTask] | None = None
-        calls = any(isinstance(node, tree.Call) for node in _nodes(predicate.root))  # now() changes
-        self._key = None if calls else f"{predicate!r} {search.reading.state.table.schema_version}"
-
-    def mark(self, block: BlockRecord, mask: Mask) -> None:
-        """Mark the rows of the block that satisfy the predicate, deleted ones included."""
-        mask[self._positions(block)] = True
-
-    def _holds_always(self, task: BlockTask | None) -> bool:
-        """Whether no row was left out because it is deleted at this snapshot: others may show it."""
-        return self.found_by != "primary key" and (task is None or task.only is None or len(task.only) > 1)
-
-    def _positions(self, block: BlockRecord) -> npt.NDArray[np.int64]:
-        search, key = self._search, None if self._key is None else f"{block.path} {self._key}"
-        known = search.remembered.matches.get(key) if key is not None else None
-        if known is not None:
-            return known
-        positions = np.zeros(0, np.int64)
-        task = self._planned().get(block.data_file_id)
-        if task is not None:
-            whole = replace(task, deleted=None, versions_up_to=None)
-            batches = read_task(whole, search.files, (), self._predicate, row_id=True)
-            found = [search.positions(block, batch.column(ROW_ID).to_numpy()) for batch in batches]
-            positions = np.concatenate(found) if found else positions
-        if key is not None and self._holds_always(task):
-            search.remembered.matches.put(key, positions)
-        return positions
-
-    def _planned(self) -> dict[int, BlockTask]:
-        """The blocks that may hold matching rows."""
-        if self._tasks is None:
-            search = self._search
-            test = file_test(self._predicate, search.reading.schema)
-            tasks, notes = plan_blocks(search.reading, search.files, test)
-            self.found_by = notes["found by"]
-            self._tasks = {task.file_id: task for task in tasks if task.kind == "block"}
-        return self._tasks
-
-
 def _segment_of(schema: TableSchema, keys: Sequence[pa.Array], index: Index) -> Any:
     return segment_in_memory(index, schema, [keys])
-
-
-def _nodes(root: Any) -> Iterator[Any]:
-    pending = [root]
-    while pending:
-        node = pending.pop()
-        yield node
-        pending.extend(node.children())
