@@ -260,9 +260,9 @@ class LakeUnderTest:
             indexes = {info.name for info in table.indexes()}
             for one in self.random.sample(there, min(3, len(there))):
                 for where, same in (
-                    ("value = $value", lambda r: r["value"] == one["value"]),
-                    ("lane = $lane and id = $id", lambda r: (r["lane"], r["id"]) == (one["lane"], one["id"])),
-                    ("value = $value and twice = $twice", lambda r: r["value"] == one["value"]),
+                    ("value = $value", lambda r, one=one: r["value"] == one["value"]),
+                    ("lane = $lane and id = $id", lambda r, one=one: (r["lane"], r["id"]) == (one["lane"], one["id"])),
+                    ("value = $value and twice = $twice", lambda r, one=one: r["value"] == one["value"]),
                 ):
                     wanted = sorted(r["id"] for r in there if same(r))
                     params = {c: one[c] for c in ("value", "lane", "id", "twice") if f"${c}" in where}
