@@ -84,14 +84,14 @@ def searched(t: il.Table, by: str, query: Any, k: int = 10, **options: Any) -> l
 
 def finds(t: il.Table, mark: int) -> dict[str, list[int]]:
     """The rows that each kind finds by a value, which marks one row."""
+    window = f"x between {mark - 0.5} and {mark + 0.5} and y between {-mark - 0.5} and {-mark + 0.5}"
     near = t.search("near", [float(mark), 0.5], 1, columns=["id"]).to_pylist()
     place = t.search("place", (mark, -mark), 1, columns=["id"]).to_pylist()
     return {
         "btree": found_with(t, f"v = {mark}", "by_v"),
         "hash": found_with(t, f"key = 'k{mark}'", "by_key"),
         "list": found_with(t, f"list_contains(tags, 't{mark}')", "by_tag"),
-        "window": found_with(t, f"x between {mark - 0.5} and {mark + 0.5} and y between {-mark - 0.5} and {-mark + 0.5}",
-                             "place"),
+        "window": found_with(t, window, "place"),
         "text": searched(t, "text", f"w{mark}"),
         "near": [r["id"] for r in near if r["_distance"] < 1e-9],
         "place": [r["id"] for r in place if r["_distance"] < 1e-9],
