@@ -6,15 +6,15 @@ times the better of the two others.
 
 from __future__ import annotations
 
-import gc
 import statistics
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import indexlake as il
 from benchmarks.indexes import data
-from benchmarks.outcome import Outcome, shown
+from benchmarks.outcome import Outcome, in_turn, shown
 
 LIMIT = 1.5
 WAYS = ("always", "never", "auto")
@@ -45,19 +45,19 @@ def grid(folder: Path, rows: int) -> Iterator[Outcome]:
 
 
 def _measured(lake: il.Lake, table: il.Table, where: str, count: int, rows: int) -> dict[str, float]:
-    """Milliseconds of each way, the median; the ways take turns."""
-    times: dict[str, list[float]] = {way: [] for way in WAYS}
+    """Milliseconds of each way, the median; the ways take turns, a few calls each."""
+
+    def ask(_: int, way: str) -> None:
+        lake._files.use_indexes = way
+        found = table.scan(where).to_arrow().num_rows
+        assert found == min(count, rows - rows // 7), (where, found)
+
+    calls = {way: partial(ask, way=way) for way in WAYS}
     try:
-        for _ in range(100):
-            for way in WAYS:
-                lake._files.use_indexes = way
-                start = time.perf_counter()
-                found = table.scan(where).to_arrow().num_rows
-                times[way].append((time.perf_counter() - start) * 1e3)
-                assert found == min(count, rows - rows // 7), (where, found)
-            if len(times["auto"]) > 4 and min(sum(t) for t in times.values()) > _ABOUT * 1e3:
-                break
+        start = time.perf_counter()
+        in_turn(calls, 1, warm_up=2)
+        each = (time.perf_counter() - start) / 9
+        times = in_turn(calls, max(6, min(60, int(_ABOUT / each))), warm_up=0, together=3)
     finally:
         lake._files.use_indexes = "auto"
-    gc.collect()
-    return {way: statistics.median(t[1:]) for way, t in times.items()}
+    return {way: statistics.median(t) / 1000 for way, t in times.items()}

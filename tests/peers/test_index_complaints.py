@@ -87,6 +87,7 @@ def finds(t: il.Table, mark: int) -> dict[str, list[int]]:
     window = f"x between {mark - 0.5} and {mark + 0.5} and y between {-mark - 0.5} and {-mark + 0.5}"
     near = t.search("near", [float(mark), 0.5], 1, columns=["id"]).to_pylist()
     place = t.search("place", (mark, -mark), 1, columns=["id"]).to_pylist()
+    window = f"x between {mark - 0.5} and {mark + 0.5} and y between {-mark - 0.5} and {-mark + 0.5}"
     return {
         "btree": found_with(t, f"v = {mark}", "by_v"),
         "hash": found_with(t, f"key = 'k{mark}'", "by_key"),

@@ -55,14 +55,13 @@ class Look(NamedTuple):
 def first_look(writes: TableWrites, base: int, readings: Readings, files: OpenFiles) -> tuple[Look, ...]:
     """With the state at hand where it will do: what it misses is checked at the commit."""
     state = writes.state
-    writes.checked.clear()  # of a commit that was tried before nothing is left
+    writes.checked.clear()  # it may be committed once more, after it has waited for its turn
     try:
         keys = _looks_for_keys(writes, state, files)
     except DuplicateKeyError as error:  # among its own rows
         with readings.open(state.table.table_id) as reading:
             if any(coverage.index.name == error.index for coverage in reading.state.enforced):
                 raise
-            writes.checked.clear()
             keys = _looks_for_keys(writes, reading.state, files)  # that index was dropped
     if writes.truncate:
         return ()

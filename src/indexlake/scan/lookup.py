@@ -89,7 +89,8 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Positions by block.  Of the blocks in ``unknown`` nothing is known; all others hold no row."""
+    """Positions by block.  Of the blocks in ``unknown``, which are not among them, nothing is known; all others hold no
+    row."""
 
     positions: dict[int, Positions]
     unknown: AbstractSet[int]
@@ -201,6 +202,7 @@ class _One:
         self._estimate: int | None = None
         self._groups = coverage.groups(context.reading.state, context.reading.snapshot)
         self._asked = [group for group in self._groups if _may_hold(probe, group.segment)]
+        self._segments = len(self._asked)
 
     @cached_property
     def _unknown(self) -> AbstractSet[int]:
@@ -222,11 +224,11 @@ class _One:
 
     def rows(self) -> _Rows:
         context, index = self._context, self.coverage.index
+        context.asked += self._segments
         found: dict[int, Positions] = {}
         for group in self._asked:
             segment = context.segment(group, index)
             slots = segment.slots(self._probe)
-            context.asked += 1
             for block, _, positions in group.split(segment.starts, slots):
                 found[block.data_file_id] = positions
         return _Rows(found, self._unknown)
@@ -271,7 +273,7 @@ def _may_hold(probe: Any, segment: SegmentFile) -> bool:
 
 
 def _both(first: _Rows, second: _Rows) -> _Rows:
-    found = {f: p for f, p in first.positions.items() if f in second.unknown and f not in second.positions}
+    found = {f: p for f, p in first.positions.items() if f in second.unknown}
     for file_id, positions in second.positions.items():
         if file_id in first.positions:
             found[file_id] = np.intersect1d(first.positions[file_id], positions, assume_unique=True)
@@ -286,7 +288,7 @@ def _places(
     known = found.positions
     for block in _blocks(context, found):
         positions = known.get(block.data_file_id)
-        if block.role == "history" or (positions is None and block.data_file_id in found.unknown):
+        if block.role == "history" or block.data_file_id in found.unknown:
             yield block, None, None
         elif positions is not None and len(positions):
             many = len(positions) > max(SMALL, SCAN_SHARE[block.format] * block.record_count)
