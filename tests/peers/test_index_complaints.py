@@ -84,6 +84,7 @@ def searched(t: il.Table, by: str, query: Any, k: int = 10, **options: Any) -> l
 
 def finds(t: il.Table, mark: int) -> dict[str, list[int]]:
     """The rows that each kind finds by a value, which marks one row."""
+    window = f"x between {mark - 0.5} and {mark + 0.5} and y between {-mark - 0.5} and {-mark + 0.5}"
     near = t.search("near", [float(mark), 0.5], 1, columns=["id"]).to_pylist()
     place = t.search("place", (mark, -mark), 1, columns=["id"]).to_pylist()
     window = f"x between {mark - 0.5} and {mark + 0.5} and y between {-mark - 0.5} and {-mark + 0.5}"

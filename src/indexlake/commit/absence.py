@@ -62,6 +62,7 @@ def first_look(writes: TableWrites, base: int, readings: Readings, files: OpenFi
         with readings.open(state.table.table_id) as reading:
             if any(coverage.index.name == error.index for coverage in reading.state.enforced):
                 raise
+            writes.checked.clear()  # what was looked for before it is lost
             keys = _looks_for_keys(writes, reading.state, files)  # that index was dropped
     if writes.truncate:
         return ()
