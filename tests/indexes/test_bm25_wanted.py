@@ -79,3 +79,12 @@ def test_a_score_is_the_same_with_and_without_where_in_every_tier(lake: il.Lake)
         some = {row["id"]: row["_score"] for row in table.search("note", "late", 1_000, where="g = 1").to_pylist()}
         assert some == pytest.approx({n: score for n, score in everything.items() if n % 4 == 1})
         assert some
+
+
+@pytest.mark.parametrize("query", ["common", "common rare", "comm*", "comon~", '"common words"', "+common words"])
+def test_a_condition_that_leaves_no_row_of_a_frequent_word_leaves_none(lake: il.Lake, query: str) -> None:
+    t = lake.create_table("t", {"id": "int64", "note": "string"})
+    t.create_index("words", "note", kind="bm25")
+    t.insert(pa.table({"id": range(17_000), "note": ["common words"] * 17_000}))
+    assert t.search("note", query, where="id < 0").to_arrow().num_rows == 0
+    assert t.search("note", query, 3, where="id < 2").to_arrow().num_rows == 2

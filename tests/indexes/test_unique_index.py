@@ -132,3 +132,55 @@ def test_what_is_there_twice_is_named_and_the_index_is_not_there(table: il.Table
     assert error.value.key == 5
     assert table.indexes() == []
     table.insert({"id": 12, "e": 5})
+
+
+def test_rows_that_replace_all_others_obey_an_index_that_is_younger_than_they(lake: il.Lake) -> None:
+    t = lake.create_table("t", {"id": "int64", "k": "int64"})
+    tx = lake.transaction()
+    tx.table("t").truncate()
+    tx.table("t").insert([{"id": 1, "k": 7}, {"id": 2, "k": 7}])
+    t.create_index("u", "k", unique=True)
+    with pytest.raises(il.DuplicateKeyError, match="is given twice"):
+        tx.commit()
+    assert len(t) == 0
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_load_obeys_an_index_that_is_created_while_it_runs(lake: il.Lake, mode: str) -> None:
+    t = lake.create_table("t", {"id": "int64", "k": "int64"})
+    t.insert({"id": 0, "k": 0})
+    schema = pa.schema({"id": pa.int64(), "k": pa.int64()})
+
+    def batches() -> Any:
+        yield pa.record_batch([[1, 2], [7, 7]], schema=schema)
+        t.create_index("u", "k", unique=True)
+        yield pa.record_batch([[3], [8]], schema=schema)
+
+    with pytest.raises(il.DuplicateKeyError, match="is given twice"):
+        lake.pipeline(runner="threads").load(pa.RecordBatchReader.from_batches(schema, batches()), "t", mode=mode)
+    assert t.to_pylist() == [{"id": 0, "k": 0}]
+
+
+def test_an_index_of_the_same_name_on_another_column_is_another_index(lake: il.Lake) -> None:
+    t = lake.create_table("t", {"id": "int64", "k": "int64", "j": "int64"})
+    t.create_index("u", "k", unique=True)
+    tx = lake.transaction()
+    tx.table("t").insert([{"id": 1, "k": 7, "j": 1}, {"id": 2, "k": 7, "j": 2}])
+    t.drop_index("u")
+    t.create_index("u", "j", unique=True)
+    tx.commit()
+    assert len(t) == 2
+
+
+def test_a_transaction_that_does_not_know_the_column_of_a_unique_index_is_run_again(lake: il.Lake) -> None:
+    t = lake.create_table("t", {"id": "int64"})
+    t.insert({"id": 1})
+    tx = lake.transaction()
+    tx.table("t").insert({"id": 2})
+    t.add_column("code", "int64", default=5)
+    t.create_index("u", "code", unique=True)
+    with pytest.raises(il.ConflictError, match="was added after this transaction began"):
+        tx.commit()
+    with pytest.raises(il.DuplicateKeyError):
+        t.insert({"id": 2})
+    t.insert({"id": 2, "code": 6})

@@ -14,7 +14,7 @@ import numpy as np
 
 from indexlake.catalog import data_files, delete_entries
 from indexlake.commit.wanted import Holder, MergeValues, NewKeys, Wanted, new_keys
-from indexlake.errors import DuplicateKeyError
+from indexlake.errors import ConflictError, DuplicateKeyError
 from indexlake.indexes.keys import decode_key
 
 if TYPE_CHECKING:
@@ -58,12 +58,10 @@ def first_look(writes: TableWrites, base: int, readings: Readings, files: OpenFi
     writes.checked.clear()  # it may be committed once more, after it has waited for its turn
     try:
         keys = _looks_for_keys(writes, state, files)
-    except DuplicateKeyError as error:  # among its own rows
-        with readings.open(state.table.table_id) as reading:
-            if any(coverage.index.name == error.index for coverage in reading.state.enforced):
-                raise
-            writes.checked.clear()  # what was looked for before it is lost
-            keys = _looks_for_keys(writes, reading.state, files)  # that index was dropped
+    except DuplicateKeyError:  # among its own rows: that counts unless the index was dropped meanwhile
+        writes.checked.clear()
+        state = readings.latest(state.table.table_id)
+        keys = _looks_for_keys(writes, state, files)
     if writes.truncate:
         return ()
     before = list(writes.loaded)
@@ -89,6 +87,13 @@ def _looks_for_keys(writes: TableWrites, state: TableState, files: OpenFiles) ->
         index = coverage.index
         if index.index_id in writes.checked:
             continue
+        if not index.fits(writes.state.current):
+            name = writes.state.table.full_name
+            raise ConflictError(
+                f"Unique index {index.name!r} of table {name!r} is on a column that was added after this transaction "
+                "began. Run it again; lake.run does so by itself.",
+                table=name,
+            )
         writes.checked.add(index.index_id)
         keys = new_keys(writes, coverage, files)
         if keys is not None:
@@ -98,10 +103,12 @@ def _looks_for_keys(writes: TableWrites, state: TableState, files: OpenFiles) ->
 
 def look_again(before: Sequence[Look], reading: Reading, writes: TableWrites, files: OpenFiles) -> tuple[Look, ...]:
     """Take in what was committed since, as far as the reading knows, and the indexes that became unique."""
-    if not writes.truncate:
-        enforced = {coverage.index.index_id for coverage in reading.state.enforced}
-        kept = (each for each in before if each.wanted.index is None or each.wanted.index.index_id in enforced)
-        before = [*kept, *_looks_for_keys(writes, reading.state, files)]
+    fresh = _looks_for_keys(writes, reading.state, files)
+    if writes.truncate:
+        return ()  # what was there goes; the write-set's own rows were compared with each other
+    enforced = {coverage.index.index_id for coverage in reading.state.enforced}
+    kept = (each for each in before if each.wanted.index is None or each.wanted.index.index_id in enforced)
+    before = [*kept, *fresh]
     return tuple(look(old, reading.state, newer_rows(old, reading.hot, writes), writes, files) for old in before)
 
 

@@ -56,7 +56,7 @@ def require(section: Section, ws: WriteSet, writes: TableWrites, looks: Sequence
             table=name,
         )
     enforced: set[int] | None = None  # None: the indexes are those that the write-set knows
-    if head.changed_in > state.at and not writes.truncate and (writes.rows or writes.blocks):
+    if head.changed_in > state.at and (writes.rows or writes.blocks):
         enforced = segments.enforced_index_ids(section.tx, state.table.table_id)
         if not enforced <= writes.checked:
             raise absence.LookNeeded  # an index became unique after the transaction began

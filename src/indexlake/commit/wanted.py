@@ -221,8 +221,7 @@ def new_keys(writes: TableWrites, coverage: Coverage, files: OpenFiles) -> KeyCo
             return None
         return KeyColumn.from_keys([encode_key(codecs, key)], ints=ints)
     index_id = index.index_id
-    loaded = {look.wanted.index.index_id for look in writes.loaded if look.wanted.index is not None}
-    blocks = [] if index_id in loaded else writes.own_live_blocks()
+    blocks = [] if index_id in writes.loaded_for else writes.own_live_blocks()
     keyed = {row_id: key for row_id, row in writes.rows.items() if None not in (key := [row[p] for p in places])}
     if not blocks and not keyed:
         return None

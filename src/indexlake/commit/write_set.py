@@ -60,6 +60,7 @@ class TableWrites:
         self.locked = BitMap64()
         self.absent: list[AbsentValues] = []  # no row with them may have been added meanwhile
         self.loaded: list[Look] = []  # for the keys of blocks that are too many for memory
+        self.loaded_for: frozenset[int] = frozenset()  # the unique indexes whose keys in them were compared already
         self.checked: set[int] = set()  # the unique indexes whose keys were looked for
         self.claimed: list[KeyColumn] = []  # the same for primary keys: losing the race for one is a conflict
         self.inserted = self.updated = self.deleted = 0

@@ -48,6 +48,7 @@ class Loader:
         self._write = write
         self._overwrite = overwrite
         self._written: tuple[int, list[NewBlock]] | None = None  # schema version, blocks
+        self._compared: frozenset[int] = frozenset()  # the unique indexes whose keys are in no two rows of the blocks
 
     def apply(self, tx: Transaction) -> int:
         lake = self._lake
@@ -60,8 +61,11 @@ class Loader:
         for block in blocks:
             writes.insert_block(block)
             writes.inserted += block.record_count
+        writes.loaded_for = self._compared
         for coverage in state.enforced if blocks and not self._overwrite else ():
             index = coverage.index
+            if index.index_id not in self._compared:
+                continue  # it is younger than the blocks: the commit looks for their keys
             probe = partial(self._probe, index.index_id)
             unseen = Look.nothing(LoadedKeys(index, index.fields(state.current), blocks, probe))
             with lake._readings.open(self._table_id) as reading:
@@ -78,6 +82,7 @@ class Loader:
                 if repeated is not None:
                     fields = index.fields(state.current)
                     raise duplicate(state, index, decode_key([f.codec for f in fields], repeated), twice=True)
+            self._compared = frozenset(coverage.index.index_id for coverage in state.enforced)
             self._written = state.table.schema_version, blocks
         return self._written[1]
 

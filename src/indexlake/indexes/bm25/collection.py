@@ -99,9 +99,9 @@ class Collection:
                 entry = part.segment.find(term)
                 if entry is not None:
                     chunk, here = part.chunk(entry)
-                    if here:
+                    count += here
+                    if here and len(chunk.slots):
                         chunks.append(chunk)
-                        count += here
                         most = max(most, entry.most)
             found = self._found[term] = Found(chunks, count, most)
         return found

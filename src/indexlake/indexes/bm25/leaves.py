@@ -142,7 +142,7 @@ class LargeLeaf:
 def term_leaf(collection: Collection, found: Found, boost: float) -> SmallLeaf | LargeLeaf:
     """The postings of a term."""
     weight = collection.idf(found.documents) * boost
-    if found.documents > SMALL:
+    if sum(len(chunk.slots) for chunk in found.chunks) > SMALL:
         return LargeLeaf(collection, found, weight)
     return SmallLeaf(_together(collection, found.chunks, weight), collection.span, weight)
 
