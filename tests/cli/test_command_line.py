@@ -228,7 +228,12 @@ def test_indexes_and_searches(tmp_path: Path) -> None:
     assert [row["id"] for row in found] == [3]
     near = json.loads(run("search", at, "t", "near", "[3.9, 0]", "-k", "2", "--where", "id < 4", "--json")[1])
     assert [row["id"] for row in near] == [3, 2]
-    assert run("search", at, "t", "near", "[3.9,")[0] == 2
+    wrong = run("search", at, "t", "near", "[3.9,")
+    assert wrong[0] == 2
+    shown = json.loads(run("search", at, "t", "note", "3", "--columns", "id, vec", "--snippet", "--json")[1])
+    assert [list(row) for row in shown] == [["id", "vec", "_score", "_snippet"]]
+    assert shown[0]["_snippet"] == "parcel <b>3</b>"
+    assert json.loads(run("search", at, "t", "note", '"[3]"', "--columns", "id", "--json")[1])[0]["id"] == 3
     built = json.loads(run("pipeline", "build-index", at, "--runner", "threads", "--json")[1])
     assert {row["table"] for row in built} == {"main.t.near", "main.t.primary", "main.t.text"}
     folded = run("pipeline", "merge-index", at, "--table", "t", "--index", "text", "--runner", "threads")

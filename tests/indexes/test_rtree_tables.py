@@ -76,8 +76,10 @@ def test_a_search_obeys_its_condition_and_its_distance(places: il.Table) -> None
 
 
 def test_wrong_searches_and_definitions_change_nothing(places: il.Table) -> None:
-    with pytest.raises(il.ExpressionError, match="looks near a place"):
+    with pytest.raises(il.ExpressionError, match="is searched near a place"):
         places.search("by_place", "Berlin").to_arrow()
-    with pytest.raises(il.SchemaError, match="needs numbers, but 'g' is binary"):
+    with pytest.raises(il.ExpressionError, match="'max_distance' is a number, 0 or more, not -1"):
+        places.search("by_place", (0, 0), max_distance=-1).to_arrow()
+    with pytest.raises(il.SchemaError, match="needs numbers, but 'g' is of type binary"):
         places.create_index("bad", ["id", "g"], kind="rtree")
     assert sorted(i.name for i in places.indexes()) == ["by_place", "by_shape"]

@@ -25,6 +25,11 @@ def notes(module_lake: il.Lake) -> il.Lake:
         create table names (id bigint, name varchar);
         insert into names values (1, 'ann'), (2, 'bob'), (3, 'eve')
     """)
+    module_lake.sql("""
+        create table places (id bigint primary key, x double, y double);
+        insert into places values (1, 31.2, 30), (2, -17.4, 14.7), (3, 31.3, 30.1);
+        create index place on places using rtree (x, y)
+    """)
     return module_lake
 
 
@@ -38,6 +43,7 @@ def notes(module_lake: il.Lake) -> il.Lake:
         ),
         ("select id, vec from search('notes', 'body', 'letter', where := 'id > 1')", None),
         ("select id from search('notes', 'words', 'nosuchword')", None),
+        ("select id from search('places', 'place', (31.3, 30.1), k := 2)", None),
         ("select id from names where id in (select id from search('notes', 'words', 'late'))", None),
         ("select search.id from search('notes', 'words', 'late') where code = '00000000-0000-0000-0000-00000000000A'",
          None),

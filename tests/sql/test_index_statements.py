@@ -87,6 +87,8 @@ def test_drop_index_names_its_table_in_either_way(text: str, names: tuple[str | 
         ("create index i on t (x desc)", "have no direction: leave ASC, DESC"),
         ("create index i on t (x nulls last)", "have no direction"),
         ("create index i on t (x collate nocase)", "an index is over plain columns"),
+        ("create or replace index i on t (x)", "OR REPLACE is not supported: drop the index first"),
+        ("create or replace unique index i on t (x)", "drop the index first"),
         ("create index i on t (x) where x > 3", "over some of the rows is not supported: leave WHERE out"),
         ("create index on t (x)", "Give the index a name: CREATE INDEX name ON table"),
         ("create index s.i on t (x)", "name it without a dot"),

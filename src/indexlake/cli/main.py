@@ -136,13 +136,17 @@ def search(
     k: Annotated[int, typer.Option("-k", help="How many rows to find.", min=0)] = 10,
     where: Annotated[str | None, typer.Option(help="A predicate in SQL.")] = None,
     at: Annotated[int | None, typer.Option(help="A past snapshot.")] = None,
+    columns: Annotated[str | None, typer.Option(help="The columns to print, with commas between them.")] = None,
+    snippet: Annotated[bool, typer.Option("--snippet", help="Show where the words of a text search are.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the best rows of a table by an index."""
+    names = None if columns is None else [name.strip() for name in columns.split(",")]
     with open_lake(lake, reading=True) as opened:
         found = opened.table(table)
         view = found if at is None else found.at(at)
-        _show(view.search(by, _query(query), k, where=where).to_pylist(), as_json, null="NULL")
+        rows = view.search(by, _query(query), k, where=where, columns=names, snippet=snippet).to_pylist()
+        _show(rows, as_json, null="NULL")
 
 
 def _query(text: str) -> Any:
@@ -151,7 +155,10 @@ def _query(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is not a JSON list: {error}.") from None
+        raise typer.BadParameter(
+            f"{text!r} is not a JSON list: {error}. Write a vector or a point as [1.5, 2], and text that begins with a "
+            "bracket in quotes: '\"[late]\"'."
+        ) from None
 
 
 @app.command()

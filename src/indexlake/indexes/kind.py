@@ -17,6 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -237,6 +238,11 @@ def refuse_params(kind: str, params: Mapping[str, Any], known: Iterable[str]) ->
             raise SchemaError(f"An index of kind {kind} has no parameter {name!r}; {has}.")
 
 
+def whole_number(value: Any) -> int | None:
+    """A whole number that was given as a parameter or an option, also one of NumPy; None: it is something else."""
+    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None
+
+
 def refuse_unique(kind: str, unique: bool) -> None:
     if unique:
         raise SchemaError(f"An index of kind {kind} cannot be unique. Use kind='btree'.")
@@ -244,4 +250,4 @@ def refuse_unique(kind: str, unique: bool) -> None:
 
 def refuse_include(kind: str, include: Sequence[Field]) -> None:
     if include:
-        raise SchemaError(f"An index of kind {kind} includes no further columns. Use kind='btree'.")
+        raise SchemaError(f"An index of kind {kind} cannot include further columns. Use kind='btree'.")

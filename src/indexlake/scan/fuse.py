@@ -8,6 +8,7 @@ Ties go to the lower row id.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,10 @@ RANK_CONSTANT = 60
 
 def fuse_weights(fuse: Any, count: int) -> tuple[float, ...] | None:
     """None: by rank; else the weight of each ranking."""
-    if fuse == "rrf":
+    if isinstance(fuse, str) and fuse == "rrf":
         return None
-    numbers = isinstance(fuse, Sequence) and not isinstance(fuse, str)
-    if not numbers or len(fuse) != count or not all(isinstance(w, int | float) and 0 <= w < np.inf for w in fuse):
+    numbers = isinstance(fuse, Sequence | np.ndarray) and not isinstance(fuse, str)
+    if not numbers or len(fuse) != count or not all(isinstance(w, Real) and 0 <= w < np.inf for w in fuse):
         raise ExpressionError(
             f'fuse is "rrf", or a list with one weight, 0 or more, for each of the {count} searches; got {fuse!r}.'
         )

@@ -65,7 +65,7 @@ class Analyser:
     def __init__(
         self,
         tokenizer: str,
-        ngram: int,
+        ngram: int | None,
         lowercase: bool,
         ascii_folding: bool,
         stemmer: str | None,
@@ -74,7 +74,7 @@ class Analyser:
         self._lowercase = lowercase
         self._fold = ascii_folding
         self._language = stemmer
-        self._gram = ngram if tokenizer == "ngram" else 0
+        self._gram = ngram or 0
         self._simple = tokenizer != "whitespace"
         self._is_inside = _is_word if self._simple else _is_not_space
         words = STOP_WORDS[stop_words] if isinstance(stop_words, str) else stop_words

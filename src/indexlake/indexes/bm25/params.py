@@ -2,7 +2,7 @@
 
 tokenizer      "words" (runs of Unicode letters, marks and digits), "whitespace" (everything between white space), or
                "ngram" (pieces of `ngram` characters of every word: finds parts of words, and texts without spaces)
-ngram          the number of characters of a piece, 2 to 8
+ngram          the number of characters of a piece, 2 to 8; 3 by default, and None with another tokenizer
 lowercase      case does not matter (Unicode case folding)
 ascii_folding  accents do not matter: "é" is "e", "ø" is "o"
 stemmer        None, or a Snowball language such as "english": "parcels" finds "parcel".  Needs the extra `text`
@@ -14,15 +14,16 @@ positions      whether phrases can be found
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 from indexlake.errors import MissingExtraError, SchemaError
 from indexlake.indexes.bm25.stop_words import STOP_WORDS
-from indexlake.indexes.kind import refuse_params
+from indexlake.indexes.kind import refuse_params, whole_number
 
 DEFAULTS: dict[str, Any] = {
     "tokenizer": "words",
-    "ngram": 3,
+    "ngram": None,
     "lowercase": True,
     "ascii_folding": False,
     "stemmer": None,
@@ -43,8 +44,7 @@ def checked(params: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("lowercase", "ascii_folding", "positions"):
         if not isinstance(found[name], bool):
             raise SchemaError(f"The parameter {name!r} is True or False, not {found[name]!r}.")
-    if not _is_number(found["ngram"], int) or not 2 <= found["ngram"] <= 8:
-        raise SchemaError(f"The parameter 'ngram' is a whole number from 2 to 8, not {found['ngram']!r}.")
+    found["ngram"] = _ngram(found["ngram"], found["tokenizer"])
     if not _is_number(found["k1"]) or not 0 <= found["k1"] <= 1000:
         raise SchemaError(f"The parameter 'k1' is a number from 0 to 1000, usually 1.2, not {found['k1']!r}.")
     if not _is_number(found["b"]) or not 0 <= found["b"] <= 1:
@@ -67,8 +67,22 @@ def stemmer_module() -> Any:
     return Stemmer
 
 
-def _is_number(value: Any, kind: Any = (int, float)) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _ngram(given: Any, tokenizer: str) -> int | None:
+    if tokenizer != "ngram":
+        if given is not None:
+            raise SchemaError(
+                f"The parameter 'ngram' is only for tokenizer='ngram', not for {tokenizer!r}. Leave it out, or add "
+                "tokenizer='ngram'."
+            )
+        return None
+    size = 3 if given is None else whole_number(given)
+    if size is None or not 2 <= size <= 8:
+        raise SchemaError(f"The parameter 'ngram' is a whole number from 2 to 8, not {given!r}.")
+    return size
 
 
 def _stemmer(language: Any) -> str | None:
@@ -86,8 +100,8 @@ def _stop_words(words: Any) -> str | list[str] | None:
     if isinstance(words, str):
         if words.lower() not in STOP_WORDS:
             raise SchemaError(
-                f"There are no stop words {words!r}; there are {', '.join(sorted(STOP_WORDS))}. Give a list of words "
-                "for others, or None."
+                f"There are no stop words for {words!r}; there are some for {', '.join(sorted(STOP_WORDS))}. Give a "
+                "list of words for another language, or None."
             )
         return words.lower()
     if not isinstance(words, list | tuple | set | frozenset) or not all(isinstance(word, str) for word in words):

@@ -3,9 +3,9 @@
     late parcel           either word, better both         +late parcel -lost    must have, may have, must not have
     late AND parcel       both                             late AND NOT lost     one without the other
     (late OR lost) AND parcel                              "late parcel"         one after the other
-    late*                 words that start so              parcle~, parcle~1     words that are spelt nearly so
+    late*                 words that begin with late       parcle~, parcle~1     words spelled almost like that
 
-AND binds stronger than OR; words side by side are joined by `operator`, "or" by default.  NOT and - always exclude.
+AND binds more tightly than OR; words side by side are joined by `operator`, "or" by default.  NOT and - always exclude.
 Inside quotes nothing has a meaning of its own.  ``word~`` allows no edit in words of up to two characters, one in words
 of up to five and two in longer ones.
 """
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from indexlake.errors import ExpressionError
 from indexlake.indexes.bm25.analysis import Analyser, analyser_of
+from indexlake.indexes.bm25.other_syntax import refusal
 from indexlake.indexes.bm25.query import Boolean, Fuzzy, Node, Phrase, Prefix, Term, TextQuery
 
 _TOKEN = re.compile(r'\s+|(?P<open>\()|(?P<close>\))|(?P<phrase>"[^"]*")|(?P<quote>")|(?P<word>[^\s()"]+)')
@@ -69,7 +70,7 @@ class _Parser:
     def parse(self) -> Node | None:
         found = self._either()
         if (token := self._peek()).kind == "close":
-            raise self._error(token.at, "there is no '(' for this ')'. Remove it, or write a '(' before")
+            raise self._error(token.at, "there is no '(' for this ')'. Remove it, or open the group with a '('")
         return found
 
     # Tokens
@@ -79,7 +80,7 @@ class _Parser:
         for match in _TOKEN.finditer(self._text):
             kind = match.lastgroup
             if kind == "quote":
-                raise self._error(match.start(), "the quote is not closed. Write a second '\"' behind the phrase")
+                raise self._error(match.start(), "the quote is not closed. End the phrase with a second '\"'")
             if kind == "word":
                 tokens += self._word_tokens(match[0], match.start())
             elif kind is not None:
@@ -91,12 +92,18 @@ class _Parser:
         if word in ("AND", "OR", "NOT"):
             return [_Token(word, word, at)]
         if word[0] in "+-":
-            behind = self._text[at + 1 : at + 2]
             sign = _Token("must" if word[0] == "+" else "not", word[0], at)
-            if len(word) > 1:
+            if word.strip("+-") and word[1] in "+-":
+                raise self._error(at, "there are several signs before a word. Write one, or put the word in quotes")
+            if word.strip("+-"):
                 return [sign, _Token("word", word[1:], at + 1)]
-            if behind in ("(", '"'):
+            if len(word) == 1 and self._text.startswith(("(", '"'), at + 1):
                 return [sign]
+            if len(word) == 1:
+                raise self._error(
+                    at, f"there is no word right after this '{word}'. Write '{word}late' without a space, or leave "
+                    f"the '{word}' out"
+                )  # fmt: skip
         return [_Token("word", word, at)]
 
     def _peek(self) -> _Token:
@@ -148,10 +155,9 @@ class _Parser:
     def _clause(self) -> _Clause:
         token = self._take()
         if token.kind in ("NOT", "not"):
-            inner = self._clause()
-            if inner.sign == "not":
-                raise self._error(token.at, "it is excluded twice. Leave both signs out")
-            return _Clause(inner.node, "not")
+            if self._peek().kind in ("NOT", "not"):
+                raise self._error(token.at, "this is excluded twice. Write NOT or '-' once")
+            return _Clause(self._clause().node, "not")
         if token.kind == "must":
             return _Clause(self._clause().node, "must")
         if token.kind == "open":
@@ -164,20 +170,20 @@ class _Parser:
             raise self._error(token.at, "there is nothing before this ')'. Write words between the parentheses")
         if token.kind == "end":
             raise self._error(
-                token.at, "a word, a phrase or a group is missing here. Write one, or remove what is before"
+                token.at, "a word, a phrase or a group is missing here. Add one, or remove what comes before"
             )
         raise self._error(
-            token.at, f"there is nothing before or after this {token.kind}. Write 'a {token.kind} b', or in lower case"
-            " for the word itself"
+            token.at, f"there is nothing before or after this {token.kind}. Write 'a {token.kind} b', or "
+            f"'{token.kind.lower()}' to find the word itself"
         )  # fmt: skip
 
     def _group(self, opened: _Token) -> Node | None:
         self._depth += 1
         if self._depth > _DEEPEST:
-            raise self._error(opened.at, f"more than {_DEEPEST} parentheses inside each other. Write it flatter")
+            raise self._error(opened.at, f"more than {_DEEPEST} parentheses are nested here. Write it with fewer")
         found = self._either()
         if self._take().kind != "close":
-            raise self._error(opened.at, "this '(' is not closed. Write a ')' behind the group")
+            raise self._error(opened.at, "this '(' is not closed. Close the group with a ')'")
         self._depth -= 1
         return found
 
@@ -187,11 +193,13 @@ class _Parser:
         after = self._peek()
         if after.kind == "word" and after.at == token.at + len(token.text) and after.text[0] in "*~":
             raise self._error(after.at, "a phrase is exact. Leave this out, or write the words without quotes")
+        if not token.text[1:-1].strip():
+            raise self._error(token.at, "there is no word between the quotes. Write one, or leave the quotes out")
         terms = [pair for word in self._analyser.words(token.text[1:-1]) for pair in word.terms]
         if len(terms) > 1 and not self._has_positions:
             raise self._error(
-                token.at, "the index keeps no positions, so it cannot find phrases. Write the words without quotes and "
-                "with AND, or make the index with positions=True"
+                token.at, "the index keeps no positions, so it cannot find phrases. Join the words with AND and without "
+                "quotes, or create the index with positions=True"
             )  # fmt: skip
         return self._in_a_row(terms)
 
@@ -205,11 +213,14 @@ class _Parser:
 
     def _word(self, token: _Token) -> Node | None:
         text, at = token.text, token.at
+        follows = self._text[at + len(text) : at + len(text) + 1]
+        if (wrong := refusal(text, follows, self._analyser.is_one_word(text))) is not None:
+            raise self._error(at, wrong)
         if text.endswith("*") and not set(text) <= {"*"}:
             return self._prefix(text[:-1], at)
         if "*" in text:
             if set(text) <= {"*"}:
-                raise self._error(at, "a '*' needs the start of a word before it. Write 'late*'")
+                raise self._error(at, "a '*' comes after the beginning of a word. Write 'late*'")
             if text.startswith("*") and self._analyser.is_one_word(text[1:]):
                 raise self._error(at, "a '*' can only stand at the end of a word. Write 'late*'; an index with "
                                   "tokenizer='ngram' finds parts of words")  # fmt: skip
@@ -219,7 +230,7 @@ class _Parser:
 
     def _prefix(self, text: str, at: int) -> Node | None:
         if not self._analyser.is_one_word(text) or "*" in text:
-            raise self._error(at, f"{text + '*'!r} is more than one word. Put a '*' behind one word only: 'late*'")
+            raise self._error(at, f"{text + '*'!r} is more than one word. Put the '*' after a single word: 'late*'")
         plain = self._analyser.normalise(text)
         if self._analyser.cuts(plain):
             return self._in_a_row([pair for word in self._analyser.words(text) for pair in word.terms])
@@ -227,15 +238,15 @@ class _Parser:
 
     def _fuzzy(self, text: str, edits: str, at: int) -> Node | None:
         if not text:
-            raise self._error(at, "a '~' needs a word before it. Write 'parcel~' or 'parcel~1'")
+            raise self._error(at, "a '~' comes after a word. Write 'parcel~' or 'parcel~1'")
         if edits not in ("", "0", "1", "2"):
-            raise self._error(at, f"{edits!r} is no number of edits. Write 'parcel~', 'parcel~1' or 'parcel~2'")
+            raise self._error(at, f"{edits!r} is not a number of edits. Write 'parcel~', 'parcel~1' or 'parcel~2'")
         plain = self._analyser.normalise(text)
         if self._analyser.cuts(plain):
             raise self._error(at, "the tokenizer 'ngram' keeps pieces of words, not words. Leave the '~' out")
         if len(plain) > _LONGEST_FUZZY:
             raise self._error(
-                at, f"a fuzzy word has at most {_LONGEST_FUZZY} characters. Write 'parcel*' for the start of one"
+                at, f"a fuzzy word has at most {_LONGEST_FUZZY} characters. Write 'parcel*' for words that begin with it"
             )
         allowed = int(edits) if edits else (0 if len(plain) <= 2 else 1 if len(plain) <= 5 else 2)
         return Fuzzy(plain, allowed)

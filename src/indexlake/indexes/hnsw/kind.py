@@ -14,7 +14,16 @@ from indexlake.indexes.hnsw.metric import METRICS
 from indexlake.indexes.hnsw.query import MAX_EF, VectorQuery, vector_query
 from indexlake.indexes.hnsw.search import search
 from indexlake.indexes.hnsw.segment import VectorSegment
-from indexlake.indexes.kind import Content, Hits, IndexKind, Part, refuse_include, refuse_params, refuse_unique
+from indexlake.indexes.kind import (
+    Content,
+    Hits,
+    IndexKind,
+    Part,
+    refuse_include,
+    refuse_params,
+    refuse_unique,
+    whole_number,
+)
 
 if TYPE_CHECKING:
     from indexlake.indexes.index import Index
@@ -47,23 +56,24 @@ class Hnsw(IndexKind):
         refuse_include("hnsw", include)
         refuse_params("hnsw", params, _DEFAULTS)
         if len(fields) != 1:
-            raise SchemaError(f"An hnsw index is on one column of vectors, not on {len(fields)} columns.")
+            raise SchemaError(f"An hnsw index is on one column of vectors, not on {len(fields)}. Make an index for each.")
         field = fields[0]
         if not _is_vector(field.type):
             raise SchemaError(
-                f"Column {field.name!r} is {field.type}, which an hnsw index cannot be on. Vectors are fixed-size "
-                "lists of float32 or float16: change the column to, for example, pa.list_(pa.float32(), 384).",
+                f"Column {field.name!r} is of type {field.type}; an hnsw index is on a column of vectors, fixed-size "
+                "lists of float32 or float16, for example pa.list_(pa.float32(), 384).",
                 column=field.name,
             )
         kept = {**_DEFAULTS, **params}
         if kept["metric"] not in METRICS:
-            raise SchemaError(f"There is no metric {kept['metric']!r}. Use one of {', '.join(METRICS)}.")
+            raise SchemaError(f"There is no metric {kept['metric']!r}; there are {', '.join(METRICS)}.")
         for name, (low, high) in _RANGES.items():
-            value = kept[name]
-            if value is None and _DEFAULTS[name] is None:
+            if kept[name] is None and _DEFAULTS[name] is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise SchemaError(f"{name} of an hnsw index is a whole number from {low} to {high}, not {value!r}.")
+            value = whole_number(kept[name])
+            if value is None or not low <= value <= high:
+                raise SchemaError(f"The parameter {name!r} is a whole number from {low} to {high}, not {kept[name]!r}.")
+            kept[name] = value
         faiss()
         return kept
 

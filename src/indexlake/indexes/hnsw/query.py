@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from indexlake.errors import ExpressionError
 from indexlake.indexes.hnsw.metric import LIMIT, Vectors
+from indexlake.indexes.kind import whole_number
 
 _OPTIONS = ("ef", "exact")
 MAX_EF = 1 << 16
@@ -46,22 +47,23 @@ def vector_query(column: str, dimension: int, metric: str, given: Any, options: 
             raise ExpressionError(
                 f"A vector search has no option {name!r}; it has ef (how broadly the graph is searched) and exact=True."
             )
-    ef, exact = options.get("ef"), options.get("exact", False)
-    if ef is not None and (isinstance(ef, bool) or not isinstance(ef, int) or not 1 <= ef <= MAX_EF):
-        raise ExpressionError(f"ef is a whole number from 1 to {MAX_EF}, not {ef!r}.")
+    given_ef, exact = options.get("ef"), options.get("exact", False)
+    ef = whole_number(given_ef)
+    if given_ef is not None and (ef is None or not 1 <= ef <= MAX_EF):
+        raise ExpressionError(f"The option 'ef' is a whole number from 1 to {MAX_EF}, not {given_ef!r}.")
     if not isinstance(exact, bool):
-        raise ExpressionError(f"exact is True or False, not {exact!r}.")
+        raise ExpressionError(f"The option 'exact' is True or False, not {exact!r}.")
     numbers = _numbers(column, dimension, given)
     if len(numbers) != dimension:
         raise ExpressionError(
-            f"The query vector has {len(numbers)} numbers and column {column!r} has vectors of {dimension}. "
-            "Use the model that made the column's vectors."
+            f"The query vector has {len(numbers)} numbers, but the vectors of column {column!r} have {dimension}. "
+            "Make it with the same model as the column's vectors."
         )
     with np.errstate(over="ignore"):
         vector = numbers.astype(np.float32)
     if not np.isfinite(vector).all():
         raise ExpressionError(
-            f"The query vector for column {column!r} holds NaN, infinity or a number too large for float32. "
+            f"The query vector for column {column!r} contains NaN, infinity or a number too large for float32. "
             "Give finite numbers."
         )
     precise = vector.astype(np.float64)
@@ -69,8 +71,8 @@ def vector_query(column: str, dimension: int, metric: str, given: Any, options: 
         length = float(np.sqrt(precise @ precise))
         if not length:
             raise ExpressionError(
-                f"The query vector for column {column!r} is all zero, which has no direction, so it has no cosine "
-                "distance to anything. Give another vector, or make an index with metric='l2'."
+                f"The query vector for column {column!r} is all zeros. It has no direction, and so no cosine "
+                "distance to anything. Give another vector, or create an index with metric='l2'."
             )
         precise = precise / length
         vector = precise.astype(np.float32)
@@ -92,11 +94,11 @@ def _numbers(column: str, dimension: int, given: Any) -> npt.NDArray[np.float64]
     try:
         found = np.asarray(given)
     except (ValueError, TypeError, OverflowError):
-        raise ExpressionError(f"{asked}; what was given is not a flat list of numbers.") from None
+        raise ExpressionError(f"{asked}; this is not a flat list of numbers.") from None
     if found.ndim != 1:
-        raise ExpressionError(f"{asked}; what was given has {found.ndim} dimensions. Search for one vector at a time.")
+        raise ExpressionError(f"{asked}; this has {found.ndim} dimensions. Search for one vector at a time.")
     if len(found) and found.dtype.kind not in "iuf":
         if found.dtype.kind == "O" and any(n is None for n in found):
-            raise ExpressionError(f"{asked}; what was given holds null.")
-        raise ExpressionError(f"{asked}; what was given holds something else than numbers.")
+            raise ExpressionError(f"{asked}; this one contains null.")
+        raise ExpressionError(f"{asked}; this one contains something that is not a number.")
     return found.astype(np.float64)

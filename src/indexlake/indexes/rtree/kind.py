@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
@@ -43,16 +44,18 @@ class RTree(IndexKind):
         if len(fields) == 1:
             if not _is_binary(fields[0].type):
                 raise SchemaError(
-                    f"An rtree index of one column needs geometries as binary, but {fields[0].name!r} is "
+                    f"An rtree index on one column needs binary geometries, but {fields[0].name!r} is of type "
                     f"{fields[0].type}. {_TAKES}."
                 )
             geometries.library()
             return {}
         if len(fields) != 2:
-            raise SchemaError(f"An rtree index cannot have {len(fields)} columns. {_TAKES}.")
+            raise SchemaError(f"An rtree index cannot be on {len(fields)} columns. {_TAKES}.")
         for f in fields:
             if not _is_number(f.type):
-                raise SchemaError(f"An rtree index of two columns needs numbers, but {f.name!r} is {f.type}. {_TAKES}.")
+                raise SchemaError(
+                    f"An rtree index on two columns needs numbers, but {f.name!r} is of type {f.type}. {_TAKES}."
+                )
         return {}
 
     def builder(self, index: Index, fields: Sequence[Field], *, lasting: bool) -> RTreeBuilder:
@@ -76,11 +79,11 @@ class RTree(IndexKind):
     def query(self, index: Index, fields: Sequence[Field], query: Any, options: Mapping[str, Any]) -> Near:
         for name in options:
             if name != "max_distance":
-                raise ExpressionError(f"A search of an rtree index has no option {name!r}; it has max_distance.")
+                raise ExpressionError(f"A search near a place has no option {name!r}; it has max_distance.")
         limit = options.get("max_distance")
         limit = math.inf if limit is None else limit
-        if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit >= 0:
-            raise ExpressionError(f"max_distance is a number that is not negative, not {limit!r}.")
+        if isinstance(limit, bool) or not isinstance(limit, Real) or not limit >= 0:
+            raise ExpressionError(f"The option 'max_distance' is a number, 0 or more, not {limit!r}.")
         x, y = _place(query)
         return Near(x, y, float(limit))
 
@@ -102,7 +105,7 @@ def _place(query: Any) -> tuple[float, float]:
         try:
             query = geometries.geometry(bytes(query))
         except ExpressionError as error:
-            raise ExpressionError(f"The place to search near is wrong: {error}.") from None
+            raise ExpressionError(f"The place to search near cannot be read: {error}.") from None
     if getattr(query, "geom_type", None) is not None:
         if query.geom_type != "Point" or query.is_empty:
             empty = "an empty " if query.is_empty else "a "
@@ -121,6 +124,6 @@ def _place(query: Any) -> tuple[float, float]:
 
 def _refuse(given: str) -> NoReturn:
     raise ExpressionError(
-        f"A search of an rtree index looks near a place: (x, y) with finite numbers, or a point as WKB or of shapely; "
+        f"An rtree index is searched near a place: (x, y) with finite numbers, a shapely Point, or a point as WKB; "
         f"not {given}."
     ) from None

@@ -18,7 +18,9 @@ _TABLE_WORDS = ("primary", "unique", "check", "foreign", "constraint")
 def create(r: TokenReader) -> st.CreateTable | st.CreateSchema | st.CreateIndex:
     r.expect("create")
     if r.sees("or", "replace"):
-        r.fail("CREATE OR REPLACE is not supported: drop the table first, or use IF NOT EXISTS.")
+        ahead = r.tokens[r.place + 2 : r.place + 3]
+        what = "index" if ahead and ahead[0].is_word("index", "unique") else "table"
+        r.fail(f"CREATE OR REPLACE is not supported: drop the {what} first, or use IF NOT EXISTS.")
     if r.take("schema"):
         name = st.CreateSchema(if_not_exists=r.take("if", "not", "exists"), name=r.name("a schema name"))
         r.expect_end()

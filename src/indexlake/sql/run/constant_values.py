@@ -23,7 +23,13 @@ def constant_value(engine: Engine, written: Fragment, parameters: Parameters) ->
             return token.value
     spliced = written.spliced(prefix="select (", suffix=") as c")
     with translating(written.source, spliced):
-        value = engine.table(spliced.text, parameters.of(written.parameters)).column(0)[0].as_py()
+        value = engine.table(spliced.text, parameters.of(written.parameters)).column(0)[0]
+        value = tuple(value[n].as_py() for n in range(len(value.type))) if _is_row(value.type) else value.as_py()
     if isinstance(value, pa.MonthDayNano):
         return timedelta(days=value.days, microseconds=value.nanoseconds // 1000)
     return value
+
+
+def _is_row(type: pa.DataType) -> bool:
+    """Whether it is of values without names: ``(1.5, 2)``."""
+    return bool(pa.types.is_struct(type)) and not any(field.name for field in type)

@@ -155,9 +155,11 @@ class WantedSearch:
 
 
 def _plain(value: Any) -> Any:
-    """DuckDB takes 1.5 for a decimal, also inside lists."""
+    """DuckDB takes 1.5 for a decimal, also inside lists and rows."""
     if isinstance(value, Decimal):
         return float(value)
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
     if isinstance(value, list):
         return [_plain(item) for item in value] if value and isinstance(value[0], Decimal | list) else value
     return value

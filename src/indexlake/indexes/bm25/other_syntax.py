@@ -1,0 +1,41 @@
+"""What other search engines read in a query and this one does not.
+
+Read as plain words it would give wrong answers without a sign of it, so it is refused, with what to write instead.
+Plain punctuation is no such syntax: ``don't``, ``3:45``, ``R&D``, ``what?``.
+"""
+
+from __future__ import annotations
+
+import re
+
+_NEGATED = re.compile(r"!+(?P<word>\w.*)?", re.DOTALL)
+_BOOSTED = re.compile(r"(?P<word>.*?)(?P<boost>\^\d+(\.\d+)?)", re.DOTALL)
+_OF_COLUMN = re.compile(r"(?P<column>[^\W\d_]\w*):(?P<word>[^\W\d_].*)?", re.DOTALL)
+_ONE_LETTER = re.compile(r"\?[^\W\d_]")
+_INNER_STAR = re.compile(r"\w\*+[^\W\d_]")
+_QUOTE = "or put it in quotes to find it as text"
+
+
+def refusal(word: str, follows: str, is_one_word: bool) -> str | None:
+    """What to say about a word without its sign; ``follows`` is the character after it.
+
+    ``is_one_word``: the tokenizer keeps all of its characters, so it can be looked for as it is.
+    """
+    before_more = follows in ("(", '"') and bool(follows)
+    if word in ("&&", "||"):
+        name = "AND" if word == "&&" else "OR"
+        return f"{word} is not an operator. Write 'late {name} parcel'"
+    if (match := _NEGATED.fullmatch(word)) and (match["word"] or before_more):
+        example = match["word"] or "(…)"
+        return f"'!' does not exclude. Write '-{example}' or 'NOT {example}', {_QUOTE}"
+    if match := _BOOSTED.fullmatch(word):
+        return f"boosts (^) are not supported. Leave {match['boost']} out, {_QUOTE}"
+    if is_one_word:
+        return None
+    if (match := _OF_COLUMN.fullmatch(word)) and (match["word"] or before_more):
+        return f"a search is on one column. Leave '{match['column']}:' out, {_QUOTE}"
+    if _ONE_LETTER.search(word):
+        return f"'?' is not a wildcard; only a '*' at the end of a word is. Write 'parc*', {_QUOTE}"
+    if _INNER_STAR.search(word):
+        return f"a '*' can only stand at the end of a word. Write 'parc*', {_QUOTE}"
+    return None
