@@ -82,7 +82,9 @@ def first_look(writes: TableWrites, base: int, readings: Readings, files: OpenFi
 
 def _looks_for_keys(writes: TableWrites, state: TableState, files: OpenFiles) -> list[Look]:
     """For the keys of unique indexes that nobody has looked for yet, in the state's indexes."""
-    found = []
+    found: list[Look] = []
+    if not writes.rows and not writes.blocks:
+        return found
     for coverage in state.enforced:
         index = coverage.index
         if index.index_id in writes.checked:

@@ -125,7 +125,8 @@ class NewKeys(Wanted):
         else:
             for block, indices, positions in coverage.find_many(self.keys, state, state.at, files):
                 yield block, positions.tolist(), self.keys.take(indices)
-        yield from self._scanned(state, _uncovered(state, coverage), files)
+        if coverage.gaps:
+            yield from self._scanned(state, _uncovered(state, coverage), files)
 
 
 class MergeValues(Wanted):
@@ -208,11 +209,11 @@ def new_keys(writes: TableWrites, coverage: Coverage, files: OpenFiles) -> KeyCo
     A row with a null in its key has none.  Of the primary key, rows that keep theirs are left out.
     """
     index, schema = coverage.index, writes.state.current
-    fields = index.fields(schema)
-    codecs = [f.codec for f in fields]
-    places = schema.key_places if index.is_primary else [schema.fields.index(f) for f in fields]
+    fields, codecs, places, unkeyed = schema.key_fields, schema.key_codecs, schema.key_places, writes.unkeyed
+    if not index.is_primary:
+        fields, unkeyed = index.fields(schema), set()
+        codecs, places = tuple(f.codec for f in fields), tuple(schema.fields.index(f) for f in fields)
     ints = are_ints(codecs)
-    unkeyed = writes.unkeyed if index.is_primary else set()
     if len(writes.rows) == 1 and not writes.blocks:
         ((row_id, values),) = writes.rows.items()
         key = [values[p] for p in places]

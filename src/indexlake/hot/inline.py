@@ -134,7 +134,11 @@ class InlineTable(InlineRows):
         self, fields: Sequence[Field], keys: KeyColumn, since: int, without: BitMap64, *, indexed: bool
     ) -> list[HotRow]:
         """The smaller side drives: rows are compared with the keys while they are few, else keys are looked up."""
-        codecs = [f.codec for f in fields]
+        schema = self._schema
+        if fields is schema.key_fields:
+            columns, codecs = schema.key_columns, schema.key_codecs
+        else:
+            columns, codecs = tuple(f.column for f in fields), tuple(f.codec for f in fields)
         if any(f.since for f in fields):
             wanted = KeySet(keys)
             return [
@@ -142,10 +146,9 @@ class InlineTable(InlineRows):
                 for row in self._derived(fields, since)
                 if row.row_id not in without and None not in row.values and encode_key(codecs, row.values) in wanted
             ]
-        columns = tuple(f.column for f in fields)
         if indexed and len(keys) <= FEW_KEYS:
             few = [decode_key(codecs, key) for key in keys]
-            rows = [(*row, *key) for key in few for row in self._with_key((), key, columns, tuple(codecs))]
+            rows = [(*row, *key) for key in few for row in self._with_key((), key, columns, codecs)]
             return self._newer(rows, since, without)
         indexed = indexed and not any(is_float(codec) for codec in codecs)
         among: KeySet | None = None

@@ -62,6 +62,8 @@ class Index:
 
     def fields(self, schema: TableSchema) -> tuple[Field, ...]:
         """The columns that make its keys, as the schema has them."""
+        if self.is_primary:
+            return schema.key_fields
         return tuple([schema.by_root[i] for i in self.key_field_ids])
 
     def all_fields(self, schema: TableSchema) -> tuple[Field, ...]:
