@@ -20,14 +20,14 @@ RANK_CONSTANT = 60
 
 def fuse_weights(fuse: Any, count: int) -> tuple[float, ...] | None:
     """None: by rank; else the weight of each ranking."""
-    if fuse == "rrf":
+    if isinstance(fuse, str) and fuse == "rrf":
         return None
-    numbers = isinstance(fuse, Sequence) and not isinstance(fuse, str)
-    if not numbers or len(fuse) != count or not all(isinstance(w, int | float) and 0 <= w < np.inf for w in fuse):
+    weights = list(fuse) if isinstance(fuse, list | tuple | np.ndarray) else []
+    if len(weights) != count or not all(isinstance(w, int | float | np.number) and 0 <= w < np.inf for w in weights):
         raise ExpressionError(
-            f'fuse is "rrf", or a list with one weight, 0 or more, for each of the {count} searches; got {fuse!r}.'
+            f'fuse is "rrf", or a list with one weight, 0 or more, for each search ({count} here); got {fuse!r}.'
         )
-    return tuple(float(w) for w in fuse)
+    return tuple(float(w) for w in weights)
 
 
 def fused(
