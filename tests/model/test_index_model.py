@@ -457,7 +457,7 @@ def run(seed: int, steps: int) -> Counter[str]:
 def test_every_index_answers_as_a_look_at_each_row_does_after_every_step() -> None:
     used: Counter[str] = Counter()
     for seed in SEEDS:
-        used += run(seed, 40)
+        used += run(seed, 30)
     assert set(used) >= set(DEFINITIONS), used
     assert min(used[name] for name in DEFINITIONS) >= 3, used
 

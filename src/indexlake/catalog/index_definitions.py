@@ -80,6 +80,9 @@ class DropIndex:
     index_id: int | None = None  # only this one, whoever has the name now
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
+        table = read_table(tx, self.table_id)
+        if table is None or table.end_snapshot is not None:
+            raise NotFoundError(f"Table {self.full_name!r} was dropped.", name=self.full_name)
         there = live_index(tx, self.table_id, self.name)
         if there is None or self.index_id not in (None, there.index_id):
             if self.missing_ok:

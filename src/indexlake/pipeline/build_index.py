@@ -21,6 +21,7 @@ from indexlake.display import counted
 from indexlake.indexes.kind import SegmentFile
 from indexlake.indexes.registry import kind_named
 from indexlake.pipeline.job import Job, Watched
+from indexlake.pipeline.publish_unique import publish_unique
 from indexlake.pipeline.runner import Runner, ThreadRunner
 from indexlake.scan.execute import read_task
 from indexlake.scan.plan import BlockTask, block_task
@@ -105,6 +106,7 @@ def build_index(
                 break
             for task, segment in _run_and_publish(lake, job, runner, tasks):
                 result = result.with_segment(task, segment)
+        publish_unique(lake, table_id, index_id)
     return result
 
 

@@ -6,7 +6,7 @@ scanned until the build has come to them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from indexlake.catalog.index_definitions import CreateIndex, DropIndex
@@ -40,8 +40,9 @@ def create_index(
 ) -> None:
     """Returns when every block has a segment and, if it is unique, no two rows have the same key."""
     refuse_view(table, "created")
-    if not isinstance(name, str) or not name or "\x00" in name or "." in name:
-        raise SchemaError(f"{name!r} is not an index name: it must be a non-empty string without dots.")
+    _check_name(name)
+    if not isinstance(unique, bool):
+        raise SchemaError(f"unique is True or False, not {unique!r}.")
     if name.lower() == PRIMARY:
         raise SchemaError(f"{name!r} is the index of the primary key. Choose another name.")
     lake, table_id = table._lake, table._table_id
@@ -64,6 +65,26 @@ def create_index(
         pass  # the background work is at it
     if unique:
         publish_unique(lake, table_id, index_id)
+    if index_id not in {index.index_id for index in lake._readings.latest(table_id).live_indexes}:
+        raise ConflictError(
+            f"Index {name!r} was dropped by another process while it was built, perhaps because its keys are not "
+            "unique. Create it again.",
+            table=table._name,
+        )
+
+
+def _check_name(name: object) -> None:
+    good = isinstance(name, str) and bool(name.strip()) and "." not in name and name.isprintable()
+    if not good:
+        raise SchemaError(f"{name!r} is not an index name: it must be printable text without dots.")
+
+
+def _names(what: str, given: Any) -> list[str]:
+    """The names of columns, one or several."""
+    names: list[Any] = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else [None]
+    if not all(isinstance(name, str) for name in names):
+        raise SchemaError(f'{what} is a column, or a list of columns such as ["city", "total"]; got {given!r}.')
+    return names
 
 
 def _definition(
@@ -78,8 +99,8 @@ def _definition(
     state = table._lake._readings.latest(table._table_id)
     schema = state.current
     wanted = known_name(kind)
-    keys = schema.project([columns] if isinstance(columns, str) else columns)
-    included = schema.project([include] if isinstance(include, str) else include)
+    keys = schema.project(_names("columns", columns))
+    included = schema.project(_names("include", include))
     if not keys:
         raise SchemaError(f'Index {name!r} needs a column: t.create_index({name!r}, "column").')
     for twice in (f for n, f in enumerate((*keys, *included)) if f in (*keys, *included)[:n]):
@@ -99,6 +120,7 @@ def _roots(fields: Sequence[Field]) -> tuple[int, ...]:
 
 def drop_index(table: Table, name: str, missing_ok: bool) -> None:
     refuse_view(table, "dropped")
+    _check_name(name)
     table._lake._define(DropIndex(table._table_id, table.name, name, missing_ok), "drop index")
     table._lake._readings.states.forget(table._table_id)
 

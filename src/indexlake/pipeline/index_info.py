@@ -11,7 +11,7 @@ import numpy as np
 from indexlake.catalog import activity
 from indexlake.catalog.index_definitions import no_index
 from indexlake.display import Listing, html_facts
-from indexlake.errors import SchemaError
+from indexlake.errors import ExpressionError, SchemaError
 from indexlake.indexes.registry import kind_named
 from indexlake.pipeline.build_index import KIND as BUILD
 from indexlake.pipeline.merge_index import KIND as MERGE
@@ -93,12 +93,17 @@ class IndexHandle:
     """Made by ``table.index(name)``."""
 
     def __init__(self, table: Table, name: str) -> None:
+        if not isinstance(name, str):
+            raise SchemaError(f"{name!r} is not the name of an index.")
         self._table = table
         self._name = name
         self.info  # noqa: B018 (an unknown name is an error at once)
 
     def __repr__(self) -> str:
         return repr(self.info)
+
+    def _repr_html_(self) -> str:
+        return self.info._repr_html_()
 
     @property
     def info(self) -> IndexInfo:
@@ -112,6 +117,9 @@ class IndexHandle:
     def recall(self, sample: int = 100, k: int = 10) -> float:
         """Which part of the true k nearest rows a search finds: for vectors of rows that are there, compared with an
         exact search.  1.0: all of them."""
+        for what, number in (("sample", sample), ("k", k)):
+            if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+                raise ExpressionError(f"{what} must be a whole number, 1 or more; got {number!r}.")
         info, table = self.info, self._table
         if info.kind != "hnsw" and kind_named(info.kind).measure != "_distance":
             raise SchemaError(f"Index {info.name!r} is a {info.kind}: its answers are exact. recall is for vectors.")

@@ -12,7 +12,6 @@ from indexlake.errors import IndexLakeError
 from indexlake.pipeline.build_index import build_index, live_gaps
 from indexlake.pipeline.job import JobBusy, JobStopped, Watched
 from indexlake.pipeline.merge_index import due_folds, merge_index
-from indexlake.pipeline.publish_unique import publish_unique
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
@@ -37,15 +36,13 @@ def keep(lake: Lake, table_id: int, runner: Runner | None = None, **watched: Unp
         if index.end_snapshot is not None:
             continue
         try:
-            if live_gaps(state, index.index_id):
+            if live_gaps(state, index.index_id) or (index.unique and index.enforced_snapshot is None):
                 done[index.name] = str(build_index(lake, table_id, index.index_id, runner, **watched))
-            if index.unique and index.enforced_snapshot is None:
-                publish_unique(lake, table_id, index.index_id)
             if due_folds(state, coverage):
                 folded = merge_index(lake, table_id, index.index_id, runner, **watched)
                 done[index.name] = "; ".join(filter(None, (done.get(index.name), str(folded))))
         except (JobBusy, JobStopped):
             continue
         except IndexLakeError as error:
-            log.warning("index %r of table %s could not be kept: %s", index.name, table_id, error)
+            log.warning("index %r of table %s could not be kept: %s", index.name, state.table.full_name, error)
     return done

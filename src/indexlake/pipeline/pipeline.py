@@ -116,6 +116,8 @@ class Pipeline:
 
         ``group_rows`` bounds the memory of a task: it indexes neighbouring blocks of up to so many rows together.
         """
+        if group_rows is not None and (not isinstance(group_rows, int) or group_rows < 1):
+            raise SchemaError(f"group_rows must be a whole number, 1 or more; got {group_rows!r}.")
         job = partial(build_index, runner=self._runner, group_rows=group_rows)
         return self._each_index("build_index", table, index, job)
 
@@ -125,6 +127,8 @@ class Pipeline:
 
     def _each_index(self, kind: str, table: str | None, index: str | None, job: Callable[..., R]) -> dict[str, R]:
         """By the names of table and index.  One that fails does not keep the others from their turn."""
+        if index is not None and not isinstance(index, str):
+            raise SchemaError(f"index is the name of an index; got {index!r}.")
         if index is not None and table is None:
             raise SchemaError("index=… names an index of one table: give the table's name too.")
         stop, results = self._begin(), {}

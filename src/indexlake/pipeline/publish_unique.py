@@ -42,12 +42,17 @@ NAMED = 5
 
 
 def publish_unique(lake: Lake, table_id: int, index_id: int) -> None:
-    """Raises ``DuplicateKeyError``, and drops the index, where two rows have the same key."""
+    """Raises ``DuplicateKeyError``, and drops the index, where two rows have the same key.
+
+    Nothing happens to an index that is not unique, or is enforced already.
+    """
     since, rounds = -1, 0
     while True:
         with lake._readings.open(table_id) as reading:
             coverage = reading.state.indexes.get(index_id)
-            if coverage is None or coverage.index.end_snapshot is not None or coverage.index.enforced_snapshot:
+            if coverage is None or not coverage.index.unique:
+                return
+            if coverage.index.end_snapshot is not None or coverage.index.enforced_snapshot is not None:
                 return
             hot = _hot_keys(reading, coverage, -1 if since < 0 else since)
             everything = hot if since < 0 else _hot_keys(reading, coverage, -1)

@@ -8,7 +8,6 @@ Ties go to the lower row id.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -23,12 +22,12 @@ def fuse_weights(fuse: Any, count: int) -> tuple[float, ...] | None:
     """None: by rank; else the weight of each ranking."""
     if isinstance(fuse, str) and fuse == "rrf":
         return None
-    numbers = isinstance(fuse, Sequence | np.ndarray) and not isinstance(fuse, str)
-    if not numbers or len(fuse) != count or not all(isinstance(w, Real) and 0 <= w < np.inf for w in fuse):
+    weights = list(fuse) if isinstance(fuse, list | tuple | np.ndarray) else []
+    if len(weights) != count or not all(isinstance(w, int | float | np.number) and 0 <= w < np.inf for w in weights):
         raise ExpressionError(
-            f'fuse is "rrf", or a list with one weight, 0 or more, for each of the {count} searches; got {fuse!r}.'
+            f'fuse is "rrf", or a list with one weight, 0 or more, for each search ({count} here); got {fuse!r}.'
         )
-    return tuple(float(w) for w in fuse)
+    return tuple(float(w) for w in weights)
 
 
 def fused(

@@ -6,7 +6,7 @@ the same rows.  A scan is an Arrow stream, so DuckDB, polars, pandas and pyarrow
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -94,8 +94,7 @@ class Scan(Result):
                 raise ExpressionError(f"{name} must be a whole number, 0 or more; got {number!r}.")
         if where is not None:
             check_text(where)
-        if isinstance(columns, str):
-            columns = [columns]
+        columns = checked_columns(columns)
         self._table = table
         self._where, self._params = where, params
         self._columns, self._order_by = columns, order_by
@@ -279,6 +278,16 @@ class Scan(Result):
             plan.hot.count, plan.notes.get("found by", "statistics"), tuple(tasks), plan.notes.get("offers", ()),
             plan.notes.get("segments", 0), *cached,
         )  # fmt: skip
+
+
+def checked_columns(columns: Any) -> list[str] | None:
+    """The names of columns as a list; one may be given by itself."""
+    if columns is None or isinstance(columns, str):
+        return None if columns is None else [columns]
+    given: list[Any] = list(columns) if isinstance(columns, Iterable) else [None]
+    if not all(isinstance(name, str) for name in given):
+        raise SchemaError(f'columns is a list of names such as ["id", "total"]; got {columns!r}.')
+    return given
 
 
 def check_text(where: object) -> None:

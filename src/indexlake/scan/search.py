@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from indexlake.catalog.index_definitions import no_index
-from indexlake.display import html_text
+from indexlake.display import FIRST_ROWS, html_rows, html_text, shown
 from indexlake.errors import ExpressionError, SchemaError
 from indexlake.indexes.registry import kind_if_known, kind_named
 from indexlake.scan.fuse import fuse_weights, fused
 from indexlake.scan.result import Result
-from indexlake.scan.scan import bind_predicate, check_text
+from indexlake.scan.scan import bind_predicate, check_text, checked_columns
 from indexlake.scan.search_parts import Parts
-from indexlake.scan.search_sources import BlocksSource, Source
+from indexlake.scan.search_sources import BlocksSource, RowsSource, Source
 from indexlake.schema import ROW_ID, Field
 
 if TYPE_CHECKING:
@@ -122,15 +122,22 @@ class Search(Result):
         if where is not None:
             check_text(where)
         self._table = table
-        self._queries = _queries(by, query)
+        self._queries = _queries(by, query, options)
         self._weights = fuse_weights(fuse, len(self._queries))
         self._k, self._where, self._params = k, where, params
-        self._columns = [columns] if isinstance(columns, str) else columns
-        self._snippet, self._options = snippet, options
+        self._columns = checked_columns(columns)
+        self._snippet = snippet
         self._snapshot: int | None = None
 
+    def __reduce__(self) -> Any:
+        raise TypeError("A Search belongs to the process that made it and cannot be pickled. Pickle its result.")
+
+    def _repr_html_(self) -> str:
+        """The rows that are found, which are few."""
+        return shown(lambda: html_rows(self.head(FIRST_ROWS), caption=repr(self)[1:-1]))
+
     def __repr__(self) -> str:
-        by = ", ".join(str(name) for name, _ in self._queries)
+        by = ", ".join(asked.name for asked in self._queries)
         where = f" where {self._where}" if self._where else ""
         return f"<Search of {self._table.name} by {by}{where}, k={self._k}>"
 
@@ -146,25 +153,39 @@ class Search(Result):
     def schema(self) -> pa.Schema:
         """The columns of the result."""
         with self._table._reading(self._snapshot) as reading:
-            found = [index_for(reading, name, self._table._name) for name, _ in self._queries]
-            return self._shown(self._fields(reading.schema), found)
+            found = [index_for(reading, asked.name, self._table._name) for asked in self._queries]
+            return self._shown(self._fields(reading.schema, found), found)
 
-    def _fields(self, schema: TableSchema) -> list[Field]:
-        if self._columns is None:
-            return list(schema.fields)
-        fields = list(schema.project([c for c in self._columns if c not in (ROW_ID, SCORE, "_distance", SNIPPET)]))
+    def _added(self, indexes: Sequence[Coverage]) -> list[str]:
+        """The columns that the search adds to those of the table."""
+        measure = SCORE if len(indexes) > 1 else kind_named(indexes[0].index.kind).measure
+        assert measure is not None
+        return [measure, SNIPPET] if self._snippet else [measure]
+
+    def _fields(self, schema: TableSchema, indexes: Sequence[Coverage]) -> list[Field]:
+        added = self._added(indexes)
+        names = schema.names
+        if self._columns is not None:
+            names = tuple(c for c in self._columns if c.lower() not in (ROW_ID, *added))
+        fields = list(schema.project(names))
         if len({f.name for f in fields}) < len(fields):
             raise SchemaError("columns names a column twice.")
+        for f in fields:
+            if f.name.lower() in added:
+                raise SchemaError(
+                    f"Column {f.name!r} has the name of a column that the search adds. Leave it out with columns=[…], "
+                    "or rename it.",
+                    column=f.name,
+                )
         return fields
 
     def _shown(self, fields: Sequence[Field], indexes: Sequence[Coverage]) -> pa.Schema:
         shown = [f.arrow() for f in fields]
-        if self._columns is not None and ROW_ID in self._columns:
+        if self._columns is not None and ROW_ID in map(str.lower, self._columns):
             shown.append(pa.field(ROW_ID, pa.int64(), False))
-        measure = SCORE if len(indexes) > 1 else kind_named(indexes[0].index.kind).measure
+        measure, *snippet = self._added(indexes)
         shown.append(pa.field(measure, pa.float64(), False))
-        if self._snippet:
-            shown.append(pa.field(SNIPPET, pa.string()))
+        shown += [pa.field(name, pa.string()) for name in snippet]
         return pa.schema(shown)
 
     # ------------------------------------------------------------ running
@@ -179,31 +200,31 @@ class Search(Result):
         lake._check()
         with table._reading(self._snapshot) as reading:
             schema = reading.schema
-            found = [index_for(reading, name, table._name) for name, _ in self._queries]
+            found = [index_for(reading, asked.name, table._name) for asked in self._queries]
             queries = [
-                kind_named(c.index.kind).query(c.index, c.index.fields(schema), query, self._options)
-                for c, (_, query) in zip(found, self._queries, strict=True)
+                kind_named(c.index.kind).query(c.index, c.index.fields(schema), asked.query, asked.options)
+                for c, asked in zip(found, self._queries, strict=True)
             ]
-            fields = self._fields(schema)
+            fields = self._fields(schema, found)
             text = self._text_field(found, schema) if self._snippet else None
             needed = [*fields, *([text] if text is not None else [])]
             predicate = None if self._where is None else bind_predicate(self._where, schema, self._params)
             parts = Parts(reading, lake, predicate, needed, lake._remembered)
         self._snapshot = reading.snapshot
-        shown = self._shown(fields, found)
+        schema_shown = self._shown(fields, found)
         with lake._pins.pin(reading.snapshot):
             ranked, chosen, scores = self._best(parts, found, queries)
             if explained is not None:
                 explained.append(self._explain(parts, found, ranked))
             columns = _rows(ranked, chosen, needed)
             arrays = columns[: len(fields)]
-            if ROW_ID in shown.names:
+            if ROW_ID in schema_shown.names:
                 ids = [each.row_ids() for each in ranked]
                 arrays.append(pa.array([ids[number][place] for number, place in chosen], pa.int64()))
         arrays.append(pa.array(scores, pa.float64()))
         if text is not None:
             arrays.append(self._snippets(found, queries, columns[-1]))
-        return pa.Table.from_arrays(arrays, schema=shown)
+        return pa.Table.from_arrays(arrays, schema=schema_shown)
 
     def _best(
         self, parts: Parts, indexes: Sequence[Coverage], queries: Sequence[Any]
@@ -247,7 +268,7 @@ class Search(Result):
 
     def _explain(self, parts: Parts, indexes: Sequence[Coverage], ranked: Sequence[Ranked]) -> SearchExplanation:
         segments = sum(isinstance(source, BlocksSource) for r in ranked for source in r.sources)
-        rows = sum(source.count for source in ranked[0].sources if not isinstance(source, BlocksSource))
+        rows = sum(source.count for source in ranked[0].sources if type(source) is RowsSource)
         return SearchExplanation(
             self._table._name, parts.reading.snapshot, tuple(c.index.name for c in indexes), segments, rows,
             parts.scanned, self._where, parts.matches.found_by if parts.matches is not None else None,
@@ -275,17 +296,35 @@ def _rows(ranked: Sequence[Ranked], chosen: Sequence[tuple[int, int]], fields: S
     return [_joined([c[n] for c in columns], f).take(back) for n, f in enumerate(fields)]
 
 
-def _queries(by: Any, query: Any) -> list[tuple[str, Any]]:
-    """One index with its query, or several pairs."""
+class _Asked(NamedTuple):
+    """What is looked for through one index."""
+
+    name: str
+    query: Any
+    options: Mapping[str, Any]
+
+
+def _queries(by: Any, query: Any, options: Mapping[str, Any]) -> list[_Asked]:
+    """One index with its query, or several of both, each with options of its own if it has any."""
     if isinstance(by, str):
-        return [(by, query)]
-    pairs = [tuple(pair) for pair in by] if isinstance(by, Sequence) else []
-    if query is not None or not pairs or not all(len(p) == 2 and isinstance(p[0], str) for p in pairs):
+        return [_Asked(by, query, options)]
+    given = [tuple(each) for each in by] if isinstance(by, list | tuple) and all(map(_is_pair, by)) else []
+    if query is not None or not given:
         raise ExpressionError(
             'Search by the name of an index or column and a query, as in t.search("note", "late parcel"), or by '
             'several of them: t.search([("note", "late parcel"), ("vec", [0.1, 0.2])]).'
         )
-    return [(str(name), value) for name, value in pairs]
+    return [_Asked(each[0], each[1], {**options, **(each[2] if len(each) > 2 else {})}) for each in given]
+
+
+def _is_pair(each: Any) -> bool:
+    """A name and a query, and perhaps options."""
+    return (
+        isinstance(each, list | tuple)
+        and len(each) in (2, 3)
+        and isinstance(each[0], str)
+        and (len(each) == 2 or isinstance(each[2], Mapping))
+    )
 
 
 def index_for(reading: Reading, name: str, table: str) -> Coverage:
@@ -295,13 +334,20 @@ def index_for(reading: Reading, name: str, table: str) -> Coverage:
         for c in reading.state.indexes.values()
         if not c.index.is_primary and c.index.serves(reading.snapshot, reading.schema)
     ]
-    named = [c for c in usable if c.index.name.lower() == name.lower()]
-    if named:
-        return named[-1]  # one that was dropped may have had the name before
+    # First those that were there at the snapshot: another one may have their name now.
+    ranked = sorted(usable, key=lambda c: (c.index.begin_snapshot > reading.snapshot, -c.index.begin_snapshot))
+    for coverage in ranked:
+        if coverage.index.name.lower() == name.lower():
+            return coverage
     live = [c for c in usable if c.index.end_snapshot is None]
-    searching = [c for c in live or usable if getattr(kind_if_known(c.index.kind), "measure", None) is not None]
     column = reading.schema.by_name.get(name.lower())
-    on = [c for c in searching if column is not None and column in c.index.fields(reading.schema)]
+    on = [
+        c
+        for c in [c for c in ranked if c.index.begin_snapshot <= reading.snapshot] or live
+        if getattr(kind_if_known(c.index.kind), "measure", None) is not None
+        and column is not None
+        and column in c.index.fields(reading.schema)
+    ]
     if len(on) == 1:
         return on[0]
     if on:

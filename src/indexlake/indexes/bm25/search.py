@@ -118,6 +118,8 @@ class _Search:
                 documents.append(slots.astype(np.int64) + chunk.part.base)
                 frequencies.append(frequency[codes] * weight)
                 lengths.append(length[codes])
+        if not documents:
+            return NOTHING
         found, total, length = _added_up(
             np.concatenate(documents), np.concatenate(frequencies), np.concatenate(lengths), self._span
         )

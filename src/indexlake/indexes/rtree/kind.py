@@ -115,7 +115,7 @@ def _place(query: Any) -> tuple[float, float]:
         _refuse(repr(query))
     try:
         x, y = (float(number) for number in query)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         _refuse(repr(query))
     if not (math.isfinite(x) and math.isfinite(y)):
         _refuse(repr((x, y)))
