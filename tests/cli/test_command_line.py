@@ -230,6 +230,7 @@ def test_indexes_and_searches(tmp_path: Path) -> None:
     assert [row["id"] for row in near] == [3, 2]
     wrong = run("search", at, "t", "near", "[3.9,")
     assert wrong[0] == 2
+    assert "[1.5, 2]" in wrong[2]
     shown = json.loads(run("search", at, "t", "note", "3", "--columns", "id, vec", "--snippet", "--json")[1])
     assert [list(row) for row in shown] == [["id", "vec", "_score", "_snippet"]]
     assert shown[0]["_snippet"] == "parcel <b>3</b>"

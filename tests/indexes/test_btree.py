@@ -413,7 +413,7 @@ def test_definitions_that_make_no_sense_are_refused() -> None:
         ([nested], [], False, {}, r"'c4' is of type struct<a: int8>, whose values have no order"),
         ([text], [], False, {"fill": 3}, r"An index of kind btree has no parameter 'fill'; it has none\."),
         ([listed], [], True, {}, "cannot be unique"),
-        ([listed], [text], False, {}, "includes no further columns"),
+        ([listed], [text], False, {}, "cannot include further columns"),
         ([text, listed], [], False, {}, "'c3' is a list"),
         ([matrix], [], False, {}, "its elements have no order"),
     ):

@@ -79,7 +79,7 @@ def test_what_it_cannot_do_is_refused() -> None:
     assert KIND.define([text], [], False, {}) == {}
     for keys, include, unique, params, message in (
         ([listed], [], False, {}, "which a hash index cannot look up"),
-        ([text], [listed], False, {}, "includes no further columns"),
+        ([text], [listed], False, {}, "cannot include further columns"),
         ([text], [], True, {}, "cannot be unique"),
         ([text], [], False, {"size": 1}, "no parameter 'size'"),
     ):

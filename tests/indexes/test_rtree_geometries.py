@@ -191,7 +191,7 @@ def test_a_place_may_be_numbers_wkb_or_a_point() -> None:
         (
             "Berlin",
             {},
-            r"looks near a place: \(x, y\) with finite numbers, or a point as WKB or of shapely; not 'Berlin'",
+            r"near a place: \(x, y\) with finite numbers, a shapely Point, or a point as WKB; not 'Berlin'",
         ),
         ((1, 2, 3), {}, r"not \(1, 2, 3\)"),
         (7, {}, "not 7"),
@@ -199,9 +199,10 @@ def test_a_place_may_be_numbers_wkb_or_a_point() -> None:
         ((1, float("nan")), {}, r"not \(1.0, nan\)"),
         (shapely.box(0, 0, 1, 1), {}, "not a Polygon"),
         (shapely.from_wkt("POINT EMPTY"), {}, "not an empty Point"),
-        (b"\x01", {}, "The place to search near is wrong: a value of 1 bytes"),
+        (b"\x01", {}, "The place to search near cannot be read: a value of 1 bytes"),
         ((1, 2), {"ef": 3}, "no option 'ef'; it has max_distance"),
-        ((1, 2), {"max_distance": -1}, "max_distance is a number that is not negative, not -1"),
+        ((1, 2), {"max_distance": -1}, "The option 'max_distance' is a number, 0 or more, not -1"),
+        ((1, 2), {"max_distance": np.int64(-2)}, "0 or more, not np.int64"),
         ((1, 2), {"max_distance": "far"}, "not 'far'"),
     ],
 )

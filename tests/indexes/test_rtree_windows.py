@@ -162,20 +162,20 @@ def test_definitions_that_make_no_sense_are_refused() -> None:
     assert define([number, pa.decimal128(9, 6)]) == {}
     assert define([binary]) == define([pa.large_binary()]) == {}
     with pytest.raises(
-        SchemaError, match="needs numbers, but 'y' is string\\. It takes two columns of numbers, x and y"
+        SchemaError, match="needs numbers, but 'y' is of type string\\. It takes two columns of numbers, x and y"
     ):
         define([number, text])
-    with pytest.raises(SchemaError, match="needs geometries as binary, but 'g' is double"):
+    with pytest.raises(SchemaError, match="needs binary geometries, but 'g' is of type double"):
         define([number])
-    with pytest.raises(SchemaError, match="needs numbers, but 'x' is binary"):
+    with pytest.raises(SchemaError, match="needs numbers, but 'x' is of type binary"):
         define([binary, number])
-    with pytest.raises(SchemaError, match="cannot have 3 columns"):
+    with pytest.raises(SchemaError, match="cannot be on 3 columns"):
         KIND.define([*fields(number, number), *fields(binary)], [], False, {})
     with pytest.raises(SchemaError, match="rtree cannot be unique"):
         define([number, number], unique=True)
     with pytest.raises(SchemaError, match="no parameter 'm'; it has none"):
         define([number, number], params={"m": 3})
-    with pytest.raises(SchemaError, match="includes no further columns"):
+    with pytest.raises(SchemaError, match="cannot include further columns"):
         define([number, number], include=fields(binary))
 
 

@@ -57,7 +57,7 @@ def test_each_of_several_searches_has_options_of_its_own(table: il.Table) -> Non
     assert [row["id"] for row in both] == [3, 2]
     with pytest.raises(il.ExpressionError, match="operator"):
         table.search([("note", "late"), ("vec", [3, 1])], operator="and").to_arrow()
-    weighted = table.search([("note", "late"), ("vec", [3, 1])], k=1, fuse=np.array([0.0, 1.0]))
+    weighted = table.search([("note", "late"), ("vec", [3, 1])], k=np.int64(1), fuse=np.array([0.0, 1.0]))
     assert [row["id"] for row in weighted] == [3]
 
 

@@ -270,7 +270,7 @@ def test_a_point_is_written_in_parentheses(lake: il.Lake) -> None:
         insert into places values (1, 31.2, 30), (2, -17.4, 14.7), (3, 31.3, 30.1);
         create index place on places using rtree (x, y)
     """)
-    for point in ("(31.3, 30.1)", "[31.3, 30.1]", "(313 / 10, 30)", "row(31.3, 30.1)"):
+    for point in ("(31.3, 30.1)", "[31.3, 30.1]", "(313 / 10, 30.1)", "row(31.3, 30.1)"):
         assert ids(lake, f"search('places', 'place', {point}, k := 2)") == [3, 1]
     with pytest.raises(ExpressionError, match=r"searched near a place: \(x, y\)"):
         ids(lake, "search('places', 'place', (31.3, 30.1, 2))")

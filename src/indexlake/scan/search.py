@@ -18,6 +18,7 @@ import pyarrow as pa
 from indexlake.catalog.index_definitions import no_index
 from indexlake.display import FIRST_ROWS, html_rows, html_text, shown
 from indexlake.errors import ExpressionError, SchemaError
+from indexlake.indexes.kind import whole_number
 from indexlake.indexes.registry import kind_if_known, kind_named
 from indexlake.scan.fuse import fuse_weights, fused
 from indexlake.scan.result import Result
@@ -117,14 +118,15 @@ class Search(Result):
         fuse: Any,
         options: Mapping[str, Any],
     ) -> None:
-        if not isinstance(k, int) or isinstance(k, bool) or k < 0:
+        count = whole_number(k)
+        if count is None or count < 0:
             raise ExpressionError(f"k is how many rows to find: a whole number, 0 or more; got {k!r}.")
         if where is not None:
             check_text(where)
         self._table = table
         self._queries = _queries(by, query, options)
         self._weights = fuse_weights(fuse, len(self._queries))
-        self._k, self._where, self._params = k, where, params
+        self._k, self._where, self._params = count, where, params
         self._columns = checked_columns(columns)
         self._snippet = snippet
         self._snapshot: int | None = None

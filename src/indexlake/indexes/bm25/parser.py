@@ -198,7 +198,7 @@ class _Parser:
         terms = [pair for word in self._analyser.words(token.text[1:-1]) for pair in word.terms]
         if len(terms) > 1 and not self._has_positions:
             raise self._error(
-                token.at, "the index keeps no positions, so it cannot find phrases. Join the words with AND and without "
+                token.at, "the index keeps no positions, so it cannot find phrases. Join the words with AND, without "
                 "quotes, or create the index with positions=True"
             )  # fmt: skip
         return self._in_a_row(terms)
@@ -246,7 +246,8 @@ class _Parser:
             raise self._error(at, "the tokenizer 'ngram' keeps pieces of words, not words. Leave the '~' out")
         if len(plain) > _LONGEST_FUZZY:
             raise self._error(
-                at, f"a fuzzy word has at most {_LONGEST_FUZZY} characters. Write 'parcel*' for words that begin with it"
+                at,
+                f"a fuzzy word has at most {_LONGEST_FUZZY} characters. Write 'parcel*' for words that begin with it",
             )
         allowed = int(edits) if edits else (0 if len(plain) <= 2 else 1 if len(plain) <= 5 else 2)
         return Fuzzy(plain, allowed)

@@ -94,7 +94,7 @@ def _check_list(fields: Sequence[Field], include: Sequence[Field], unique: bool)
         raise SchemaError(f"Column {field.name!r} is a list. An index on the elements of a list cannot be unique.")
     if include:
         raise SchemaError(
-            f"Column {field.name!r} is a list. An index on the elements of a list includes no further columns."
+            f"Column {field.name!r} is a list. An index on the elements of a list cannot include further columns."
         )
     if not codec_for(field.type.value_type).ordered:
         raise SchemaError(f"Column {field.name!r} is of type {field.type}: its elements have no order.")

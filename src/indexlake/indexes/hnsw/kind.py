@@ -56,7 +56,9 @@ class Hnsw(IndexKind):
         refuse_include("hnsw", include)
         refuse_params("hnsw", params, _DEFAULTS)
         if len(fields) != 1:
-            raise SchemaError(f"An hnsw index is on one column of vectors, not on {len(fields)}. Make an index for each.")
+            raise SchemaError(
+                f"An hnsw index is on one column of vectors, not on {len(fields)}. Make an index for each."
+            )
         field = fields[0]
         if not _is_vector(field.type):
             raise SchemaError(

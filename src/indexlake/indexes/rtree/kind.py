@@ -82,7 +82,7 @@ class RTree(IndexKind):
                 raise ExpressionError(f"A search near a place has no option {name!r}; it has max_distance.")
         limit = options.get("max_distance")
         limit = math.inf if limit is None else limit
-        if isinstance(limit, bool) or not isinstance(limit, Real) or not limit >= 0:
+        if isinstance(limit, bool) or not isinstance(limit, Real) or not float(limit) >= 0:
             raise ExpressionError(f"The option 'max_distance' is a number, 0 or more, not {limit!r}.")
         x, y = _place(query)
         return Near(x, y, float(limit))
