@@ -92,6 +92,14 @@ class HotMirror:
                     del self._place[row_id]
 
     def _add(self, rows: pa.RecordBatch | None, schema: TableSchema) -> None:
+        self._hold(rows, schema)
+        while len(self._chunks) > 1 and 2 * self._chunks[-1].rows.num_rows >= self._chunks[-2].rows.num_rows:
+            last, before = self._chunks.pop(), self._chunks.pop()
+            self.size -= last.rows.nbytes + before.rows.nbytes
+            self._hold(one_batch([c.rows.filter(pa.array(c.live)) for c in (before, last)]), schema)
+
+    def _hold(self, rows: pa.RecordBatch | None, schema: TableSchema) -> None:
+        """Another chunk.  Of a row's versions the newest is live."""
         if rows is None or not rows.num_rows:
             return
         chunk = Chunk(rows, schema)
@@ -100,28 +108,11 @@ class HotMirror:
         ids, begins = rows.column(ROW_ID).to_pylist(), rows.column(VERSION).to_pylist()
         for slot, (row_id, begin) in enumerate(zip(ids, begins, strict=True)):
             there = self._place.get(row_id)
-            if there is not None and there[0] >= begin:
+            if there is not None and there[0] > begin:
                 chunk.live[slot] = False
                 continue
             if there is not None:
                 there[1].live[there[2]] = False
-            self._place[row_id] = (begin, chunk, slot)
-        while len(self._chunks) > 1 and 2 * self._chunks[-1].rows.num_rows >= self._chunks[-2].rows.num_rows:
-            self._join(schema)
-
-    def _join(self, schema: TableSchema) -> None:
-        """The last two chunks become one, without what is dead."""
-        last, before = self._chunks.pop(), self._chunks.pop()
-        kept = [chunk.rows.filter(pa.array(chunk.live)) for chunk in (before, last)]
-        rows = one_batch(kept)
-        self.size -= last.rows.nbytes + before.rows.nbytes
-        if rows is None:
-            return
-        chunk = Chunk(rows, schema)
-        self.size += rows.nbytes
-        self._chunks.append(chunk)
-        ids, begins = rows.column(ROW_ID).to_pylist(), rows.column(VERSION).to_pylist()
-        for slot, (row_id, begin) in enumerate(zip(ids, begins, strict=True)):
             self._place[row_id] = (begin, chunk, slot)
 
 

@@ -343,13 +343,14 @@ def index_for(reading: Reading, name: str, table: str) -> Coverage:
             return coverage
     live = [c for c in usable if c.index.end_snapshot is None]
     column = reading.schema.by_name.get(name.lower())
-    on = [
+    searching = [
         c
-        for c in [c for c in ranked if c.index.begin_snapshot <= reading.snapshot] or live
+        for c in ranked
         if getattr(kind_if_known(c.index.kind), "measure", None) is not None
         and column is not None
         and column in c.index.fields(reading.schema)
     ]
+    on = [c for c in searching if c.index.begin_snapshot <= reading.snapshot] or [c for c in searching if c in live]
     if len(on) == 1:
         return on[0]
     if on:
