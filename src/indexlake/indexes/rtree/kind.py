@@ -8,7 +8,6 @@ anything.  A value that is not WKB is never missed by a predicate, so that it is
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -83,10 +82,13 @@ class RTree(IndexKind):
                 raise ExpressionError(f"A search near a place has no option {name!r}; it has max_distance.")
         limit = options.get("max_distance")
         limit = math.inf if limit is None else limit
-        if isinstance(limit, bool) or not isinstance(limit, Real) or not limit >= 0:
+        try:
+            far = -1.0 if isinstance(limit, bool) or not isinstance(limit, Real) else float(limit)
+        except OverflowError:
+            far = math.inf
+        if not far >= 0:
             raise ExpressionError(f"The option 'max_distance' is a number, 0 or more, not {limit!r}.")
-        x, y = _place(query)
-        return Near(x, y, float(min(limit, sys.float_info.max)) if limit < math.inf else math.inf)
+        return Near(*_place(query), far)
 
     def search(self, index: Index, query: Near, parts: Sequence[Part], k: int) -> Hits:
         return nearest(query, parts, k)
