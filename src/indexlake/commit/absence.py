@@ -8,6 +8,7 @@ found counts if it is still live.  A holder that the write-set itself closes doe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -56,9 +57,10 @@ def first_look(writes: TableWrites, base: int, readings: Readings, files: OpenFi
     """With the state at hand where it will do: what it misses is checked at the commit."""
     state = writes.state
     writes.checked.clear()  # it may be committed once more, after it has waited for its turn
-    try:
+    keys: list[Look] | None = None
+    with suppress(DuplicateKeyError):  # among its own rows: that counts unless the index was dropped meanwhile
         keys = _looks_for_keys(writes, state, files)
-    except DuplicateKeyError:  # among its own rows: that counts unless the index was dropped meanwhile
+    if keys is None:
         writes.checked.clear()
         state = readings.latest(state.table.table_id)
         keys = _looks_for_keys(writes, state, files)
