@@ -64,7 +64,7 @@ TESTS: list[tuple[str, Any, Any]] = [
     ("concat(s, 'a') = 'a'", None, ALWAYS),
     ("list_position(tags, s) = 1", None, ALWAYS),
     ("greatest(id, 5) = 5", None, ALWAYS),
-    ("list_contains(tags, 'a')", None, ColumnTest("tags", "is not null")),
+    ("list_contains(tags, 'a')", None, ColumnTest("tags", "contains", ("a",))),
     ("st.a = 1", None, ColumnTest("st", "is not null")),
     ("tags[1] is null", None, ALWAYS),
     ("tags[1] = 'a'", None, ColumnTest("tags", "is not null")),
