@@ -25,6 +25,8 @@ def holds(test: Test, batch: pa.RecordBatch) -> list[bool]:
 def _column(test: ColumnTest, column: pa.Array) -> list[bool]:
     if test.op in ("is null", "is not null"):
         return [value.is_valid is (test.op == "is not null") for value in column]
+    if test.op == "contains":
+        return [value is not None and test.values[0] in value for value in column.to_pylist()]
     codec = codec_for(column.type)
     stored: list[Any] = [codec.canonical(value) for value in codec.encode(column)]
     wanted: list[Any] = [codec.canonical(codec.encode_constant(value)) for value in test.values]
