@@ -56,8 +56,8 @@ WRITERS: dict[str, tuple[str, Callable[[il.Lake, il.Table], Any]]] = {
     "dump": ("vortex", lambda lake, t: lake.pipeline().dump()),
     "compact": ("vortex", lambda lake, t: lake.pipeline().compact()),
     "freeze": ("parquet", lambda lake, t: lake.pipeline().freeze()),
-    "keys of an insert": ("keys", lambda lake, t: t.insert(rows(1_000, 20))),
-    "keys of a dump": ("keys", lambda lake, t: lake.pipeline().dump()),
+    "keys of an insert": ("btree", lambda lake, t: t.insert(rows(1_000, 20))),
+    "keys of a dump": ("btree", lambda lake, t: lake.pipeline().dump()),
 }
 
 
