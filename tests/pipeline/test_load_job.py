@@ -137,7 +137,7 @@ def test_a_column_that_the_table_has_not_is_found_before_any_task(lake: il.Lake,
     pq.write_table(rows(0, 9_000).rename_columns(["id", "nam", "n"]), tmp_path / "a.parquet")
     with pytest.raises(il.SchemaError, match="no column 'nam'"):
         lake.pipeline(runner="threads").load(tmp_path / "a.parquet", "t")
-    assert not [f for f in lake.storage.list("tables") if f.path.endswith((".vortex", ".keys"))]
+    assert not [f for f in lake.storage.list("tables") if f.path.endswith((".vortex", ".btree"))]
 
 
 def test_a_key_that_is_inserted_during_the_load_is_found(
