@@ -41,8 +41,8 @@ Looks = Mapping[int, Sequence[Look]]
 
 
 class _Ticket:
-    __slots__ = ("committed_at", "error", "inside", "lead", "led", "look", "looks", "lost", "ready", "result", "token",
-                 "ws")  # fmt: skip
+    __slots__ = ("committed_at", "done", "error", "inside", "lead", "led", "look", "looks", "lost", "ready", "result",
+                 "token", "ws")  # fmt: skip
 
     def __init__(self, ws: WriteSet, looks: Looks, token: str | None, inside: bool) -> None:
         self.ws = ws
@@ -56,6 +56,7 @@ class _Ticket:
         self.look = False  # new blocks must be looked at first
         self.lead = False  # woken up to lead the next group
         self.led = False
+        self.done = False  # its group has ended, whatever came of it
         self.ready = threading.Lock()
         self.ready.acquire()
 
@@ -162,7 +163,7 @@ class Committer:
                     self._waiting.remove(ticket)
             if ticket.lead:  # the others wait for this thread
                 self._lead(ticket)
-            elif not withdrawn:
+            elif not withdrawn and not ticket.done:  # the interrupt may have come after the signal was taken
                 ticket.ready.acquire()  # it is being committed: let that end
             raise
 
@@ -177,6 +178,7 @@ class Committer:
         finally:
             self._pass_on(None)
             for ticket in group:
+                ticket.done = True
                 ticket.ready.release()
 
     def _pass_on(self, withdrawn: _Ticket | None) -> None:
