@@ -231,7 +231,7 @@ class Maintenance:
             if hot.due:
                 dump(self._lake, table_id, live=hot.live_due, history=hot.history_due, stop=self._stop)
                 hot = HotStoreFill(self._lake, table_id)
-            keep(self._lake, table_id, stop=self._stop)
+            keep(self._lake, table_id, stop=self._quit)  # an index is built later: closing does not wait for it
             self._estimates[table_id] = hot.count
             self._failures.pop(table_id, None)
             self._expire_all()
