@@ -65,7 +65,7 @@ def create_index(
         pass  # the background work is at it
     if unique:
         publish_unique(lake, table_id, index_id)
-    if index_id not in {index.index_id for index in lake._readings.latest(table_id).live_indexes}:
+    if unique and index_id not in {index.index_id for index in lake._readings.latest(table_id).live_indexes}:
         raise ConflictError(
             f"Index {name!r} was dropped by another process while it was built, perhaps because its keys are not "
             "unique. Create it again.",
