@@ -380,7 +380,7 @@ class Lane:
         if any(info.name == name for info in table.indexes()) and self.random.random() < 0.6:
             table.drop_index(name, missing_ok=True)
         else:
-            with contextlib.suppress(il.NotFoundError, LeaseLost):  # the other lane has dropped it
+            with contextlib.suppress(il.NotFoundError, il.ConflictError, LeaseLost):  # the other lane has dropped it
                 table.create_index(name, **INDEXES[name])
 
     def _vacuum(self) -> None:
