@@ -216,13 +216,16 @@ class IndexKind(ABC):
 
     def query(self, index: Index, fields: Sequence[Field], query: Any, options: Mapping[str, Any]) -> Any:
         """A search query, checked and ready.  Raises ``ExpressionError`` that says what is wrong with it."""
-        raise SchemaError(
-            f"Index {index.name!r} is a {self.name}, which cannot be searched with t.search; it makes where=… fast."
-        )
+        raise self._not_searched(index)
 
     def search(self, index: Index, query: Any, parts: Sequence[Part], k: int) -> Hits:
         """The best k of the slots of all parts that may be found, or all if there are fewer."""
-        raise NotImplementedError
+        raise self._not_searched(index)
+
+    def _not_searched(self, index: Index) -> SchemaError:
+        return SchemaError(
+            f"Index {index.name!r} is a {self.name}, which cannot be searched with t.search; it makes where=… fast."
+        )
 
     def snippets(self, index: Index, query: Any, values: Sequence[Any]) -> list[str | None] | None:
         """What to show of the found values of the first key column; None: the kind has nothing to show."""
