@@ -14,8 +14,22 @@ import indexlake as il
 SRC = Path(il.__file__).parent
 FACADE = ("connect", "lake", "table", "table_definition", "transaction", "__init__")
 ORDER = (
-    *("errors", "config", "arrow", "types", "display", "schema", "expr", "storage", "blocks", "indexes", "catalog"),
-    *("hot", "snapshots", "scan", "commit", "sources", "writes", "evolution", "feed", "pipeline", "sql", "spark"),
+    *("errors", "config", "arrow", "types", "display", "schema", "expr", "storage", "blocks", "indexes"),
+    *(
+        "partitions",
+        "catalog",
+        "hot",
+        "snapshots",
+        "scan",
+        "commit",
+        "sources",
+        "writes",
+        "evolution",
+        "feed",
+        "pipeline",
+        "sql",
+        "spark",
+    ),
     *("façade", "cli", "__main__"),
 )
 """Lowest first: a folder imports what stands before it."""

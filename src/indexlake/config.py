@@ -11,6 +11,10 @@ from typing import Any
 from indexlake.errors import SchemaError
 
 FORMATS = ("vortex", "parquet", "ipc")
+_COUNTS = (
+    *("inline_row_count_limit", "direct_write_row_count", "block_row_count"),
+    *("partition_row_count", "partition_bytes", "delta_row_limit"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,15 @@ class TableConfig:
     freeze_after
         ``pipeline.run`` turns blocks whose rows are all older than this into Parquet: a ``timedelta`` or seconds.
         None: never.
+    partition_row_count
+        Rows that a partition of a clustered table should have: one with half as many more is split.
+    partition_bytes
+        The same in bytes of its files.
+    merge_ratio
+        Delta rows of a partition, as a part of its other rows, from which on they are merged.
+    delta_row_limit
+        Delta rows of a partition from which on they are merged whatever their part.  None: there is no such limit; with
+        random keys one makes a table write every row many times.
     """
 
     inline_row_count_limit: int = 100_000
@@ -41,17 +54,25 @@ class TableConfig:
     dump_format: str = "vortex"
     retention: timedelta = timedelta(days=7)
     freeze_after: timedelta | None = None
+    partition_row_count: int = 1_000_000
+    partition_bytes: int = 250_000_000
+    merge_ratio: float = 1.0
+    delta_row_limit: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "retention", _time("retention", self.retention))
         if self.freeze_after is not None:
             object.__setattr__(self, "freeze_after", _time("freeze_after", self.freeze_after))
-        for name in ("inline_row_count_limit", "direct_write_row_count", "block_row_count"):
+        for name in _COUNTS:
             value = getattr(self, name)
+            if value is None and name == "delta_row_limit":
+                continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise SchemaError(f"{name} must be a whole number, 1 or more; got {value!r}.")
         if self.block_row_count > 1 << 31:
             raise SchemaError(f"block_row_count must be at most {1 << 31}; got {self.block_row_count}.")
+        if type(self.merge_ratio) not in (int, float) or not 0 < self.merge_ratio <= 100:
+            raise SchemaError(f"merge_ratio must be a number above 0, at most 100; got {self.merge_ratio!r}.")
         if self.dump_format not in FORMATS:
             raise SchemaError(f"dump_format must be one of {', '.join(FORMATS)}; got {self.dump_format!r}.")
 

@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from indexlake.sql.run.engine import Engine
     from indexlake.sql.run.result import SqlResult
 
+LAYOUTS = ("heap", "clustered")
+
 T = TypeVar("T")
 
 EXIT_SECONDS = 4.0
@@ -199,14 +201,17 @@ class Lake:
         refused leaves no table behind.  A dict whose values are all types or all strings is a schema, any other dict is
         one row; give a row of strings as ``[row]``.
 
+        ``layout="clustered"`` keeps the rows sorted by primary key, in partitions that are split as they grow: ranges
+        of keys and ordered scans read little more than what they return.
+
         Examples
         --------
         >>> t = lake.create_table("sales.customers", {"id": "int64", "name": "string"}, primary_key="id")
         >>> t = lake.create_table("sales.items", pa.schema({"order_id": pa.int64(), "sku": pa.string()}))
         """
         self._check(writing=True)
-        if layout != "heap":
-            raise SchemaError(f"layout={layout!r} is not known; tables have layout='heap'.")
+        if layout not in LAYOUTS:
+            raise SchemaError(f"layout={layout!r} is not known; it is one of {', '.join(map(repr, LAYOUTS))}.")
         if config is not None and not isinstance(config, TableConfig):
             raise SchemaError(f"config is an il.TableConfig(…), not {config!r}.")
         try:
@@ -220,7 +225,11 @@ class Lake:
 
             schema, rows = schema_and_rows(reaching(schema_or_data, self.storage))
         fields, key = new_fields(schema, primary_key, defaults or {})
-        change = CreateTable(namespace, table_name, tuple(fields), tuple(key), config or TableConfig(), exist_ok)
+        if layout == "clustered" and not key:
+            raise SchemaError("A clustered table is kept in the order of its primary key. Pass primary_key=….")
+        change = CreateTable(
+            namespace, table_name, tuple(fields), tuple(key), config or TableConfig(), layout, exist_ok
+        )
         self._define(change, "create table")
         table_id, full_name, new = change.found[0]
         table = Table(self, table_id, full_name)

@@ -6,7 +6,7 @@ In a block that is ordered by row id the rank of a row id is its position, and t
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -36,7 +36,10 @@ class LookedUp:
 
     def __init__(self, row_ids: Ints) -> None:
         self._row_ids = row_ids
-        self._order = np.argsort(row_ids, kind="stable")
+
+    @cached_property
+    def _order(self) -> npt.NDArray[np.uint32]:
+        return np.argsort(self._row_ids, kind="stable").astype(np.uint32)
 
     def row_id_at(self, position: int) -> int:
         return int(self._row_ids[position])
@@ -46,8 +49,25 @@ class LookedUp:
 
     def positions_of(self, row_ids: npt.ArrayLike) -> Ints:
         wanted = np.asarray(row_ids).astype(np.int64, copy=False)
-        if not len(self._order):
+        if not len(self._row_ids) or not len(wanted):
             return np.full(len(wanted), -1, np.int64)
         places = np.searchsorted(self._row_ids, wanted, sorter=self._order)
-        found = self._order[np.minimum(places, len(self._order) - 1)]
+        found = self._order[np.minimum(places, len(self._order) - 1)].astype(np.int64)
         return np.where(self._row_ids[found] == wanted, found, -1)
+
+
+class Noted:
+    """Some rows of a block: where they lie was found out, and is remembered in case they move."""
+
+    def __init__(self, positions: Ints, row_ids: Ints) -> None:
+        order = np.argsort(positions, kind="stable")
+        self._positions, self._row_ids = positions[order], row_ids[order]
+
+    def joined(self, other: Noted) -> Noted:
+        return Noted(
+            np.concatenate((self._positions, other._positions)), np.concatenate((self._row_ids, other._row_ids))
+        )
+
+    def row_ids_at(self, positions: npt.ArrayLike) -> Ints:
+        """Of positions that are among them."""
+        return self._row_ids[np.searchsorted(self._positions, np.asarray(positions).astype(np.int64, copy=False))]

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyroaring import BitMap
 
-from indexlake.blocks.row_ids import RowIds
 from indexlake.storage.names import FileName
 
 if TYPE_CHECKING:
+    from indexlake.blocks.addresses import Addresses
     from indexlake.indexes.builder import KeyedRows
     from indexlake.indexes.kind import SegmentFile
 
@@ -31,6 +31,16 @@ class NewFile:
         return name.writer_id
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where in a clustered table a block belongs: its partition, and its first and last key as bytes in key order."""
+
+    partition_id: int
+    first_key: bytes
+    last_key: bytes
+    is_delta: bool = True
+
+
 @dataclass(slots=True)
 class NewBlock:
     """A finished block, with what the commit needs to make its record."""
@@ -38,12 +48,14 @@ class NewBlock:
     file: NewFile
     format: str
     record_count: int
-    row_ids: RowIds
+    row_ids: Addresses
     column_stats: bytes
     schema_snapshot: int
     segments: tuple[SegmentFile, ...]
     keys: dict[int, KeyedRows]  # by index id: those of unique indexes
     bounds: tuple[int, int]  # smallest and largest row id
+    versions: tuple[int, int] | None = None  # smallest and largest; None: those of the commit that adds it
+    placed: Placed | None = None
     keys_known: bool = False  # the rows have the keys they had before: no need to look for them
     dead: Any = field(default_factory=BitMap)  # positions that the same transaction took back
     token: int = 0  # stands for the file id while the block is uncommitted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -12,14 +12,16 @@ import pyarrow as pa
 
 from indexlake.arrow.batch_size import batch_bytes, cut
 from indexlake.blocks.formats.batches import ahead
-from indexlake.blocks.new_block import NewBlock
+from indexlake.blocks.new_block import NewBlock, Placed
 from indexlake.blocks.writer import file_batch, write_block
 from indexlake.schema import TableSchema
 from indexlake.storage import Storage
+from indexlake.storage.names import Clustered
 from indexlake.types.selection import has_dictionaries
 
 if TYPE_CHECKING:
     from indexlake.indexes.index import Index
+    from indexlake.partitions.ranges import Ranges
     from indexlake.snapshots.state import TableState
 
 _SLICE = 65_536
@@ -45,6 +47,9 @@ class Target:
     format: str
     block_row_count: int
     indexes: tuple[Index, ...]  # each block gets a segment of each
+    namespace_id: int
+    planned_at: int
+    ranges: Ranges | None  # of a clustered table: its live partitions
 
     @staticmethod
     def of(state: TableState, writer_id: str, format: str | None = None, *, waiting: bool = False) -> Target:
@@ -54,9 +59,36 @@ class Target:
         """
         table = state.table
         indexes = tuple(index for index in state.live_indexes if not (waiting and index.slow))
+        ranges = None if state.ranges is None else state.ranges.only_live()
+        format = format or (table.config.dump_format if ranges is None else "ipc")
         return Target(
-            table.table_id, writer_id, state.current, table.schema_version, format or table.config.dump_format,
-            table.config.block_row_count, indexes,
+            table.table_id, writer_id, state.current, table.schema_version, format, table.config.block_row_count,
+            indexes, table.namespace_id, state.at, ranges,
+        )  # fmt: skip
+
+    def with_schema(self, schema: TableSchema, schema_snapshot: int) -> Target:
+        return replace(self, schema=schema, schema_version=schema_snapshot)
+
+    def write_rows(
+        self, storage: Storage, batches: Iterator[pa.RecordBatch], *, lasting: bool = False
+    ) -> list[NewBlock]:
+        """A block of rows that have their ids; of a clustered table a delta for each partition that has some of them.
+
+        The rows of a clustered table are held in memory.
+        """
+        if self.ranges is None:
+            return [self.write(storage, batches, lasting=lasting)]
+        rows = pa.Table.from_batches(list(batches), self.schema.file)
+        return [
+            self.write_placed(storage, iter(part.to_batches(_SLICE)), placed)
+            for placed, part in self.ranges.place(rows, self.schema)
+        ]
+
+    def write_placed(self, storage: Storage, batches: Iterator[pa.RecordBatch], placed: Placed) -> NewBlock:
+        """A block of rows in key order, all of one partition."""
+        return write_block(
+            storage, self.table_id, self.writer_id, self.schema, self.schema_version, self.format, batches,
+            self.indexes, placed=placed, clustered=Clustered(self.namespace_id, placed.partition_id, self.planned_at),
         )  # fmt: skip
 
     def write(self, storage: Storage, batches: Iterator[pa.RecordBatch], *, lasting: bool = False) -> NewBlock:
@@ -82,7 +114,8 @@ def write_blocks(
     """Blocks of the batches, which have all columns of the schema; ``take_ids(n)`` is the first of n new row ids."""
     rows = RowStream(batches)
     while rows.more():
-        yield target.write(storage, _numbered(rows.take(target.block_row_count, BLOCK_BYTES), target.schema, take_ids))
+        taken = _numbered(rows.take(target.block_row_count, BLOCK_BYTES), target.schema, take_ids)
+        yield from target.write_rows(storage, taken)
 
 
 class RowStream:

@@ -15,15 +15,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexlake.blocks.addresses import Addresses, LookedUp
 from indexlake.blocks.formats import write_file
-from indexlake.blocks.new_block import NewBlock, NewFile
+from indexlake.blocks.new_block import NewBlock, NewFile, Placed
 from indexlake.blocks.read_back import Ends, check_block
 from indexlake.blocks.row_ids import RowIds
 from indexlake.blocks.statistics import StatisticsBuilder, stats_to_bytes
 from indexlake.errors import StorageError
-from indexlake.schema import ROW_ID, TableSchema
+from indexlake.schema import ROW_ID, VERSION, TableSchema
 from indexlake.storage import faults
-from indexlake.storage.names import FileName
+from indexlake.storage.names import Clustered, FileName, Role
 from indexlake.types.selection import gather
 
 if TYPE_CHECKING:
@@ -48,23 +49,32 @@ def write_block(
     indexes: Sequence[Index],
     *,
     history: bool = False,
+    placed: Placed | None = None,
+    clustered: Clustered | None = None,
 ) -> NewBlock:
-    """Write batches of the schema's file columns, in row-id order unless it is a history block.
+    """Write batches of the schema's file columns, in row-id order unless it is a history block or ``placed``.
+
+    ``clustered`` is what the name of a placed block tells.
 
     The block gets a segment of each index.  One that cannot be made is left out and logged, unless it is the primary
     key's: the block is scanned then wherever the index is asked, and a build of the index tries again.
     """
-    name = FileName.new(table_id, "history" if history else "data", writer_id, EXTENSIONS[format])
+    role: Role = "history" if history else "delta" if placed is not None and placed.is_delta else "data"
+    extension = "" if clustered is not None and format == "ipc" else EXTENSIONS[format]
+    name = FileName.new(table_id, role, writer_id, extension, clustered)
     file_schema = schema.history_file if history else schema.file
     statistics = StatisticsBuilder(pa.schema([f.arrow(f.column) for f in schema.fields]))
     row_ids: list[npt.NDArray[np.int64]] = []
+    versions: tuple[int, int] | None = None
     ends = Ends()
 
     def watched() -> Iterator[pa.RecordBatch]:
+        nonlocal versions
         for batch in batches:
             ends.add(batch)
             statistics.add(batch)
             row_ids.append(batch.column(ROW_ID).to_numpy())
+            versions = _widened(versions, batch.column(VERSION))
             for builder in builders:
                 builder.add(batch)
             yield batch
@@ -89,13 +99,31 @@ def write_block(
         file=NewFile(written.path, written.size, written.checksums.to_bytes()),
         format=format,
         record_count=written.row_count,
-        row_ids=RowIds.from_array(ids) if not history else RowIds.from_range(0, 0),
+        row_ids=_addresses(ids) if not history else RowIds.from_range(0, 0),
         column_stats=stats_to_bytes(statistics.finish()),
         schema_snapshot=schema_snapshot,
         segments=tuple(segments),
         keys=keys,
         bounds=(int(ids.min()), int(ids.max())) if len(ids) else (0, 0),
+        versions=versions,
+        placed=placed,
     )
+
+
+def _addresses(ids: npt.NDArray[np.int64]) -> Addresses:
+    """By rank where the rows lie in row-id order, whatever else they are sorted by."""
+    if len(ids) < 2 or bool((ids[1:] > ids[:-1]).all()):
+        return RowIds.from_array(ids)
+    return LookedUp(ids)
+
+
+def _widened(known: tuple[int, int] | None, versions: pa.Array) -> tuple[int, int] | None:
+    """Null versions are those of the block's own commit."""
+    if not len(versions) or versions.null_count:
+        return known
+    values = versions.to_numpy()
+    low, high = int(values.min()), int(values.max())
+    return (low, high) if known is None else (min(known[0], low), max(known[1], high))
 
 
 class _Segment:

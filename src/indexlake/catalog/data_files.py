@@ -5,7 +5,7 @@ Readers cache them and fetch what was physically written since (``changed_in``),
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pyroaring import BitMap
 
@@ -81,6 +81,39 @@ def has_new_live_blocks(r: Transaction, table_id: int, since: int, newest_above:
             (table_id, since, newest_above),
         )
     )
+
+
+def has_new_keyed_blocks(r: Transaction, table_id: int, since: int) -> bool:
+    """Whether a live block that is not in row-id order was written, physically, after ``since``."""
+    return bool(
+        r.rows(
+            """select 1 from indexlake_data_file where table_id = ? and changed_in > ? and end_snapshot is null
+            and role <> 'history' and row_order <> 'row_id' limit 1""",
+            (table_id, since),
+        )
+    )
+
+
+def relabel(tx: Transaction, labels: Iterable[tuple[int, int]], snapshot: int, *, role: str | None = None) -> None:
+    """Blocks (first) get other partitions (second), and another role if one is given; nothing else of them changes."""
+    tx.execute_many(
+        """update indexlake_data_file set partition_id = ?, role = coalesce(?, role), changed_in = ?
+        where data_file_id = ?""",
+        [(partition_id, role, snapshot, file_id) for file_id, partition_id in labels],
+    )
+
+
+def live_blocks_of(r: Transaction, partition_ids: Sequence[int]) -> list[BlockRecord]:
+    """The live blocks of some partitions."""
+    found: list[BlockRecord] = []
+    for partition_id in partition_ids:
+        rows = r.rows(
+            f"""select {_BLOCK_COLUMNS} from indexlake_data_file where partition_id = ? and end_snapshot is null
+            order by data_file_id""",
+            (partition_id,),
+        )
+        found += [BlockRecord(*row) for row in rows]
+    return found
 
 
 def there(r: Transaction, file_ids: Sequence[int]) -> set[int]:

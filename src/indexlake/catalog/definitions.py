@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from indexlake.catalog.driver import ReadTransaction, Transaction
 from indexlake.catalog.fields import insert_fields
+from indexlake.catalog.partitions import add_partitions
 from indexlake.catalog.segments import add_primary_index
 from indexlake.catalog.tables import next_values
 from indexlake.config import TableConfig
@@ -28,7 +29,9 @@ class TableRecord:
 
     table_id: int
     namespace: str
+    namespace_id: int
     name: str
+    layout: str
     config: TableConfig
     primary_key: tuple[int, ...]
     schema_version: int  # the commit that last changed the columns
@@ -44,6 +47,11 @@ class TableRecord:
     @property
     def full_name(self) -> str:
         return f"{self.namespace}.{self.name}"
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether rows are kept by primary key, in partitions."""
+        return self.layout == "clustered"
 
 
 def near_name(wanted: str, known: Iterable[str]) -> str | None:
@@ -73,19 +81,20 @@ def split_name(name: str) -> tuple[str, str]:
 
 # ---------------------------------------------------------------- reading
 
-_TABLE_COLUMNS = """t.table_id, n.namespace_name, t.table_name, t.config, t.primary_key, t.schema_version,
+_TABLE_COLUMNS = """t.table_id, n.namespace_name, t.namespace_id, t.table_name, t.layout, t.config, t.primary_key,
+    t.schema_version,
     t.hot_floor, t.hot_floor_row_id, t.history_floor, t.history_floor_row_id, t.horizon, t.purge_number,
     t.begin_snapshot, t.end_snapshot, t.changed_in, t.named_in"""
 _TABLE_FROM = "from indexlake_table t join indexlake_namespace n on n.namespace_id = t.namespace_id"
 
 
 def _table_record(row: tuple) -> TableRecord:  # type: ignore[type-arg]
-    (table_id, namespace, name, config, key, version, hot, hot_row, hist, hist_row, horizon, purge, *rest) = row
-    begin, end, changed_in, named_in = rest
+    (table_id, namespace, namespace_id, name, layout, config, key, *rest) = row
+    version, hot, hot_row, hist, hist_row, horizon, purge, begin, end, changed_in, named_in = rest
     key_ids = tuple(int(x) for x in key.split(",") if x)
     return TableRecord(
-        table_id, namespace, name, TableConfig.from_json(config), key_ids, version, (hot, hot_row),
-        (hist, hist_row), horizon, purge, begin, end, changed_in, named_in,
+        table_id, namespace, namespace_id, name, layout, TableConfig.from_json(config), key_ids, version,
+        (hot, hot_row), (hist, hist_row), horizon, purge, begin, end, changed_in, named_in,
     )  # fmt: skip
 
 
@@ -117,7 +126,7 @@ def find_table(
 def list_tables(r: ReadTransaction | Transaction, at: int | None = None) -> list[TableRecord]:
     """The tables of now or of a snapshot, by name."""
     visible, params = _visible("t", at)
-    rows = r.rows(f"select {_TABLE_COLUMNS} {_TABLE_FROM} where {visible} order by 2, 3", params)
+    rows = r.rows(f"select {_TABLE_COLUMNS} {_TABLE_FROM} where {visible} order by 2, 4", params)
     tables = [_table_record(row) for row in rows]
     if at is None or all(t.named_in <= at for t in tables):
         return tables
@@ -232,6 +241,7 @@ class CreateTable:
     fields: tuple[Field, ...]  # field ids are numbered from 0 here and made unique at the commit
     primary_key: tuple[int, ...]  # places in fields
     config: TableConfig
+    layout: str = "heap"
     exist_ok: bool = False
     table_id: ClassVar[None] = None
     found: list[tuple[int, str, bool]] = field(default_factory=list, compare=False)
@@ -256,17 +266,19 @@ class CreateTable:
         key = [first + place for place in self.primary_key]
         key_text = ",".join(map(str, key))
         tx.execute(
-            """insert into indexlake_table (table_id, table_name, folded_name, namespace_id, config, primary_key,
-            schema_version, next_row_id, hot_floor, hot_floor_row_id, history_floor, history_floor_row_id, horizon,
-            purge_number, begin_snapshot, changed_in, named_in)
-            values (?, ?, ?, ?, ?, ?, ?, 1, 0, 0, 0, 0, 0, 0, ?, ?, ?)""",
-            (table_id, self.name, self.name.lower(), namespace_id, self.config.to_json(), key_text, snapshot, snapshot,
-             snapshot, snapshot),
+            """insert into indexlake_table (table_id, table_name, folded_name, namespace_id, layout, config,
+            primary_key, schema_version, next_row_id, hot_floor, hot_floor_row_id, history_floor, history_floor_row_id,
+            horizon, purge_number, begin_snapshot, changed_in, named_in)
+            values (?, ?, ?, ?, ?, ?, ?, ?, 1, 0, 0, 0, 0, 0, 0, ?, ?, ?)""",
+            (table_id, self.name, self.name.lower(), namespace_id, self.layout, self.config.to_json(), key_text,
+             snapshot, snapshot, snapshot, snapshot),
         )  # fmt: skip
         fields = [replace(f, field_id=first + place, position=place) for place, f in enumerate(self.fields)]
         insert_fields(tx, table_id, fields, snapshot)
         if key:
             add_primary_index(tx, table_id, key, snapshot)
+        if self.layout == "clustered":
+            add_partitions(tx, table_id, [(None, None)], snapshot)
         hot.create(tx, table_id, fields, key)
         self.found[:] = [(table_id, f"{self.namespace}.{self.name}", True)]
         return True
@@ -318,5 +330,5 @@ def forget_former_names(tx: Transaction, table_id: int, horizon: int) -> None:
 
 def remove_table(tx: Transaction, table_id: int) -> None:
     """Delete every record of a table; its blocks are gone already."""
-    for name in ("touched", "locked", "field", "index", "former_name", "table"):
+    for name in ("touched", "locked", "field", "index", "partition", "former_name", "table"):
         tx.execute(f"delete from indexlake_{name} where table_id = ?", (table_id,))

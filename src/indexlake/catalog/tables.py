@@ -17,7 +17,7 @@ from indexlake.catalog.dialect import Dialect
 from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
 from indexlake.errors import CatalogError, NotFoundError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 
 def create_statements(d: Dialect) -> list[str]:
@@ -40,7 +40,8 @@ def create_statements(d: Dialect) -> list[str]:
             where end_snapshot is null""",
         f"""create table indexlake_table (
             table_id {d.key_type} primary key, table_name {t} not null, folded_name {t} not null,
-            namespace_id {i} not null, config {t} not null, primary_key {t} not null, schema_version {i} not null,
+            namespace_id {i} not null, layout {t} not null, config {t} not null, primary_key {t} not null,
+            schema_version {i} not null,
             next_row_id {i} not null, hot_floor {i} not null, hot_floor_row_id {i} not null,
             history_floor {i} not null, history_floor_row_id {i} not null, horizon {i} not null,
             purge_number {i} not null, begin_snapshot {i} not null, end_snapshot {i}, changed_in {i} not null,
@@ -63,6 +64,7 @@ def create_statements(d: Dialect) -> list[str]:
             checksum {b} not null, partition_id {i}, schema_snapshot {i} not null,
             begin_snapshot {i} not null, end_snapshot {i}, changed_in {i} not null)""",
         "create index indexlake_data_file_changed on indexlake_data_file (table_id, changed_in)",
+        _OF_PARTITION,
         f"""create table indexlake_index_file (
             index_file_id {d.key_type} primary key, index_id {i} not null, table_id {i} not null,
             relative_path {t} not null unique, file_size_bytes {i} not null, checksum {b} not null,
@@ -77,9 +79,7 @@ def create_statements(d: Dialect) -> list[str]:
         f"""create table indexlake_locked (
             table_id {i} not null, snapshot_id {i} not null, row_ids {b} not null,
             primary key (table_id, snapshot_id))""",
-        f"""create table indexlake_partition (
-            partition_id {d.key_type} primary key, table_id {i} not null, begin_key {b}, end_key {b},
-            begin_snapshot {i} not null, end_snapshot {i})""",
+        *_partitions(d),
         f"""create table indexlake_token (
             token {t} primary key, snapshot_id {i} not null, result {t} not null, created_at {i} not null)""",
         f"create table indexlake_stream (query_id {t} primary key, last_batch {i} not null)",
@@ -120,6 +120,20 @@ def _links(d: Dialect) -> list[str]:
         f"create unique index {name}_live on {name} (index_id, data_file_id) where end_snapshot is null",
         f"create index {name}_segment on {name} (index_file_id)",
         f"create index {name}_changed on {name} (index_id, changed_in)",
+    ]
+
+
+_OF_PARTITION = """create index indexlake_data_file_partition on indexlake_data_file (partition_id)
+    where end_snapshot is null and partition_id is not null"""
+
+
+def _partitions(d: Dialect) -> list[str]:
+    i, b = d.int_type, d.bytes_type
+    return [
+        f"""create table indexlake_partition (
+            partition_id {d.key_type} primary key, table_id {i} not null, begin_key {b}, end_key {b},
+            begin_snapshot {i} not null, end_snapshot {i}, changed_in {i} not null)""",
+        "create index indexlake_partition_changed on indexlake_partition (table_id, changed_in)",
     ]
 
 
@@ -179,7 +193,19 @@ def _to_version_3(tx: Transaction, d: Dialect) -> None:
         tx.execute("update indexlake_index_file set key_types = ? where index_id = ?", (key_types, index_id))
 
 
-MIGRATIONS: dict[int, Callable[[Transaction, Dialect], None]] = {1: _to_version_2, 2: _to_version_3}
+def _to_version_4(tx: Transaction, d: Dialect) -> None:
+    """Tables can be clustered.  Nothing has ever written a partition before."""
+    tx.execute_batch(
+        [
+            f"alter table indexlake_table add column layout {d.text_type} not null default 'heap'",
+            "drop table indexlake_partition",
+            *_partitions(d),
+            _OF_PARTITION,
+        ]
+    )
+
+
+MIGRATIONS: dict[int, Callable[[Transaction, Dialect], None]] = {1: _to_version_2, 2: _to_version_3, 3: _to_version_4}
 """From version n to n + 1.  Each runs inside the critical section."""
 
 

@@ -15,6 +15,7 @@ from pyroaring import BitMap
 from indexlake.blocks.addresses import ranked
 from indexlake.blocks.block import BlockRecord
 from indexlake.blocks.delete_vector import is_among
+from indexlake.blocks.row_ids import RowIds
 from indexlake.catalog import data_files, delete_entries, segments
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def apply(section: Section, ws: WriteSet, writes: TableWrites, hot: HotTable, s:
         columns, stored = writes.stored()
         hot.insert(columns, stored, s)
     for block in writes.own_live_blocks() if writes.blocks else ():
-        add_block(tx, table_id, block, s, begin=s, version=(s, s))
+        add_block(tx, table_id, block, s, begin=s)
     return removed
 
 
@@ -62,18 +63,22 @@ def close_rows(tx: Transaction, writes: TableWrites, hot: HotTable, s: int, base
         else:
             moved += writes.addresses[file_id].row_ids_at(np.frombuffer(positions.to_array(), np.uint32)).tolist()
     if moved:
-        for file_id, positions in _resolve(tx, table_id, np.array(sorted(moved), np.int64), base).items():
+        for file_id, positions in _resolve(tx, writes, np.array(sorted(moved), np.int64), base).items():
             deletes[file_id] = deletes[file_id] | positions if file_id in deletes else positions
     for file_id, positions in deletes.items():
         delete_entries.add_delete(tx, table_id, file_id, s, positions, s)
 
 
-def _resolve(tx: Transaction, table_id: int, row_ids: npt.NDArray[np.int64], base: int) -> dict[int, Any]:
+def _resolve(tx: Transaction, writes: TableWrites, row_ids: npt.NDArray[np.int64], base: int) -> dict[int, Any]:
     """Where rows lie that a job has moved since ``base``: the block position that no delete entry covers."""
     found: dict[int, Any] = {}
     missing = row_ids
+    table_id = writes.state.table.table_id
     for block in data_files.live_blocks_with(tx, table_id, int(row_ids[0]), int(row_ids[-1]), base):
-        positions = ranked(block.row_ids).positions_of(missing)
+        if block.row_order == "row_id":
+            positions = ranked(block.row_ids).positions_of(missing)
+        else:
+            positions = writes.positions_in(block.data_file_id, missing)
         here = positions >= 0
         for dead in delete_entries.deleted_positions(tx, block.data_file_id) if here.any() else ():
             here &= ~is_among(positions, dead)
@@ -89,7 +94,7 @@ def swap_blocks(
     tx: Transaction,
     table_id: int,
     inputs: Sequence[int],
-    outputs: Iterable[tuple[NewBlock, tuple[int, int]]],
+    outputs: Iterable[NewBlock],
     touched: Touched,
     s: int,
 ) -> None:
@@ -98,8 +103,8 @@ def swap_blocks(
     What commits did to the rows after the plan becomes delete entries of the outputs, with the commits' own snapshots.
     """
     data_files.end_blocks(tx, inputs, s)
-    for block, versions in outputs:
-        file_id = add_block(tx, table_id, block, s, begin=s, version=versions)
+    for block in outputs:
+        file_id = add_block(tx, table_id, block, s, begin=s)
         for snapshot, positions in touched_positions(touched, block):
             delete_entries.add_delete(tx, table_id, file_id, snapshot, positions, s)
 
@@ -124,19 +129,21 @@ def add_block(
     s: int,
     *,
     begin: int,
-    version: tuple[int, int],
     end: int | None = None,
-    role: str = "data",
+    history: bool = False,
 ) -> int:
     """Add the records of a finished block and of its segments; own dead positions are never visible."""
+    placed, version = block.placed, block.versions or (s, s)
     record = BlockRecord(
-        data_file_id=0, table_id=table_id, path=block.file.path, format=block.format, role=role,  # type: ignore[arg-type]
-        row_order="row_id", size=block.file.size, record_count=block.record_count,
-        row_ids=block.row_ids.to_bytes() if role != "history" else b"",
+        data_file_id=0, table_id=table_id, path=block.file.path, format=block.format,
+        role="history" if history else "delta" if placed is not None and placed.is_delta else "data",
+        row_order="row_id" if isinstance(block.row_ids, RowIds) else "key",
+        size=block.file.size, record_count=block.record_count,
+        row_ids=block.row_ids.to_bytes() if isinstance(block.row_ids, RowIds) and not history else b"",
         min_row_id=block.bounds[0], max_row_id=block.bounds[1],
         min_snapshot=version[0], max_snapshot=version[1], column_stats=block.column_stats,
-        checksum=block.file.checksum, partition_id=None, schema_snapshot=block.schema_snapshot,
-        begin_snapshot=begin, end_snapshot=end, changed_in=s,
+        checksum=block.file.checksum, partition_id=None if placed is None else placed.partition_id,
+        schema_snapshot=block.schema_snapshot, begin_snapshot=begin, end_snapshot=end, changed_in=s,
     )  # fmt: skip
     file_id = data_files.add_block(tx, record)
     live = segments.live_index_ids(tx, table_id) if block.segments else set()

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 from indexlake.catalog import table_heads
 from indexlake.catalog.driver import Catalog, CommitUnknown, DatabaseError
+from indexlake.commit import moved, placement
 from indexlake.commit.absence import Look, LookNeeded, first_look, look_again
 from indexlake.commit.section import Section
 from indexlake.commit.sequencer import new_token
 from indexlake.commit.turns import Turn, TurnNeeded, Turns
-from indexlake.commit.write_set import WriteResult, WriteSet
+from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet
 from indexlake.errors import CatalogError, IndexLakeError
 from indexlake.snapshots.reading import Reading, Readings
 from indexlake.snapshots.state import refresh
@@ -121,8 +122,14 @@ class Committer:
         found = {}
         for table_id, writes in ws.tables.items():
             with self._readings.open(table_id) as reading:
-                found[table_id] = look_again(looks.get(table_id, ()), reading, writes, self._files)
+                found[table_id] = self._look(looks.get(table_id, ()), reading, writes, ws.base)
         return found
+
+    def _look(self, before: Sequence[Look], reading: Reading, writes: TableWrites, base: int) -> Sequence[Look]:
+        if reading.state.ranges is not None:
+            moved.locate(writes, reading, self._files, base)
+            writes.blocks = placement.cut(reading.state, self._files, writes.blocks)
+        return look_again(before, reading, writes, self._files)
 
     def _look_inside(self, section: Section, ws: WriteSet, looks: Looks) -> Looks:
         """The only storage I/O allowed in the section, after jobs have forced several rounds."""
@@ -130,7 +137,7 @@ class Committer:
         for table_id, writes in ws.tables.items():
             state = refresh(section.tx, table_id, None)
             reading = Reading(section.tx, state, state.at, self._hot)
-            found[table_id] = look_again(looks.get(table_id, ()), reading, writes, self._files)
+            found[table_id] = self._look(looks.get(table_id, ()), reading, writes, ws.base)
         return found
 
     # ------------------------------------------------------------ the group

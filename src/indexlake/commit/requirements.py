@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from indexlake.catalog import activity, data_files, definitions, fields, segments, table_heads
 from indexlake.catalog.commits import RESERVED
-from indexlake.commit import absence
+from indexlake.commit import absence, moved, placement
 from indexlake.commit.turns import turn_needed
 from indexlake.errors import ConflictError, NotFoundError, SnapshotExpiredError, StorageError
 
@@ -43,6 +43,9 @@ def require(section: Section, ws: WriteSet, writes: TableWrites, looks: Sequence
     if rows:
         _rows_untouched(section, ws, writes, rows)
     state = writes.state
+    if state.ranges is not None:
+        moved.check(section.tx, head, writes)
+        placement.place(section.tx, state.table.table_id, writes.blocks)
     hot = section.hot.table(section.tx, state.table.table_id, head, state.current, section.sequencer.last, newest=True)
     if (
         writes.truncate
@@ -67,12 +70,19 @@ def require(section: Section, ws: WriteSet, writes: TableWrites, looks: Sequence
     return hot
 
 
-def require_plan(section: Section, job: Job, table_id: int, planned_at: int, writer_id: str) -> bool:
-    """Everything that a job requires of its table.  False: what it has planned is to be planned again."""
+def require_plan(
+    section: Section, job: Job, table_id: int, planned_at: int, writer_id: str, *, clustered: bool | None = None
+) -> bool:
+    """Everything that a job requires of its table.  False: what it has planned is to be planned again.
+
+    ``clustered``: its blocks are for a table that is clustered, or is not.
+    """
     job.fence(section.tx)
     require_writers(section.tx, (writer_id,), ". Nothing was committed.")
     table = definitions.read_table(section.tx, table_id)
-    return table is not None and table.end_snapshot is None and table.horizon <= planned_at
+    if table is None or table.end_snapshot is not None or table.horizon > planned_at:
+        return False
+    return clustered is None or table.is_clustered == clustered
 
 
 def require_writers(tx: Transaction, writers: Iterable[str], advice: str) -> None:
@@ -105,6 +115,12 @@ def _schema_fits(tx: Transaction, ws: WriteSet, writes: TableWrites) -> None:
         )
     found = definitions.read_table(tx, table.table_id)
     assert found is not None
+    if found.layout != table.layout:
+        raise ConflictError(
+            f"The layout of table {table.full_name!r} changed after this transaction began. Run it again; lake.run "
+            "does so by itself.",
+            table=table.full_name,
+        )
     writes.adopt(fields.read_schema(tx, found).current)
 
 

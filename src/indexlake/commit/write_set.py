@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
+from indexlake.blocks.addresses import Noted, ranked
 from indexlake.blocks.delete_vector import positions_bitmap
 from indexlake.blocks.new_block import NewBlock
 from indexlake.catalog.definitions import DefinitionChange
@@ -28,11 +29,13 @@ from indexlake.snapshots.state import TableState
 from indexlake.types import SqlValue
 
 if TYPE_CHECKING:
-    from indexlake.blocks.addresses import Addresses
+    from indexlake.blocks.block import BlockRecord
+    from indexlake.blocks.row_ids import RowIds
     from indexlake.commit.absence import Look
     from indexlake.commit.turns import Turn
 
 Values = tuple[SqlValue, ...]
+RowIdArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,9 @@ class TableWrites:
         self.closed = BitMap64()  # row ids of versions that this transaction replaces or deletes
         self.hot_closes: dict[int, int] = {}  # row id -> begin of the hot version read
         self.block_closes: dict[int, Any] = {}  # data file id -> positions
-        self.addresses: dict[int, Addresses] = {}  # of those blocks, to find rows again that moved
+        self.addresses: dict[int, RowIds | Noted] = {}  # of those blocks, to find rows again that moved
+        self.places: dict[int, tuple[RowIdArray, RowIdArray]] = {}  # data file id -> row ids and positions: they moved
+        self.located_at = state.at  # where rows lie that are closed is known as of this snapshot
         self.rows: dict[int, Values] = {}  # row id -> new version
         self.unkeyed: set[int] = set()  # rows whose key is the one they had: no need to look for it
         self.blocks: list[NewBlock] = []
@@ -87,12 +92,19 @@ class TableWrites:
         self.hot_closes[row_id] = begin
         self.closed.add(row_id)
 
-    def close_in_block(self, file_id: int, positions: npt.NDArray[np.int64], row_ids: npt.NDArray[np.int64]) -> None:
-        """Close rows of a committed block, or take back rows of an own one (negative file id)."""
-        if file_id < 0:
-            self.blocks[-file_id - 1].dead |= positions_bitmap(positions)
-            return
-        bitmap = positions_bitmap(positions)
+    def take_back(self, token: int, row_ids: RowIdArray) -> None:
+        """Rows of a block that this transaction itself has written."""
+        block = self.blocks[-token - 1]
+        block.dead |= positions_bitmap(block.row_ids.positions_of(row_ids))
+
+    def close_in_block(self, block: BlockRecord, positions: RowIdArray, row_ids: RowIdArray) -> None:
+        """Close rows of a committed block."""
+        file_id, bitmap = block.data_file_id, positions_bitmap(positions)
+        if block.row_order == "row_id":
+            self.addresses[file_id] = ranked(block.row_ids)
+        else:
+            noted, before = Noted(positions, row_ids), self.addresses.get(file_id)
+            self.addresses[file_id] = before.joined(noted) if isinstance(before, Noted) else noted
         known = self.block_closes.get(file_id)
         self.block_closes[file_id] = bitmap if known is None else known | bitmap
         self.closed |= row_id_set(row_ids)
@@ -154,6 +166,14 @@ class TableWrites:
         return new.columns, rows
 
     # -- what reads and the commit ask
+
+    def positions_in(self, file_id: int, row_ids: RowIdArray) -> RowIdArray:
+        """Where rows that have moved lie in a block that is sorted by key; -1: not there."""
+        ids, positions = self.places.get(file_id, (row_ids[:0], row_ids[:0]))
+        if not len(ids):
+            return np.full(len(row_ids), -1, np.int64)
+        at = np.minimum(np.searchsorted(ids, row_ids), len(ids) - 1)
+        return np.where(ids[at] == row_ids, positions[at], -1)
 
     def own_row(self, key: Key) -> Values | None:
         """The buffered row with that primary key."""

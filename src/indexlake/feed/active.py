@@ -14,7 +14,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from indexlake.feed.events import EventSet, HistoryBlock, Listed, VersionedBlock
+from indexlake.feed.events import EventSet, Listed, Unread
 from indexlake.feed.plan import FeedPlan
 
 _first = attrgetter("first")
@@ -69,7 +69,7 @@ class Active:
         self._wait([opened.block for opened in self._open])
         self._open = [opened.shortened(cut) for opened in self._open]
 
-    def _wait(self, blocks: Sequence[VersionedBlock | HistoryBlock]) -> None:
+    def _wait(self, blocks: Sequence[Unread]) -> None:
         """Blocks that are to be opened again after the cut."""
         self._waiting = sorted([*self._waiting, *(replace(b, first=self._cut + 1) for b in blocks)], key=_first)
 
@@ -97,7 +97,7 @@ class Active:
 
 
 class _Opened:
-    def __init__(self, block: VersionedBlock | HistoryBlock, event_sets: Sequence[Listed]) -> None:
+    def __init__(self, block: Unread, event_sets: Sequence[Listed]) -> None:
         self.block = block
         self.event_sets = event_sets
         self.tally = Tally(event_sets)

@@ -209,25 +209,44 @@ def listed(rows: RowReader, events: Events, since: int, until: int, *, begins: b
 
 
 @dataclass(frozen=True, slots=True)
+class KeyedBlock:
+    """Rows of a block that is not in row-id order, which begin, or which end, in some commits."""
+
+    rows: BlockRows
+    entries: tuple[tuple[int, Any], ...]  # snapshot, positions
+    begins: bool
+    first: int
+
+    def open(self, since: int, until: int) -> list[Listed]:
+        (row_ids,) = (c.to_numpy() for c in self.rows.hidden(ROW_ID))
+        inside = [(s, _positions(p)) for s, p in self.entries if since < s <= until]
+        if not inside:
+            return []
+        positions = np.concatenate([p for _, p in inside])
+        snapshots = np.repeat(np.array([s for s, _ in inside], np.int64), [len(p) for _, p in inside])
+        events = Events(snapshots, row_ids[positions], positions)
+        return listed(self.rows, events, since, until, begins=self.begins)
+
+
+@dataclass(frozen=True, slots=True)
 class VersionedBlock:
     """A block whose rows were committed at different times: a dump's."""
 
     rows: BlockRows
-    row_ids: RowIds
     never_visible: Any | None
     first: int
     begin: int
     begin_counts: bool  # whether versions up to the block's begin are changes of that commit
 
     def open(self, since: int, until: int) -> list[Listed]:
-        (column,) = self.rows.hidden(VERSION)
+        row_ids, column = self.rows.hidden(ROW_ID, VERSION)
         versions = pc.fill_null(column, self.begin).to_numpy()
         wanted = versions > (since if self.begin_counts else max(since, self.begin))
         if self.never_visible is not None:
             wanted[_positions(self.never_visible)] = False
         positions = np.flatnonzero(wanted).astype(np.int64)
         snapshots = np.maximum(versions[positions], self.begin)
-        events = Events(snapshots, self.row_ids.row_ids_at(positions), positions)
+        events = Events(snapshots, row_ids.to_numpy()[positions], positions)
         return listed(self.rows, events, since, until, begins=True)
 
 
@@ -245,6 +264,10 @@ class HistoryBlock:
             *listed(self.rows, Events(begins, row_ids, positions), since, until, begins=True),
             *listed(self.rows, Events(ends, row_ids, positions), since, until, begins=False),
         ]
+
+
+Unread = VersionedBlock | HistoryBlock | KeyedBlock
+"""A block that is opened when the feed comes to its first commit."""
 
 
 def _positions(bitmap: Any) -> Ints:

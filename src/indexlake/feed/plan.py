@@ -28,8 +28,10 @@ from indexlake.feed.events import (
     EventSet,
     HistoryBlock,
     InBlock,
+    KeyedBlock,
     Listed,
     SpooledRows,
+    Unread,
     VersionedBlock,
 )
 from indexlake.scan.plan import BlockTask
@@ -52,7 +54,7 @@ class FeedPlan:
     since: int
     until: int
     known: Sequence[EventSet]
-    unread: Sequence[VersionedBlock | HistoryBlock]  # opened when the feed comes to their first commit
+    unread: Sequence[Unread]
 
 
 def plan_feed(reading: Reading, since: int, until: int, files: OpenFiles, fields: Sequence[Field]) -> FeedPlan:
@@ -70,20 +72,9 @@ def count_changes(reading: Reading, since: int, until: int, files: OpenFiles) ->
     return reading.hot.count_changes(since, until) + sum(int(s.counts()[1].sum()) for s in known)
 
 
-def _in_blocks(blocks: _Blocks) -> tuple[list[EventSet], list[VersionedBlock | HistoryBlock]]:
-    known: list[EventSet] = []
-    unread: list[VersionedBlock | HistoryBlock] = []
-    for block in blocks.concerned():
-        if block.role == "history":
-            unread.append(blocks.history(block))
-            continue
-        begun = blocks.begun(block)
-        if isinstance(begun, VersionedBlock):
-            unread.append(begun)
-        elif begun is not None:
-            known.append(begun)
-        known += blocks.ended(block)
-    return [*known, *blocks.deleted()], unread
+def _in_blocks(blocks: _Blocks) -> tuple[list[EventSet], list[Unread]]:
+    found = list(blocks.event_sets())
+    return [s for s in found if not isinstance(s, Unread)], [s for s in found if isinstance(s, Unread)]
 
 
 class _Blocks:
@@ -120,21 +111,41 @@ class _Blocks:
         for index in np.flatnonzero(begun | ended | spread).tolist():
             yield self._state.blocks.records[index]
 
+    def event_sets(self) -> Iterator[EventSet | Unread]:
+        for block in self.concerned():
+            if block.role == "history":
+                yield self.history(block)
+                continue
+            begun = self.begun(block)
+            if begun is not None:
+                yield begun
+            yield from self.ended(block)
+        yield from self.deleted()
+
     def rows(self, block: BlockRecord) -> BlockRows:
         found = self._rows.get(block.data_file_id)
         if found is None:
-            task = BlockTask(
-                "history" if block.role == "history" else "block", block.data_file_id, block.path, block.format,
-                block.size, block.checksum, block.record_count, self._state.schema.at(block.schema_snapshot).fields,
-                block.begin_snapshot, deleted=None, only=None, versions_up_to=None,
-            )  # fmt: skip
-            found = self._rows[block.data_file_id] = BlockRows(task, self._files, self._fields)
+            found = self._rows[block.data_file_id] = self._block_rows(block)
         return found
+
+    def _block_rows(self, block: BlockRecord) -> BlockRows:
+        task = BlockTask(
+            "history" if block.role == "history" else "block", block.data_file_id, block.path, block.format,
+            block.size, block.checksum, block.record_count, self._state.schema.at(block.schema_snapshot).fields,
+            block.begin_snapshot, deleted=None, only=None, versions_up_to=None,
+        )  # fmt: skip
+        return BlockRows(task, self._files, self._fields)
+
+    def _in_block(self, block: BlockRecord, entries: Sequence[tuple[int, Any]], *, begins: bool) -> EventSet | Unread:
+        """Rows at some positions of a block that begin, or that end."""
+        if block.row_order == "row_id":
+            return InBlock(self.rows(block), ranked(block.row_ids), entries, begins=begins)
+        return KeyedBlock(self._block_rows(block), tuple(entries), begins, min(s for s, _ in entries))
 
     def history(self, block: BlockRecord) -> HistoryBlock:
         return HistoryBlock(self.rows(block), max(block.min_snapshot, self._since + 1))
 
-    def begun(self, block: BlockRecord) -> EventSet | VersionedBlock | None:
+    def begun(self, block: BlockRecord) -> EventSet | Unread | None:
         begin = block.begin_snapshot
         youngest = max(begin, block.max_snapshot)
         if youngest <= self._since:
@@ -145,12 +156,12 @@ class _Blocks:
         if oldest < youngest:
             first = max(oldest, self._since + 1)
             counts = begin not in self._jobs
-            return VersionedBlock(self.rows(block), ranked(block.row_ids), never, first, begin, counts)
+            return VersionedBlock(self.rows(block), never, first, begin, counts)
         if not self._counts(youngest):
             return None
         return self._whole(block, youngest, never, begins=True)
 
-    def ended(self, block: BlockRecord) -> list[EventSet]:
+    def ended(self, block: BlockRecord) -> list[EventSet | Unread]:
         end = block.end_snapshot
         if not self._counts(end):
             return []
@@ -159,15 +170,14 @@ class _Blocks:
         gone = log.at(end - 1) if log is not None else None
         return [self._whole(block, end, gone, begins=False)]
 
-    def _whole(self, block: BlockRecord, snapshot: int, gone: Any | None, *, begins: bool) -> InBlock:
+    def _whole(self, block: BlockRecord, snapshot: int, gone: Any | None, *, begins: bool) -> EventSet | Unread:
         """All rows of a block, less those that are gone, in one commit."""
-        row_ids = ranked(block.row_ids)
-        positions = BitMap(range(len(row_ids)))
+        positions = BitMap(range(block.record_count))
         if gone is not None:
             positions -= gone
-        return InBlock(self.rows(block), row_ids, [(snapshot, positions)], begins=begins)
+        return self._in_block(block, [(snapshot, positions)], begins=begins)
 
-    def deleted(self) -> Iterator[EventSet]:
+    def deleted(self) -> Iterator[EventSet | Unread]:
         for file_id, log in self._state.deletes.items():
             entries = log.between(self._since, self._until)
             block = self._state.blocks.record(file_id) if entries else None
@@ -176,7 +186,7 @@ class _Blocks:
             # A rewrite carries over what was deleted while it ran: its output never showed those rows.
             shown = [(s, positions) for s, positions in entries if s > block.begin_snapshot]
             if shown:
-                yield InBlock(self.rows(block), ranked(block.row_ids), shown)
+                yield self._in_block(block, shown, begins=False)
 
 
 def _hot(reading: Reading, since: int, until: int, fields: Sequence[Field], spill: Spill) -> Iterator[EventSet]:

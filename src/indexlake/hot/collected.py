@@ -13,7 +13,7 @@ import pyarrow as pa
 from indexlake.blocks.writer import sorted_by_row_id
 from indexlake.errors import ConstraintError
 from indexlake.hot.store import ChunkPart
-from indexlake.schema import END, VERSION, SchemaHistory, TableSchema
+from indexlake.schema import END, SchemaHistory, TableSchema
 from indexlake.schema.lineage import HeldColumns
 
 Row = tuple[Any, ...]
@@ -80,8 +80,7 @@ class Collected:
         for key, batches in self._batches.items():
             schema, snapshot = self._written_with[key]
             rows = pa.Table.from_batches(batches)
-            begins = rows.column(VERSION).to_numpy()
             last_end = int(rows.column(END).to_numpy().max()) if self._history else None
             rows = rows if self._history else sorted_by_row_id(rows)
-            found.append(ChunkPart(schema, snapshot, rows, (int(begins.min()), int(begins.max())), last_end))
+            found.append(ChunkPart(schema, snapshot, rows, last_end))
         return tuple(found)

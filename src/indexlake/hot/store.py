@@ -44,7 +44,6 @@ class ChunkPart:
     schema: TableSchema
     schema_snapshot: int
     rows: pa.Table  # as a block holds them; live rows in row-id order
-    versions: tuple[int, int]  # smallest and largest begin
     last_end: int | None  # of superseded versions
 
 

@@ -59,7 +59,7 @@ def cluster(
 
     def run(job: Job, runner: Runner, tasks: Sequence[RewriteTask]) -> Iterator[Done]:
         for task, done in _run_and_commit(job, runner, tasks, columns, order):
-            own.update(block.file.path for block, _ in done.blocks)
+            own.update(block.file.path for block in done.blocks)
             job.add(tasks=0, rows=done.rows, size=task.size)
             yield task, done
 

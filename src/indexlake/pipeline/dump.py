@@ -17,8 +17,10 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from indexlake.blocks.new_block import NewBlock
+from indexlake.blocks.stream import Target
 from indexlake.blocks.writer import write_block
 from indexlake.catalog import definitions
+from indexlake.commit import placement
 from indexlake.commit.effects import add_block, touched_positions
 from indexlake.commit.requirements import require_plan
 from indexlake.commit.section import Section
@@ -29,7 +31,6 @@ from indexlake.pipeline.runner import Runner, ThreadRunner
 from indexlake.storage import Storage, faults
 
 if TYPE_CHECKING:
-    from indexlake.indexes.index import Index
     from indexlake.lake import Lake
 
 ROUND_BYTES = 512 << 20
@@ -42,12 +43,16 @@ PURGE_ROWS = 5_000
 class DumpTask:
     """One chunk of hot rows, and all that is needed to write its blocks."""
 
-    table_id: int
-    writer_id: str
-    indexes: tuple[Index, ...]
-    format: str
-    planned_at: int
+    target: Target
     chunk: Chunk
+
+    @property
+    def table_id(self) -> int:
+        return self.target.table_id
+
+    @property
+    def planned_at(self) -> int:
+        return self.target.planned_at
 
     @property
     def size(self) -> int:
@@ -149,14 +154,7 @@ def plan_chunk(
         )
     if chunk is None:
         return None
-    return DumpTask(
-        table_id=table_id,
-        writer_id=lake._writer_id(),
-        indexes=() if history else state.live_indexes,
-        format=state.table.config.dump_format,
-        planned_at=reading.snapshot,
-        chunk=chunk,
-    )
+    return DumpTask(Target.of(state, lake._writer_id()), chunk)
 
 
 def run_task(storage: Storage, task: DumpTask, check: Callable[[], None]) -> tuple[NewBlock, ...]:
@@ -167,32 +165,52 @@ def run_task(storage: Storage, task: DumpTask, check: Callable[[], None]) -> tup
             check()
             yield batch
 
-    return tuple(
-        write_block(
-            storage, task.table_id, task.writer_id, part.schema, part.schema_snapshot, task.format, batches(part),
-            task.indexes, history=task.chunk.history,
-        )
-        for part in task.chunk.parts
-    )  # fmt: skip
+    target, written = task.target, []
+    for part in task.chunk.parts:
+        if task.chunk.history:
+            written.append(
+                write_block(
+                    storage, task.table_id, target.writer_id, part.schema, part.schema_snapshot, target.format,
+                    batches(part), (), history=True,
+                )
+            )  # fmt: skip
+        else:
+            written += target.with_schema(part.schema, part.schema_snapshot).write_rows(
+                storage, batches(part), lasting=True
+            )
+    return tuple(written)
 
 
 def commit_chunk(lake: Lake, job: Job, task: DumpTask, blocks: Sequence[NewBlock]) -> bool:
+    """Commit a chunk, whose blocks are cut anew as often as their partitions change meanwhile."""
+    while True:
+        try:
+            return _commit(lake, job, task, blocks)
+        except placement.CutNeeded:
+            job.check()
+            faults.step("dump.cut")
+            blocks = placement.cut(lake._readings.latest(task.table_id), lake._files, blocks)
+
+
+def _commit(lake: Lake, job: Job, task: DumpTask, blocks: Sequence[NewBlock]) -> bool:
     """One critical section.  False: the chunk's inputs changed and it must be planned again."""
+    table_id, ends = task.table_id, [part.last_end for part in task.chunk.parts]
     with Section(lake.catalog, lake._hot) as section:
-        if not require_plan(section, job, task.table_id, task.planned_at, task.writer_id):
+        clustered = task.target.ranges is not None
+        if not require_plan(section, job, table_id, task.planned_at, task.target.writer_id, clustered=clustered):
             return False
         tx, s = section.tx, section.sequencer.next
-        if not section.hot.release(tx, task.table_id, task.chunk, s):
+        if not section.hot.release(tx, table_id, task.chunk, s):
             return False
-        for part, block in zip(task.chunk.parts, blocks, strict=True):
-            begin, version = part.versions[0], part.versions
+        placement.place(tx, table_id, blocks)
+        for n, block in enumerate(blocks):
+            assert block.versions is not None
             if task.chunk.history:
-                add_block(tx, task.table_id, block, s, begin=begin, version=version, end=part.last_end,
-                          role="history")  # fmt: skip
+                add_block(tx, table_id, block, s, begin=block.versions[0], end=ends[n], history=True)
             else:
-                touched = section.sequencer.touched_since(task.table_id, task.planned_at)
+                touched = section.sequencer.touched_since(table_id, task.planned_at)
                 block.dead = BitMap.union(BitMap(), *(rows for _, rows in touched_positions(touched, block)))
-                add_block(tx, task.table_id, block, s, begin=begin, version=version)
+                add_block(tx, table_id, block, s, begin=block.versions[0])
         section.sequencer.record("dump", job=True)
         faults.step("dump.commit")
         section.commit()

@@ -9,7 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Unpack
 
-from indexlake.catalog import activity, data_files, definitions, delete_entries, released_columns, table_heads
+from indexlake.catalog import (
+    activity,
+    data_files,
+    definitions,
+    delete_entries,
+    partitions,
+    released_columns,
+    table_heads,
+)
 from indexlake.catalog.definitions import TableRecord
 from indexlake.commit.section import Section
 from indexlake.display import counted
@@ -63,6 +71,7 @@ def expire(lake: Lake, table_id: int, **watched: Unpack[Watched]) -> ExpireResul
                 s = section.sequencer.next
                 folded = delete_entries.fold_deletes(tx, table_id, horizon, s)
                 blocks = data_files.drop_ended_blocks(tx, table_id, horizon, time, table.horizon)
+                partitions.drop_ended_partitions(tx, table_id, horizon)
                 table_heads.set_horizon(tx, table_id, horizon, s)
                 definitions.forget_former_names(tx, table_id, horizon)
                 released_columns.release(tx, section.hot, table, horizon, s)

@@ -29,7 +29,7 @@ from indexlake.pipeline.job import Job, Watched
 from indexlake.pipeline.runner import Runner
 from indexlake.scan.execute import read_task
 from indexlake.scan.plan import BlockTask, block_task
-from indexlake.schema import ROW_ID, VERSION, TableSchema
+from indexlake.schema import ROW_ID, TableSchema
 from indexlake.snapshots.state import TableState
 from indexlake.storage import Storage, faults
 from indexlake.types.selection import gather
@@ -66,13 +66,13 @@ class RewriteTask:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """The blocks that a task has written, with the smallest and largest version in each."""
+    """The blocks that a task has written."""
 
-    blocks: tuple[tuple[NewBlock, tuple[int, int]], ...]
+    blocks: tuple[NewBlock, ...]
 
     @property
     def rows(self) -> int:
-        return sum(b.record_count for b, _ in self.blocks)
+        return sum(b.record_count for b in self.blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class RewriteResult:
             self.blocks_after + len(done.blocks),
             self.rows + done.rows,
             self.bytes_before + task.size,
-            self.bytes_after + sum(b.file.size for b, _ in done.blocks),
+            self.bytes_after + sum(b.file.size for b in done.blocks),
         )
 
 
@@ -182,31 +182,20 @@ def write_rows(
     storage: Storage, target: Target, batches: Iterator[pa.RecordBatch], block_rows: int, check: Callable[[], None]
 ) -> Rewritten:
     """Write a stream of rows as blocks of so many rows."""
-    rows = _Cut(batches, check)
-    written: list[tuple[NewBlock, tuple[int, int]]] = []
+    rows = RowStream(checked(batches, check))
+    written: list[NewBlock] = []
     while rows.more():
         block = target.write(storage, rows.take(block_rows), lasting=True)
         block.keys = {}  # the rows keep their keys: nobody has to look for them
-        written.append((block, rows.versions))
+        written.append(block)
     return Rewritten(tuple(written))
 
 
-class _Cut(RowStream):
-    """Notes the versions in each run of rows."""
-
-    def __init__(self, batches: Iterator[pa.RecordBatch], check: Callable[[], None]) -> None:
-        super().__init__(batches)
-        self._check = check
-        self.versions = (0, 0)
-
-    def take(self, rows: int, size: int | None = None) -> Iterator[pa.RecordBatch]:
-        low, high = np.iinfo(np.int64).max, 0
-        for part in super().take(rows, size):
-            self._check()
-            versions = part.column(VERSION).to_numpy()
-            low, high = min(low, int(versions.min())), max(high, int(versions.max()))
-            self.versions = (low, high)
-            yield part
+def checked(batches: Iterable[pa.RecordBatch], check: Callable[[], None]) -> Iterator[pa.RecordBatch]:
+    """The batches, as long as the job is to go on."""
+    for batch in batches:
+        check()
+        yield batch
 
 
 def in_row_id_order(
@@ -271,7 +260,10 @@ def commit(job: Job, group: Sequence[Done]) -> list[Done]:
     first = group[0][0]
     done: list[Done] = []
     with Section(job.lake.catalog, job.lake._hot) as section:
-        if not require_plan(section, job, first.table_id, first.planned_at, first.target.writer_id):
+        clustered = first.target.ranges is not None
+        if not require_plan(
+            section, job, first.table_id, first.planned_at, first.target.writer_id, clustered=clustered
+        ):
             return []
         tx, s = section.tx, section.sequencer.next
         touched = section.sequencer.touched_since(first.table_id, first.planned_at)

@@ -216,7 +216,7 @@ def _rows(storage: Storage, task: VerifyTask) -> str | None:
     if low < block.min_snapshot or high > block.max_snapshot:
         return f"holds versions {low}–{high}; its record says {block.min_snapshot}–{block.max_snapshot}"
     if (
-        block.role == "data"
+        block.role != "history"
         and block.row_order == "row_id"
         and not np.array_equal(ranked(block.row_ids).to_array(), ids)
     ):

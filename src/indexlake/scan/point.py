@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexlake.blocks.addresses import ranked
 from indexlake.blocks.block import BlockRecord
 from indexlake.errors import ConstraintError
 from indexlake.expr.test import ColumnTest, conjuncts
@@ -52,7 +53,9 @@ class BlockRow(NamedTuple):
 
     @property
     def row_id(self) -> int:
-        return self.state.addresses(self.block, self.files).row_id_at(self.position)
+        if self.block.row_order == "row_id":
+            return int(ranked(self.block.row_ids).row_id_at(self.position))
+        return int(self._in_file()[1].row(self.position, (ROW_ID,))[ROW_ID])
 
     def _in_file(self) -> tuple[TableSchema, BlockReader]:
         in_file = self.state.schema.at(self.block.schema_snapshot)

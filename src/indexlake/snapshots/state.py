@@ -21,12 +21,13 @@ from indexlake.blocks.block import BlockRecord
 from indexlake.blocks.block_index import BlockIndex
 from indexlake.blocks.delete_vector import DeleteLog
 from indexlake.blocks.open_files import OpenFiles
-from indexlake.catalog import data_files, definitions, delete_entries, fields, segments, table_heads
+from indexlake.catalog import data_files, definitions, delete_entries, fields, partitions, segments, table_heads
 from indexlake.catalog.definitions import TableRecord
 from indexlake.catalog.driver import ReadTransaction, Transaction
 from indexlake.errors import NotFoundError
 from indexlake.indexes.coverage import Coverage
 from indexlake.indexes.index import Index
+from indexlake.partitions.ranges import Ranges
 from indexlake.schema import SchemaHistory, TableSchema
 
 
@@ -39,6 +40,7 @@ class TableState:
     deletes: Mapping[int, DeleteLog]
     indexes: Mapping[int, Coverage]  # by index id
     primary: Coverage | None  # that of the primary key
+    ranges: Ranges | None  # the partitions of a clustered table
     at: int
 
     @property
@@ -102,7 +104,8 @@ def load(r: ReadTransaction | Transaction, table_id: int, last: int) -> TableSta
         index.index_id: Coverage.of(index, blocks, links.get(index.index_id, []), schema.current)
         for index in segments.read_indexes(r, table_id)
     }
-    return TableState(table, schema, schema.current, blocks, deletes, indexes, _primary(indexes), last)
+    ranges = _ranges(r, table, None, -1)
+    return TableState(table, schema, schema.current, blocks, deletes, indexes, _primary(indexes), ranges, last)
 
 
 def refresh(r: ReadTransaction | Transaction, table_id: int, cached: TableState | None) -> TableState:
@@ -119,6 +122,7 @@ def refresh(r: ReadTransaction | Transaction, table_id: int, cached: TableState 
     table, schema, current = cached.table, cached.schema, cached.current
     purged = head.purge_number != table.purge_number
     blocks, deletes, indexes, primary = cached.blocks, cached.deletes, cached.indexes, cached.primary
+    ranges = cached.ranges
     altered = head.changed_in > cached.at
     if altered:
         found = definitions.read_table(r, table_id)
@@ -127,6 +131,7 @@ def refresh(r: ReadTransaction | Transaction, table_id: int, cached: TableState 
             schema = fields.read_schema(r, found)
             current = schema.current
         table = found
+        ranges = _ranges(r, table, None if purged else ranges, cached.at)
     if altered or head.blocks_changed_in > cached.at:
         added = data_files.read_blocks(r, table_id, cached.at) if head.blocks_changed_in > cached.at else []
         gone_ids = _removed(r, table_id, blocks) if purged else set()
@@ -150,7 +155,16 @@ def refresh(r: ReadTransaction | Transaction, table_id: int, cached: TableState 
         for file_id, snapshot, positions in delete_entries.read_deletes(r, table_id, cached.at):
             changed[file_id] = changed.get(file_id, _NO_DELETES).add(snapshot, positions)
         deletes = changed
-    return TableState(table, schema, current, blocks, deletes, indexes, primary, head.last)
+    return TableState(table, schema, current, blocks, deletes, indexes, primary, ranges, head.last)
+
+
+def _ranges(r: ReadTransaction | Transaction, table: TableRecord, known: Ranges | None, since: int) -> Ranges | None:
+    """The partitions of a clustered table; ``known`` were all there were at a snapshot."""
+    if not table.is_clustered:
+        return None
+    if known is None:
+        return Ranges(partitions.read_partitions(r, table.table_id))
+    return known.with_partitions(partitions.read_partitions(r, table.table_id, since))
 
 
 def _read_deletes(r: ReadTransaction | Transaction, table_id: int) -> dict[int, DeleteLog]:

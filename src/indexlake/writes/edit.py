@@ -168,9 +168,10 @@ class _Versions:
         for start in range(0, table.num_rows, config.block_row_count):
             batches = table.slice(start, config.block_row_count).to_batches(_SLICE)
             lake = self._tx._lake
-            block = Target.of(self._state, lake._writer_id(), waiting=True).write(lake.storage, iter(batches))
-            block.keys_known = self._keys_known
-            self.blocks.append(block)
+            target = Target.of(self._state, lake._writer_id(), waiting=True)
+            for block in target.write_rows(lake.storage, iter(batches)):
+                block.keys_known = self._keys_known
+                self.blocks.append(block)
 
 
 def _close(writes: TableWrites, state: TableState, files: OpenFiles, found: Piece | LiveRow) -> None:
@@ -178,9 +179,7 @@ def _close(writes: TableWrites, state: TableState, files: OpenFiles, found: Piec
     if isinstance(found, HotRow):
         writes.close_hot(found.row_id, found.begin)
     elif isinstance(found, BlockRow):
-        file_id = found.block.data_file_id
-        writes.close_in_block(file_id, np.array([found.position]), np.array([found.row_id]))
-        writes.addresses[file_id] = state.addresses(found.block, found.files)
+        writes.close_in_block(found.block, np.array([found.position]), np.array([found.row_id]))
     else:
         _close_piece(writes, state, files, found)
 
@@ -194,11 +193,10 @@ def _close_piece(writes: TableWrites, state: TableState, files: OpenFiles, piece
         for row_id, begin in zip(ids.tolist(), piece.begins.to_pylist(), strict=True):
             writes.close_hot(row_id, begin)
     elif piece.kind == "own block":
-        writes.close_in_block(piece.file_id, writes.blocks[-piece.file_id - 1].row_ids.positions_of(ids), ids)
+        writes.take_back(piece.file_id, ids)
     elif piece.kind == "history":
         writes.closed |= row_id_set(ids)  # superseded since: the commit will find the conflict
     else:
         record = state.blocks.record(piece.file_id)
         assert record is not None
-        addresses = writes.addresses[piece.file_id] = state.addresses(record, files)
-        writes.close_in_block(piece.file_id, addresses.positions_of(ids), ids)
+        writes.close_in_block(record, state.addresses(record, files).positions_of(ids), ids)

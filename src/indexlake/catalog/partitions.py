@@ -1,0 +1,62 @@
+"""The partitions of clustered tables (``indexlake_partition``).
+
+A commit that begins or ends partitions has to touch the table's record (``table_heads.touch_table``): readers look for
+them when that record has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from indexlake.catalog.driver import ReadTransaction, Transaction
+from indexlake.catalog.tables import next_values
+from indexlake.partitions.partition import Partition
+
+_COLUMNS = "partition_id, table_id, begin_key, end_key, begin_snapshot, end_snapshot, changed_in"
+
+
+def read_partitions(r: ReadTransaction | Transaction, table_id: int, since: int = -1) -> list[Partition]:
+    rows = r.rows(
+        f"select {_COLUMNS} from indexlake_partition where table_id = ? and changed_in > ? order by partition_id",
+        (table_id, since),
+    )
+    return [Partition(*row) for row in rows]
+
+
+def live_partitions(r: ReadTransaction | Transaction, table_id: int) -> list[Partition]:
+    rows = r.rows(
+        f"select {_COLUMNS} from indexlake_partition where table_id = ? and end_snapshot is null", (table_id,)
+    )
+    return [Partition(*row) for row in rows]
+
+
+# ---------------------------------------------------------------- writing, inside the critical section
+
+
+def add_partitions(
+    tx: Transaction, table_id: int, bounds: Sequence[tuple[bytes | None, bytes | None]], snapshot: int
+) -> list[Partition]:
+    """Begin partitions with these bounds."""
+    first = next_values(tx, "partition", len(bounds))
+    added = [Partition(first + n, table_id, *keys, snapshot, None, snapshot) for n, keys in enumerate(bounds)]
+    tx.execute_many(
+        f"insert into indexlake_partition ({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?)",
+        [(p.partition_id, table_id, p.begin_key, p.end_key, snapshot, None, snapshot) for p in added],
+    )
+    return added
+
+
+def end_partitions(tx: Transaction, partition_ids: Iterable[int], snapshot: int) -> None:
+    tx.execute_many(
+        "update indexlake_partition set end_snapshot = ?, changed_in = ? where partition_id = ?",
+        [(snapshot, snapshot, partition_id) for partition_id in partition_ids],
+    )
+
+
+def drop_ended_partitions(tx: Transaction, table_id: int, horizon: int) -> None:
+    """Remove those that no retained snapshot knows, and that no block is labelled with."""
+    tx.execute(
+        """delete from indexlake_partition where table_id = ? and end_snapshot <= ? and not exists
+        (select 1 from indexlake_data_file f where f.partition_id = indexlake_partition.partition_id)""",
+        (table_id, horizon),
+    )

@@ -1,0 +1,1 @@
+"""Clustered tables: the key ranges that their rows are kept in."""
