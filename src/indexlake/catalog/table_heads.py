@@ -89,6 +89,21 @@ def lowest_horizon(tx: Transaction) -> int:
     return int(rows[0][0] or 0)
 
 
+def count_bytes(tx: Transaction, table_id: int, size: int, *, given: bool) -> None:
+    """A block of so many bytes was added; ``given``: with rows that no block had before."""
+    tx.execute(
+        """update indexlake_table set bytes_written = bytes_written + ?, bytes_given = bytes_given + ?
+        where table_id = ?""",
+        (size, size if given else 0, table_id),
+    )
+
+
+def read_bytes(r: ReadTransaction | Transaction, table_id: int) -> tuple[int, int]:
+    """Bytes of blocks whose rows came from the hot store or from users, and of all blocks that were ever added."""
+    rows = r.rows("select bytes_given, bytes_written from indexlake_table where table_id = ?", (table_id,))
+    return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)
+
+
 def touch_table(tx: Transaction, table_id: int, snapshot: int) -> None:
     """Readers find that something of the table has changed."""
     tx.execute("update indexlake_table set changed_in = ? where table_id = ?", (snapshot, table_id))

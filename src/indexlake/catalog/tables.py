@@ -45,7 +45,7 @@ def create_statements(d: Dialect) -> list[str]:
             next_row_id {i} not null, hot_floor {i} not null, hot_floor_row_id {i} not null,
             history_floor {i} not null, history_floor_row_id {i} not null, horizon {i} not null,
             purge_number {i} not null, begin_snapshot {i} not null, end_snapshot {i}, changed_in {i} not null,
-            named_in {i} not null)""",
+            named_in {i} not null, bytes_given {i} not null default 0, bytes_written {i} not null default 0)""",
         """create unique index indexlake_table_name on indexlake_table (namespace_id, folded_name)
             where end_snapshot is null""",
         _former_names(d),
@@ -198,6 +198,8 @@ def _to_version_4(tx: Transaction, d: Dialect) -> None:
     tx.execute_batch(
         [
             f"alter table indexlake_table add column layout {d.text_type} not null default 'heap'",
+            f"alter table indexlake_table add column bytes_given {d.int_type} not null default 0",
+            f"alter table indexlake_table add column bytes_written {d.int_type} not null default 0",
             "drop table indexlake_partition",
             *_partitions(d),
             _OF_PARTITION,

@@ -16,7 +16,7 @@ from indexlake.blocks.addresses import ranked
 from indexlake.blocks.block import BlockRecord
 from indexlake.blocks.delete_vector import is_among
 from indexlake.blocks.row_ids import RowIds
-from indexlake.catalog import data_files, delete_entries, segments
+from indexlake.catalog import data_files, delete_entries, segments, table_heads
 
 if TYPE_CHECKING:
     from indexlake.blocks.new_block import NewBlock
@@ -104,7 +104,7 @@ def swap_blocks(
     """
     data_files.end_blocks(tx, inputs, s)
     for block in outputs:
-        file_id = add_block(tx, table_id, block, s, begin=s)
+        file_id = add_block(tx, table_id, block, s, begin=s, given=False)
         for snapshot, positions in touched_positions(touched, block):
             delete_entries.add_delete(tx, table_id, file_id, snapshot, positions, s)
 
@@ -131,8 +131,12 @@ def add_block(
     begin: int,
     end: int | None = None,
     history: bool = False,
+    given: bool = True,
 ) -> int:
-    """Add the records of a finished block and of its segments; own dead positions are never visible."""
+    """Add the records of a finished block and of its segments; own dead positions are never visible.
+
+    ``given``: its rows were in no block before.
+    """
     placed, version = block.placed, block.versions or (s, s)
     record = BlockRecord(
         data_file_id=0, table_id=table_id, path=block.file.path, format=block.format,
@@ -146,6 +150,7 @@ def add_block(
         schema_snapshot=block.schema_snapshot, begin_snapshot=begin, end_snapshot=end, changed_in=s,
     )  # fmt: skip
     file_id = data_files.add_block(tx, record)
+    table_heads.count_bytes(tx, table_id, block.file.size, given=given)
     live = segments.live_index_ids(tx, table_id) if block.segments else set()
     for segment in block.segments:
         if segment.index_id in live:  # its index may have been dropped while the block was written
