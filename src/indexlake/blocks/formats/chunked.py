@@ -124,9 +124,7 @@ class ChunkedReader:
         """The wanted rows of chunks that survive, of several chunks together where these are short."""
         parts: list[pa.RecordBatch] = []
         rows = size = 0
-        for index, inside in self._selected(positions):
-            if survivors is not None and not survivors[index]:
-                continue
+        for index, inside in self._selected(positions, survivors):
             part = self._rows_of(index, columns, inside)
             if parts and (rows + part.num_rows > batch_rows or size + part.get_total_buffer_size() > BATCH_BYTES):
                 yield _concatenated(parts)
@@ -149,16 +147,18 @@ class ChunkedReader:
     def _chunk_of(self, position: int) -> int:
         return int(np.searchsorted(self._starts, position, side="right")) - 1
 
-    def _selected(self, positions: Any) -> Iterator[tuple[int, Any]]:
-        """Each chunk that holds wanted rows, with their places inside it (None: all of them)."""
+    def _selected(self, positions: Any, survivors: Any = None) -> Iterator[tuple[int, Any]]:
+        """Each chunk that survives and holds wanted rows, with their places inside it (None: all of them)."""
         if positions is None:
-            yield from ((index, None) for index in range(len(self._starts) - 1))
+            every = range(len(self._starts) - 1)
+            yield from ((index, None) for index in (every if survivors is None else np.flatnonzero(survivors).tolist()))
             return
         if len(positions) == 0:
             return
         self._check(positions)
         bounds = np.searchsorted(positions, self._starts)
-        for index in np.flatnonzero(bounds[1:] > bounds[:-1]).tolist():
+        held = bounds[1:] > bounds[:-1]
+        for index in np.flatnonzero(held if survivors is None else held & survivors).tolist():
             inside = positions[bounds[index] : bounds[index + 1]] - self._starts[index]
             whole = len(inside) == self._starts[index + 1] - self._starts[index]
             yield index, None if whole else inside

@@ -54,7 +54,7 @@ _SMALL_BATCH_ROWS = 8_192
 _WHOLE_BYTES = 1 << 20
 """Of batches that are no larger, all bytes are verified before any column is read."""
 _COLUMN_SETS = 16
-_UNREADABLE = (pa.ArrowException, OSError, KeyError, TypeError, ValueError)
+_UNREADABLE = (pa.ArrowException, OSError)
 _LENGTH = struct.Struct("<I")
 
 
@@ -137,7 +137,7 @@ class _Batches:
                 self._mapped, self._reader = {}, reader
             else:
                 reader = self._open(self._names[:1])
-            batch_rows = int(reader.schema.metadata[_BATCH_ROWS.encode()])
+            batch_rows = int((reader.schema.metadata or {})[_BATCH_ROWS.encode()])
             self._count = reader.num_record_batches
             if not self._count:
                 return np.zeros(1, np.uint64)
@@ -222,7 +222,7 @@ class _Batches:
     def _guarded(self) -> Iterator[None]:
         try:
             yield
-        except _UNREADABLE as error:
+        except (*_UNREADABLE, KeyError, ValueError, struct.error) as error:
             raise self._unreadable(error) from None
 
     def _unreadable(self, error: Exception) -> CorruptionError:
