@@ -55,7 +55,7 @@ class Segment:
         self._position_width = header.width("positions", header.occurrences)
         self._slots_at = header.spans["slots"][0]
         self._codes_at = header.spans["codes"][0]
-        self._is_small = file.is_mapped and header.spans["slots"][1] <= _KEPT
+        self._is_small = file.map is not None and header.spans["slots"][1] <= _KEPT
         self._remembered: dict[str, Entry | None] = {}
         self.last_liveness: Liveness | None = None
         self._units: tuple[tuple[float, ...], npt.NDArray[np.float64]] = (), np.empty(0)
