@@ -21,7 +21,7 @@ from indexlake.expr.test import ColumnTest, conjuncts
 from indexlake.hot.store import HotRow
 from indexlake.indexes.key_set import KeySet
 from indexlake.indexes.keys import Key, KeyColumn, encode_key
-from indexlake.scan.access import by_statistics, keys_test
+from indexlake.scan.access import ByStatistics, keys_test
 from indexlake.scan.execute import read_task
 from indexlake.scan.plan import block_task
 from indexlake.schema import ROW_ID, VERSION, TableSchema
@@ -175,7 +175,7 @@ def _find_in_history(reading: Reading, files: OpenFiles, key: Sequence[SqlValue]
     """A version that was superseded after the snapshot and moved to a history block since."""
     schema, state, writes = reading.schema, reading.state, reading.writes
     keys = KeySet(KeyColumn.from_keys([wanted], ints=isinstance(wanted, int)))
-    for block in by_statistics(reading, keys_test(schema, [key])):
+    for block in ByStatistics(reading, keys_test(schema, [key])):
         if block.role != "history":
             continue
         for batch in read_task(block_task(state, block, reading.snapshot), files, schema.fields, None, row_id=True):
