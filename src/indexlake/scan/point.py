@@ -88,8 +88,9 @@ class BlockRow(NamedTuple):
             row = reader.row(self.position, columns)
             if all(value == value for value in row.values()):  # Python may change the bits of a NaN
                 return tuple([codec.encode_one(row[c]) for c, codec in zip(schema.columns, schema.codecs, strict=True)])
-        batch = reader.take(at, columns).combine_chunks().to_batches()[0] if columns else pa.record_batch({})
-        return tuple([f.codec.encode(file_values(f, batch, 1))[0] for f in schema.fields])
+        arrays = reader.take(at, columns).combine_chunks().to_batches()[0].columns if columns else []
+        values = dict(zip(columns, arrays, strict=True))
+        return tuple([f.codec.encode(file_values(f, values, 1))[0] for f in schema.fields])
 
 
 LiveRow = HotRow | BlockRow

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _PREPARED_SCANS = 16
 _SOME_ROWS = 1024
 """Up to so many rows are read without a scan, and compared with a predicate then: it takes Vortex longer."""
-_FEW_ROWS = 32
+_FEW_ROWS = 16
 """Up to so many rows are read one by one, each in about 5 µs; to take them together costs 40 µs for each part."""
 _DICTIONARY = "vortex.dict"
 _TOO_LARGE = "does not fit in i32"
