@@ -28,7 +28,7 @@ from indexlake.blocks.formats.batches import (
     stored_schema,
     with_columns_of,
 )
-from indexlake.blocks.formats.vortex_rows import RowScan
+from indexlake.blocks.formats.vortex_rows import RowScan, part_ranges
 from indexlake.errors import CorruptionError, IndexLakeError
 from indexlake.storage import InputFile, OutputFile
 from indexlake.storage.failure import failure, first_line
@@ -89,6 +89,7 @@ class VortexReader:
         self._lock = threading.Lock()
         with self._guarded():
             self._file = vortex.open_readable(self._bytes)
+            self._ranges = part_ranges(self._file, file.size(), mapped=file.is_mapped)
         self.row_count = len(self._file)
 
     @property
@@ -252,7 +253,7 @@ class VortexReader:
         if scan is None:
             logical, stored = (pa.schema([of.field(name) for name in key]) for of in (self.schema, self._stored))
             with self._guarded():
-                scan = RowScan(self._file, logical, stored, self._explained)
+                scan = RowScan(self._file, self._ranges, logical, stored, self._explained)
             with self._lock:
                 if len(self._scans) >= _PREPARED_SCANS:
                     self._scans.pop(next(iter(self._scans)))

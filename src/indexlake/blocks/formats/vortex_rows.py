@@ -1,7 +1,8 @@
 """A few rows of a Vortex file at a time.
 
-To read one row, Vortex reads the part of the file (in its words, the split) that the row is in.  Parts are kept as they
-are, compressed, and give further rows in a tenth of the time.  Of a local file they are slices of its memory map.
+To read one row, Vortex reads the part of the file that the row is in: a split, or of a local file several, since each
+scan has its fixed cost.  Parts are kept as they are, compressed, and give further rows in a tenth of the time.  Of a
+local file they are slices of its memory map.
 """
 
 from __future__ import annotations
@@ -19,16 +20,22 @@ from indexlake.types.python_rows import python_dicts
 from indexlake.types.uuids import is_uuid
 
 _MOST_PARTS = 64
+_PART_BYTES = 4 << 20
 
 
 class RowScan:
     """Some columns, prepared for reading few rows.  ``stored`` are their types in the file, ``logical`` those of users.
 
-    ``explained`` makes of an error the one to raise.
+    ``ranges``: from which row to which each part goes.  ``explained`` makes of an error the one to raise.
     """
 
     def __init__(
-        self, file: Any, logical: pa.Schema, stored: pa.Schema, explained: Callable[[BaseException], BaseException]
+        self,
+        file: Any,
+        ranges: Sequence[tuple[int, int]],
+        logical: pa.Schema,
+        stored: pa.Schema,
+        explained: Callable[[BaseException], BaseException],
     ) -> None:
         self._logical = logical
         self._explained = explained
@@ -43,10 +50,10 @@ class RowScan:
             if is_uuid(field.type)
             or pa.types.is_temporal(field.type.value_type if pa.types.is_dictionary(field.type) else field.type)
         ]
-        self._splits: list[tuple[int, int]] = file.splits()
-        self._starts = [start for start, _ in self._splits]
+        self._ranges = ranges
+        self._starts = [start for start, _ in ranges]
         self._scan = file.to_repeated_scan(logical.names)
-        self._parts: dict[int, Any] = {}  # by the number of the split
+        self._parts: dict[int, Any] = {}  # by their numbers
 
     def row(self, position: int) -> dict[str, Any]:
         if not self._scalars:
@@ -74,7 +81,7 @@ class RowScan:
         """The rows at some ascending positions, with the types of the file."""
         import vortex
 
-        cuts = np.searchsorted(positions, np.array([*self._starts[1:], self._splits[-1][1]], np.uint64)).tolist()
+        cuts = np.searchsorted(positions, np.array([*self._starts[1:], self._ranges[-1][1]], np.uint64)).tolist()
         for number, (first, end) in enumerate(zip([0, *cuts], cuts, strict=False)):
             if first == end:
                 continue
@@ -99,11 +106,23 @@ class RowScan:
     def _part(self, number: int) -> Any:
         part = self._parts.get(number)
         if part is None:
-            part = self._scan.execute(row_range=self._splits[number]).read_all()
+            part = self._scan.execute(row_range=self._ranges[number]).read_all()
             if len(self._parts) >= _MOST_PARTS:
                 self._parts = {}
             self._parts[number] = part
         return part
+
+
+def part_ranges(file: Any, size: int, *, mapped: bool) -> list[tuple[int, int]]:
+    """The parts of a file of so many bytes: its splits, of a mapped one as many together as are not large."""
+    most_rows = _PART_BYTES * len(file) // max(1, size) if mapped else 0
+    ranges: list[tuple[int, int]] = []
+    for start, end in file.splits():
+        if ranges and end - ranges[-1][0] <= most_rows:
+            ranges[-1] = ranges[-1][0], end
+        else:
+            ranges.append((start, end))
+    return ranges
 
 
 def _is_exact(type: Any) -> bool:
