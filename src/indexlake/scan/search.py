@@ -21,6 +21,7 @@ from indexlake.errors import ExpressionError, SchemaError
 from indexlake.indexes.kind import whole_number
 from indexlake.indexes.registry import kind_if_known, kind_named
 from indexlake.scan.fuse import fuse_weights, fused
+from indexlake.scan.ranked import Ranked, read_rows
 from indexlake.scan.result import Result
 from indexlake.scan.scan import bind_predicate, check_text, checked_columns
 from indexlake.scan.search_parts import Parts
@@ -62,44 +63,6 @@ class SearchExplanation:
 
     def _repr_html_(self) -> str:
         return html_text(str(self))
-
-
-@dataclass(frozen=True, slots=True)
-class Ranked:
-    """The best rows of one index: where each is, its row id and its score or distance, best first."""
-
-    sources: Sequence[Source]
-    parts: npt.NDArray[np.int64]
-    slots: npt.NDArray[np.int64]
-    scores: npt.NDArray[np.float64]
-
-    def row_ids(self) -> npt.NDArray[np.int64]:
-        ids = np.zeros(len(self.parts), np.int64)
-        for part in np.unique(self.parts).tolist():
-            here = self.parts == part
-            ids[here] = self.sources[part].row_ids(self.slots[here])
-        return ids
-
-    def rows(self, chosen: npt.NDArray[np.int64], fields: Sequence[Field]) -> list[pa.Array]:
-        """The columns of some of them, in that order."""
-        if not fields:
-            return []
-        parts, slots = self.parts[chosen], self.slots[chosen]
-        order: list[npt.NDArray[np.int64]] = []
-        columns: list[list[pa.Array]] = []
-        for part in np.unique(parts).tolist():
-            here = np.flatnonzero(parts == part)
-            order.append(here)
-            columns.append(self.sources[part].rows(slots[here], fields))
-        if not order:
-            return [pa.array([], f.type) for f in fields]
-        places = pa.array(np.argsort(np.concatenate(order), kind="stable"))
-        return [_joined([c[n] for c in columns], f).take(places) for n, f in enumerate(fields)]
-
-
-def _joined(arrays: list[pa.Array], f: Field) -> pa.Array:
-    plain = [array.cast(f.type) if array.type != f.type else array for array in arrays]
-    return pa.chunked_array(plain, f.type).combine_chunks()
 
 
 class Search(Result):
@@ -218,7 +181,7 @@ class Search(Result):
             ranked, chosen, scores = self._best(parts, found, queries)
             if explained is not None:
                 explained.append(self._explain(parts, found, ranked))
-            columns = _rows(ranked, chosen, needed)
+            columns = read_rows(ranked, chosen, needed)
             arrays = columns[: len(fields)]
             if ROW_ID in schema_shown.names:
                 ids = [each.row_ids() for each in ranked]
@@ -281,21 +244,6 @@ def _ranked(coverage: Coverage, query: Any, sources: Sequence[Source], k: int) -
     kind = kind_named(coverage.index.kind)
     hits = kind.search(coverage.index, query, [source.part(coverage.index) for source in sources], k)
     return Ranked(sources, hits.parts, hits.slots, hits.scores)
-
-
-def _rows(ranked: Sequence[Ranked], chosen: Sequence[tuple[int, int]], fields: Sequence[Field]) -> list[pa.Array]:
-    """The columns of the chosen rows, in their order."""
-    which = np.array([r for r, _ in chosen], np.int64)
-    places = np.array([n for _, n in chosen], np.int64)
-    if len(ranked) == 1:
-        return ranked[0].rows(places, fields)
-    order, columns = [], []
-    for number, each in enumerate(ranked):
-        here = np.flatnonzero(which == number)
-        order.append(here)
-        columns.append(each.rows(places[here], fields))
-    back = pa.array(np.argsort(np.concatenate(order), kind="stable"))
-    return [_joined([c[n] for c in columns], f).take(back) for n, f in enumerate(fields)]
 
 
 class _Asked(NamedTuple):

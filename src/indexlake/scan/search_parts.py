@@ -7,8 +7,7 @@ read, and get a segment in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ from indexlake.scan.matches import Matches
 from indexlake.scan.plan import BlockTask, block_task, own_tasks
 from indexlake.scan.search_sources import BlocksSource, GapSource, Mask, RowsSource, Source
 from indexlake.schema import ROW_ID
-from indexlake.types.selection import take
+from indexlake.schema.lineage import file_columns, file_values
 
 if TYPE_CHECKING:
     from indexlake.blocks.block import BlockRecord
@@ -148,24 +147,20 @@ class Parts:
         else:
             yield GapSource(self, block, rows, wanted, segment)
 
-    def columns_at(
-        self,
-        places: Iterable[tuple[BlockRecord, npt.NDArray[np.int64], npt.NDArray[np.int64]]],
-        fields: Sequence[Field],
-    ) -> list[pa.Array]:
-        """Columns of rows in blocks: (block, numbers of the rows, their positions); in the order of the numbers."""
-        parts: list[pa.RecordBatch] = []
-        order: list[npt.NDArray[np.int64]] = []
-        for block, numbers, positions in places:
-            ascending = np.argsort(positions, kind="stable")
-            task = block_task(self.reading.state, block, self.reading.snapshot, positions[ascending].astype(np.uint64))
-            parts += read_task(replace(task, versions_up_to=None), self.files, fields, None, row_id=not fields)
-            order.append(numbers[ascending])
-        back = pa.array(np.argsort(np.concatenate(order), kind="stable"))
-        whole = one_batch(parts)
-        assert whole is not None
-        assert whole.num_rows == len(back)
-        return [take(whole.column(n), back) for n in range(len(fields))]
+    def columns_at(self, block: BlockRecord, positions: npt.NDArray[np.int64], fields: Sequence[Field]) -> list[Any]:
+        """Columns of rows of a block, which are visible."""
+        held = self.reading.state.schema.at(block.schema_snapshot)
+        found = self.files.reader(block, held.file).take(positions, file_columns(fields, held.by_id))
+        return [file_values(f, found, len(positions)) for f in fields]
+
+    def rows_at(
+        self, block: BlockRecord, positions: npt.NDArray[np.int64], fields: Sequence[Field]
+    ) -> list[dict[str, Any]] | None:
+        """The same as Python values by column; None: they take longer, or do not tell everything."""
+        held = self.reading.state.schema.at(block.schema_snapshot)
+        if not all(f.field_id in held.by_id for f in fields):
+            return None
+        return self.files.reader(block, held.file).few_rows(positions.tolist(), tuple(f.column for f in fields))
 
     def positions(self, block: BlockRecord, row_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return self.reading.state.addresses(block, self.files).positions_of(row_ids)

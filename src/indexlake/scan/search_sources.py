@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexlake.indexes.kind import Part
+from indexlake.indexes.kind import Part, Slots
 from indexlake.scan.execute import read_task
 from indexlake.scan.plan import block_task
 from indexlake.schema import ROW_ID
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from indexlake.schema import Field
 
 Mask = npt.NDArray[np.bool_]
+Row = dict[str, Any]
+
+Piece = tuple[slice, list[Any]]
+"""Some of the rows that were asked for, by ascending slot: which of them, and their columns."""
 
 
 class RowsSource:
@@ -42,13 +46,18 @@ class RowsSource:
     def count(self) -> int:
         return int(self._live.sum()) if self._live is not None else self._rows.num_rows
 
-    def row_ids(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def row_ids(self, slots: Slots) -> npt.NDArray[np.int64]:
         found: npt.NDArray[np.int64] = self._rows.column(ROW_ID).to_numpy()[slots]
         return found
 
-    def rows(self, slots: npt.NDArray[np.int64], fields: Sequence[Field]) -> list[pa.Array]:
+    def rows(self, slots: Slots, fields: Sequence[Field]) -> Iterator[Piece]:
         wanted = pa.array(slots)
-        return [take(self._rows.column(f.column), wanted) for f in fields]
+        yield slice(None), [take(self._rows.column(f.column), wanted) for f in fields]
+
+    def python_rows(self, slots: Slots, fields: Sequence[Field]) -> list[Row] | None:
+        """Rows by column; None: arrays give them at less cost."""
+        columns = {f.column: self._rows.column(f.column) for f in fields}
+        return [{name: column[slot].as_py() for name, column in columns.items()} for slot in slots.tolist()]
 
 
 class GapSource(RowsSource):
@@ -61,9 +70,13 @@ class GapSource(RowsSource):
         self._search = search
         self._block = block
 
-    def rows(self, slots: npt.NDArray[np.int64], fields: Sequence[Field]) -> list[pa.Array]:
+    def rows(self, slots: Slots, fields: Sequence[Field]) -> Iterator[Piece]:
         positions = self._search.positions(self._block, self.row_ids(slots))
-        return self._search.columns_at([(self._block, np.arange(len(slots)), positions)], fields)
+        yield slice(None), self._search.columns_at(self._block, positions, fields)
+
+    def python_rows(self, slots: Slots, fields: Sequence[Field]) -> list[Row] | None:
+        positions = self._search.positions(self._block, self.row_ids(slots))
+        return self._search.rows_at(self._block, positions, fields)
 
 
 class BlocksSource:
@@ -71,6 +84,7 @@ class BlocksSource:
 
     def __init__(self, search: Parts, group: Group, segment: Any) -> None:
         self._search = search
+        self._group = group
         self._blocks = group.blocks
         self._path = group.segment.path
         self._segment = segment
@@ -133,22 +147,24 @@ class BlocksSource:
             search.remembered.masks.put(self._path, (ids, logs, live))
         return live
 
-    def _split(self, slots: npt.NDArray[np.int64]) -> Iterator[tuple[BlockRecord, npt.NDArray[np.int64], Any]]:
-        """(block, indices into the slots, positions) of each block that holds some."""
-        starts = self._segment.starts
-        for block, ordinal in self._blocks:
-            here = np.flatnonzero((slots >= starts[ordinal]) & (slots < starts[ordinal + 1]))
-            if len(here):
-                yield block, here, slots[here] - starts[ordinal]
-
-    def row_ids(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def row_ids(self, slots: Slots) -> npt.NDArray[np.int64]:
         found = np.zeros(len(slots), np.int64)
-        for block, here, positions in self._split(slots):
+        for block, here, positions in self._group.split(self._segment.starts, slots):
             found[here] = self._search.reading.state.addresses(block, self._search.files).row_ids_at(positions)
         return found
 
-    def rows(self, slots: npt.NDArray[np.int64], fields: Sequence[Field]) -> list[pa.Array]:
-        return self._search.columns_at(self._split(slots), fields)
+    def rows(self, slots: Slots, fields: Sequence[Field]) -> Iterator[Piece]:
+        for block, here, positions in self._group.split(self._segment.starts, slots):
+            yield here, self._search.columns_at(block, positions, fields)
+
+    def python_rows(self, slots: Slots, fields: Sequence[Field]) -> list[Row] | None:
+        found: list[Row] = []
+        for block, _, positions in self._group.split(self._segment.starts, slots):
+            rows = self._search.rows_at(block, positions, fields)
+            if rows is None:
+                return None
+            found += rows
+        return found
 
 
 Source = RowsSource | BlocksSource

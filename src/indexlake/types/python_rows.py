@@ -41,6 +41,15 @@ def python_dicts(data: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
     return rows
 
 
+def is_exact(type: Any) -> bool:
+    """Whether the Python values of this type make the same array again, whatever they are, except NaN."""
+    t = pa.types
+    return bool(
+        t.is_integer(type) or t.is_float64(type) or t.is_float32(type) or t.is_boolean(type) or t.is_string(type)
+        or t.is_large_string(type) or t.is_binary(type) or t.is_large_binary(type)
+    )  # fmt: skip
+
+
 def python_columns(data: pa.RecordBatch | pa.Table) -> list[list[Any]]:
     """The values of each column."""
     return [_values(column, name) for name, column in zip(data.schema.names, data.columns, strict=True)]

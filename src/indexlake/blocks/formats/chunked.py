@@ -105,6 +105,9 @@ class ChunkedReader:
         logical = pa.schema([self.schema.field(name) for name in columns])
         return python_dicts(decoded(batch, logical))[0]
 
+    def few_rows(self, positions: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]] | None:
+        return None
+
     def location(self, position: int) -> str:
         index = self._chunk_of(position)
         return f"{index}:{position - int(self._starts[index])}"

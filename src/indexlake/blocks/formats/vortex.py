@@ -146,8 +146,13 @@ class VortexReader:
         self._check(wanted)
         if not columns or len(wanted) == 0:
             return pa.Table.from_batches(_counted(len(positions), BATCH_ROWS), logical)
-        if len(wanted) == 1 and places is None:
-            return pa.Table.from_batches([self._scan(columns).batch(int(wanted[0]))])
+        if len(positions) <= _FEW_ROWS:
+            scan = self._scan(columns)
+            few = scan.rows((wanted if places is None else wanted[places]).tolist())
+            if few is not None:
+                return pa.Table.from_batches([scan.as_batch(few)])
+            if len(wanted) == 1 and places is None:
+                return pa.Table.from_batches([scan.batch(int(wanted[0]))])
         rows = list(self._batches(list(dict.fromkeys(columns)), wanted, None, BATCH_ROWS))
         if places is not None:
             rows = gather(rows, pa.array(places), rows[0].schema)
@@ -157,6 +162,9 @@ class VortexReader:
         if not 0 <= position < self.row_count:
             raise self._outside(position)
         return self._scan(columns).row(position)
+
+    def few_rows(self, positions: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]] | None:
+        return self._scan(columns).rows(positions) if len(positions) <= _FEW_ROWS else None
 
     def location(self, position: int) -> str:
         return f"0:{position}"

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from indexlake.blocks.formats.batches import decoded
 from indexlake.types import codec_for
-from indexlake.types.python_rows import python_dicts
+from indexlake.types.python_rows import is_exact, python_dicts
 from indexlake.types.uuids import is_uuid
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class VortexRows:
             or pa.types.is_temporal(field.type.value_type if pa.types.is_dictionary(field.type) else field.type)
         ]
         self._type = pa.struct(list(columns))
-        self._exact = bool(columns.names) and all(_is_exact(field.type) for field in columns)
+        self._exact = bool(columns.names) and all(is_exact(field.type) for field in columns)
         self._scan = file.to_repeated_scan(columns.names)
         self._starts = [0, *(end for _, end in file.splits())]
         self._stretches: dict[int, Any] | None = {} if mapped else None
@@ -117,15 +117,6 @@ class VortexRows:
                 self._stretches.clear()
             self._stretches[number] = found
         return found
-
-
-def _is_exact(type: Any) -> bool:
-    """Whether a single value read by Vortex is the value of this type that Python has, whatever it is, except NaN."""
-    t = pa.types
-    return bool(
-        t.is_integer(type) or t.is_float64(type) or t.is_float32(type) or t.is_boolean(type) or t.is_string(type)
-        or t.is_large_string(type) or t.is_binary(type) or t.is_large_binary(type)
-    )  # fmt: skip
 
 
 def _has_scalars(type: Any) -> bool:
