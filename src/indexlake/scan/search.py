@@ -24,8 +24,8 @@ from indexlake.scan.fuse import fuse_weights, fused
 from indexlake.scan.ranked import Ranked, read_rows
 from indexlake.scan.result import Result
 from indexlake.scan.scan import bind_predicate, check_text, checked_columns
-from indexlake.scan.search_parts import Parts
-from indexlake.scan.search_sources import BlocksSource, RowsSource, Source
+from indexlake.scan.search_parts import Looked, Parts
+from indexlake.scan.search_sources import BlocksSource, RowsSource
 from indexlake.schema import ROW_ID, Field
 
 if TYPE_CHECKING:
@@ -195,13 +195,13 @@ class Search(Result):
         self, parts: Parts, indexes: Sequence[Coverage], queries: Sequence[Any]
     ) -> tuple[list[Ranked], list[tuple[int, int]], npt.NDArray[np.float64]]:
         """The ranking of each index, and of the best rows (which ranking, place in it) and the score to show."""
-        sources = [parts.sources(coverage) for coverage in indexes]
+        looked = [parts.looked(coverage) for coverage in indexes]
         if len(indexes) == 1:
-            ranked = [_ranked(indexes[0], queries[0], sources[0], self._k)]
+            ranked = [_ranked(indexes[0], queries[0], looked[0], self._k)]
             return ranked, [(0, n) for n in range(len(ranked[0].scores))], ranked[0].scores
         depth = max(100, 10 * self._k)
         while True:
-            ranked = [_ranked(c, q, s, depth) for c, q, s in zip(indexes, queries, sources, strict=True)]
+            ranked = [_ranked(c, q, each, depth) for c, q, each in zip(indexes, queries, looked, strict=True)]
             chosen, scores = fused(
                 [r.row_ids() for r in ranked],
                 [r.scores for r in ranked],
@@ -236,14 +236,13 @@ class Search(Result):
         rows = sum(source.count for source in ranked[0].sources if type(source) is RowsSource)
         return SearchExplanation(
             self._table._name, parts.reading.snapshot, tuple(c.index.name for c in indexes), segments, rows,
-            parts.scanned, self._where, parts.matches.found_by if parts.matches is not None else None,
+            parts.scanned, self._where, parts.where.found_by if parts.where is not None else None,
         )  # fmt: skip
 
 
-def _ranked(coverage: Coverage, query: Any, sources: Sequence[Source], k: int) -> Ranked:
-    kind = kind_named(coverage.index.kind)
-    hits = kind.search(coverage.index, query, [source.part(coverage.index) for source in sources], k)
-    return Ranked(sources, hits.parts, hits.slots, hits.scores)
+def _ranked(coverage: Coverage, query: Any, looked: Looked, k: int) -> Ranked:
+    hits = kind_named(coverage.index.kind).search(coverage.index, query, looked.parts, k)
+    return Ranked(looked.sources, hits.parts, hits.slots, hits.scores)
 
 
 class _Asked(NamedTuple):
