@@ -50,18 +50,32 @@ class Ranked(NamedTuple):
             yield self.sources[parts[first]], slots[first:end], order[first:end]
 
 
-def read_rows(ranked: Sequence[Ranked], chosen: Sequence[tuple[int, int]], fields: Sequence[Field]) -> list[Any]:
-    """The columns of the chosen rows (which ranking, place in it), in their order."""
-    if not fields or not chosen:
+class Chosen(NamedTuple):
+    """Some of the rows of several rankings: which of these has each of them, and where."""
+
+    rankings: Numbers
+    places: Numbers
+
+    def row_ids(self, ranked: Sequence[Ranked]) -> Numbers:
+        ids = np.zeros(len(self.places), np.int64)
+        for number, each in enumerate(ranked):
+            here = self.rankings == number
+            ids[here] = each.row_ids()[self.places[here]]
+        return ids
+
+
+def read_rows(ranked: Sequence[Ranked], chosen: Chosen, fields: Sequence[Field]) -> list[Any]:
+    """The columns of the chosen rows, in their order."""
+    which, places = chosen
+    if not fields or not len(places):
         return [pa.array([], f.type) for f in fields]
-    which, places = np.array(chosen, np.int64).T
     found = []
     for number, each in enumerate(ranked):
         here = np.flatnonzero(which == number)
         found += [(source, slots, here[some]) for source, slots, some in each.by_source(places[here])]
     few = None
-    if len(chosen) <= _FEW and all(is_exact(f.type) for f in fields):
-        few = _few_rows(found, len(chosen), fields)
+    if len(places) <= _FEW and all(is_exact(f.type) for f in fields):
+        few = _few_rows(found, len(places), fields)
     return _many_rows(found, fields) if few is None else few
 
 

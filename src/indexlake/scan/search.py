@@ -21,7 +21,7 @@ from indexlake.errors import ExpressionError, SchemaError
 from indexlake.indexes.kind import whole_number
 from indexlake.indexes.registry import kind_if_known, kind_named
 from indexlake.scan.fuse import fuse_weights, fused
-from indexlake.scan.ranked import Ranked, read_rows
+from indexlake.scan.ranked import Chosen, Ranked, read_rows
 from indexlake.scan.result import Result
 from indexlake.scan.scan import bind_predicate, check_text, checked_columns
 from indexlake.scan.search_parts import Looked, Parts
@@ -184,8 +184,7 @@ class Search(Result):
             columns = read_rows(ranked, chosen, needed)
             arrays = columns[: len(fields)]
             if ROW_ID in schema_shown.names:
-                ids = [each.row_ids() for each in ranked]
-                arrays.append(pa.array([ids[number][place] for number, place in chosen], pa.int64()))
+                arrays.append(pa.array(chosen.row_ids(ranked)))
         arrays.append(pa.array(scores, pa.float64()))
         if text is not None:
             arrays.append(self._snippets(found, queries, columns[-1]))
@@ -193,12 +192,13 @@ class Search(Result):
 
     def _best(
         self, parts: Parts, indexes: Sequence[Coverage], queries: Sequence[Any]
-    ) -> tuple[list[Ranked], list[tuple[int, int]], npt.NDArray[np.float64]]:
-        """The ranking of each index, and of the best rows (which ranking, place in it) and the score to show."""
+    ) -> tuple[list[Ranked], Chosen, npt.NDArray[np.float64]]:
+        """The ranking of each index, and of the best rows where they are and the score to show."""
         looked = [parts.looked(coverage) for coverage in indexes]
         if len(indexes) == 1:
             ranked = [_ranked(indexes[0], queries[0], looked[0], self._k)]
-            return ranked, [(0, n) for n in range(len(ranked[0].scores))], ranked[0].scores
+            count = len(ranked[0].scores)
+            return ranked, Chosen(np.zeros(count, np.int64), np.arange(count)), ranked[0].scores
         depth = max(100, 10 * self._k)
         while True:
             ranked = [_ranked(c, q, each, depth) for c, q, each in zip(indexes, queries, looked, strict=True)]
@@ -209,7 +209,8 @@ class Search(Result):
                 self._weights,
             )
             if len(chosen) >= self._k or all(len(r.scores) < depth for r in ranked):
-                return ranked, chosen[: self._k], scores[: self._k]
+                rankings, places = np.array(chosen[: self._k], np.int64).reshape(-1, 2).T
+                return ranked, Chosen(rankings, places), scores[: self._k]
             depth *= 8
 
     def _text_field(self, indexes: Sequence[Coverage], schema: TableSchema) -> Field:
