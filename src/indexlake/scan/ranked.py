@@ -91,8 +91,9 @@ def _few_rows(
         for number, row in zip(numbers.tolist(), here, strict=True):
             rows[number] = row
     columns = [[row[f.column] for row in rows] for f in fields]
-    if any(value != value for column in columns for value in column):  # Python may change the bits of a NaN
-        return None
+    for column, f in zip(columns, fields, strict=True):
+        if pa.types.is_floating(f.type) and any(value != value for value in column):
+            return None  # Python may change the bits of a NaN
     return [pa.array(column, f.type) for column, f in zip(columns, fields, strict=True)]
 
 

@@ -159,6 +159,10 @@ class Search(Result):
         result = self._find()
         return result.schema, iter(result.to_batches(max_chunksize=65_536))
 
+    def to_arrow(self) -> pa.Table:
+        """The whole result in memory."""
+        return self._find()
+
     def _find(self, explained: list[SearchExplanation] | None = None) -> pa.Table:
         table = self._table
         lake = table._lake

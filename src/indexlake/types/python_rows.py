@@ -6,6 +6,7 @@ Python's dates end with the years 1 and 9999: it has no infinite ones, which SQL
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -41,6 +42,7 @@ def python_dicts(data: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
     return rows
 
 
+@lru_cache(maxsize=256)
 def is_exact(type: Any) -> bool:
     """Whether the Python values of this type make the same array again, whatever they are, except NaN."""
     t = pa.types

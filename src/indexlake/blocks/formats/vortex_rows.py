@@ -44,6 +44,7 @@ class VortexRows:
         ]
         self._type = pa.struct(list(columns))
         self._exact = bool(columns.names) and all(is_exact(field.type) for field in columns)
+        self._floats = [field.name for field in columns if pa.types.is_floating(field.type)]
         self._scan = file.to_repeated_scan(columns.names)
         self._starts = [0, *(end for _, end in file.splits())]
         self._stretches: dict[int, Any] | None = {} if mapped else None
@@ -56,8 +57,9 @@ class VortexRows:
             rows = [self._scalar(position) for position in positions]
         except BaseException as error:
             raise self._explained(error) from None
-        if any(value != value for row in rows for value in row.values()):  # Python may change the bits of a NaN
-            return None
+        for name in self._floats:
+            if any(row[name] != row[name] for row in rows):  # Python may change the bits of a NaN
+                return None
         return rows
 
     def as_batch(self, rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:

@@ -114,6 +114,14 @@ class LargeLeaf:
             slots = slots[chunk.unchecked[slots]]
         return slots.astype(np.int64) + chunk.part.base
 
+    @cached_property
+    def _sample_scores(self) -> Scores:
+        return np.sort(self.probe(self.sample)[1])
+
+    def reached(self, k: int) -> float:
+        """A score that k documents have at least."""
+        return float(self._sample_scores[-k]) if k <= len(self._sample_scores) else 0.0
+
     def at_least(self, least: float, rest: list[Leaf]) -> Scored:
         """The documents whose score can reach ``least`` with all that the leaves of ``rest`` could add."""
         documents, scores = [], []

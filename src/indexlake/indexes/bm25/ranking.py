@@ -104,6 +104,8 @@ def _united(found: Scored, leaf: Leaf, new: Scored, span: int, keep: Filter | No
 
 def _seed(leaves: Sequence[Leaf], number: int, found: Scored, k: int, keep: Filter | None) -> float:
     """A score that k documents have at least, from a few that promise to be good."""
+    if len(leaves) == 1 and isinstance(leaves[0], LargeLeaf) and keep is None:
+        return leaves[0].reached(k)
     seeds = [leaf.sample for leaf in leaves[number:] if isinstance(leaf, LargeLeaf)]
     seeds.append(ranked(found, max(k, SEEDS)).documents)
     documents = np.unique(np.concatenate(seeds))
