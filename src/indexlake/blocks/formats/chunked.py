@@ -116,6 +116,9 @@ class ChunkedReader:
             plan = self._plans[columns] = _RowPlan(columns, self.schema, batch.schema)
         return plan
 
+    def few_rows(self, positions: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]] | None:
+        return None
+
     def location(self, position: int) -> str:
         index = self._chunk_of(position)
         return f"{index}:{position - int(self._starts[index])}"

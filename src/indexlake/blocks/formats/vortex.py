@@ -157,6 +157,9 @@ class VortexReader:
             raise self._outside(position)
         return self._scan(columns).row(position)
 
+    def few_rows(self, positions: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]] | None:
+        return self._scan(columns).exact_rows(positions) if len(positions) <= _FEW_ROWS else None
+
     def location(self, position: int) -> str:
         return f"0:{position}"
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from indexlake.blocks.formats.batches import decoded
 from indexlake.types import codec_for
-from indexlake.types.python_rows import python_dicts
+from indexlake.types.python_rows import is_exact, python_dicts
 from indexlake.types.uuids import is_uuid
 
 _MOST_PARTS = 64
@@ -42,7 +42,7 @@ class RowScan:
         self._stored = pa.struct(list(stored))
         self._type = pa.struct(list(logical))
         self._scalars = all(_has_scalars(field.type) for field in logical)
-        self._exact = bool(logical.names) and all(_is_exact(field.type) for field in logical)
+        self._exact = bool(logical.names) and all(is_exact(field.type) for field in logical)
         # Times are integers in the file, as they are in the catalog, and UUIDs bytes.
         self._times = [
             (field.name, codec_for(field.type).decode_one)
@@ -123,15 +123,6 @@ def part_ranges(file: Any, size: int, *, mapped: bool) -> list[tuple[int, int]]:
         else:
             ranges.append((start, end))
     return ranges
-
-
-def _is_exact(type: Any) -> bool:
-    """Whether a single value read by Vortex is the value of this type that Python has, whatever it is, except NaN."""
-    t = pa.types
-    return bool(
-        t.is_integer(type) or t.is_float64(type) or t.is_float32(type) or t.is_boolean(type) or t.is_string(type)
-        or t.is_large_string(type) or t.is_binary(type) or t.is_large_binary(type)
-    )  # fmt: skip
 
 
 def _has_scalars(type: Any) -> bool:
