@@ -67,13 +67,9 @@ def namespace_ids(r: ReadTransaction | Transaction) -> dict[int, bool]:
 # ---------------------------------------------------------------- into a new catalog, in one transaction
 
 
-def restore_snapshot(tx: Transaction, snapshot: int, committed_at: int) -> None:
+def restore_snapshot(tx: Transaction, snapshot: int) -> None:
     """The snapshot that restores everything is the first of the new catalog."""
-    tx.execute("delete from indexlake_snapshot")
-    tx.execute(
-        "insert into indexlake_snapshot (snapshot_id, committed_at, operation) values (?, ?, 'restore')",
-        (snapshot, committed_at),
-    )
+    tx.execute("update indexlake_snapshot set snapshot_id = ?, operation = 'restore'", (snapshot,))
 
 
 def restore_table(tx: Transaction, hot: HotStore, meta: TableMeta, next_row_id: int, snapshot: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from indexlake.catalog.clock import SERVER_CLOCK
 from indexlake.catalog.dialect import Dialect
 from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
-from indexlake.errors import CatalogError, NotFoundError
+from indexlake.errors import AlreadyExistsError, CatalogError, NotFoundError
 
 SCHEMA_VERSION = 4
 
@@ -259,6 +259,14 @@ def begin_lake(tx: Transaction, dialect: Dialect, record: LakeRecord, now: int) 
         (tx.rows(f"select {SERVER_CLOCK}")[0][0] or now,),
     )
     return True
+
+
+def there_is_a_lake(where: str) -> AlreadyExistsError:
+    return AlreadyExistsError(
+        f"There is a lake at {where} already, which a restore would replace. Nothing was restored: give it another "
+        "place, a new folder or an empty PostgreSQL schema.",
+        name=where,
+    )
 
 
 def next_incarnation(catalog: Catalog) -> LakeRecord:

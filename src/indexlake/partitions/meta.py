@@ -15,7 +15,7 @@ import base64
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from xxhash import xxh3_128_hexdigest
 
@@ -47,6 +47,15 @@ class Header:
     @property
     def age(self) -> tuple[int, int]:
         return self.incarnation, self.snapshot
+
+
+class NamedFile(NamedTuple):
+    """A block or a segment, as far as it is a file."""
+
+    path: str
+    size: int
+    checksum: bytes
+    rows: int = 0  # of a block
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +94,10 @@ class TableMeta:
         return {link.index_file_id: link.segment for link in self.links}
 
     @property
-    def paths(self) -> set[str]:
+    def files(self) -> list[NamedFile]:
         """Every file that it names."""
-        return {block.path for block in self.blocks} | {segment.path for segment in self.segments.values()}
+        blocks = [NamedFile(b.path, b.size, b.checksum, b.record_count) for b in self.blocks]
+        return blocks + [NamedFile(s.path, s.size, s.checksum) for s in self.segments.values()]
 
 
 def meta_to_bytes(meta: TableMeta) -> tuple[Header, bytes]:

@@ -72,7 +72,7 @@ def _named(storage: Storage, metas: Sequence[MetaFile]) -> set[str]:
     """The files of the newest meta file, and of all that are newer than one that can be read."""
     for meta in metas:
         try:
-            return read_meta(storage, meta.file.path).paths
+            return {file.path for file in read_meta(storage, meta.file.path).files}
         except (CorruptionError, NotFoundError):  # damaged, or deleted by another vacuum which found a newer one
             continue
     return set()
