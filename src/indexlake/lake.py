@@ -382,10 +382,9 @@ class Lake:
             if written:
                 limit = writes.state.table.config.inline_row_count_limit
                 self._maintenance.committed(table_id, written, limit)
-            if writes.blocks and any(index.slow for index in writes.state.live_indexes):
-                self._maintenance.uncovered(table_id)
-            if writes.blocks and writes.state.table.is_clustered:
-                self._maintenance.unpublished(table_id)
+            state = writes.state
+            if writes.blocks and (state.ranges is not None or any(index.slow for index in state.live_indexes)):
+                self._maintenance.added_blocks(table_id)
         return result
 
     # ------------------------------------------------------------ SQL
