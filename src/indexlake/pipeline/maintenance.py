@@ -77,6 +77,8 @@ class Maintenance:
     def added_blocks(self, table_id: int) -> None:
         """After a commit of blocks that an index does not cover yet, or that may have to be merged."""
         if self._automatic:
+            with self._lock:
+                self._unpublished.add(table_id)
             self._queue(table_id)
 
     def unpublished(self, table_id: int) -> None:
