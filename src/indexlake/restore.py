@@ -49,7 +49,9 @@ def restore(
 
     Examples
     --------
-    >>> print(il.restore("s3://bucket/shop", into="./shop"))
+    >>> with il.connect("./before", storage="./shop-files") as before:
+    ...     t = before.create_table("stock", {"id": "int64"}, primary_key="id", layout="clustered")
+    >>> print(il.restore("./shop-files", into="./after"))
     """
     from indexlake.pipeline.lost_catalog import find
     from indexlake.pipeline.restore import write_catalog

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, TypeVar
 
-from xxhash import xxh3_128_hexdigest
+from xxhash import xxh3_128, xxh3_128_hexdigest
 
 from indexlake.blocks.block import BlockRecord
 from indexlake.errors import CorruptionError
@@ -120,12 +120,14 @@ def meta_to_bytes(meta: TableMeta) -> tuple[Header, bytes]:
         "ended": meta.ended,
     }
     parts = {name: _lines(value) for name, value in state.items()}
-    digest = xxh3_128_hexdigest(json.dumps(parts).encode())
+    digest = xxh3_128()
+    for name, text in parts.items():
+        digest.update(f"{name}: {text}\n".encode())
     for name in ("lake_id", "incarnation", "snapshot", "hot_rows", "next_row_id"):
         parts[name] = json.dumps(getattr(meta, name))
     parts["sequences"] = json.dumps(dict(meta.sequences))
     body = ("{\n" + ",\n".join(f"{json.dumps(name)}: {text}" for name, text in parts.items()) + "\n}\n").encode()
-    header = Header(meta.incarnation, meta.snapshot, digest, xxh3_128_hexdigest(body))
+    header = Header(meta.incarnation, meta.snapshot, digest.hexdigest(), xxh3_128_hexdigest(body))
     line = f"{_MAGIC} {FORMAT} {header.incarnation} {header.snapshot} {header.state} {header.checksum}\n"
     return header, line.encode() + body
 
