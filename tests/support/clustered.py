@@ -5,7 +5,8 @@ What heap tables do, clustered ones do too: `pytest --clustered` runs any test o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,9 +15,8 @@ import indexlake as il
 from indexlake.catalog import definitions
 from indexlake.catalog.definitions import CreateTable
 from indexlake.catalog.driver import Transaction
-from indexlake.catalog.partitions import add_partitions
+from indexlake.catalog.partitions import Bounds, add_partitions, new_partition_ids
 from indexlake.indexes.keys import encode_part
-from indexlake.partitions.partition import Partition
 
 NUMBERS = (-100, 2, 5, 40, 1000)
 LETTERS = (b"b", b"k", b"x")
@@ -36,10 +36,12 @@ def cluster_everything(patch: pytest.MonkeyPatch) -> None:
         bounds[:] = bounds_of(self) if self.primary_key else []
         return apply(self, *args)
 
-    def add_several(tx: Transaction, table_id: int, whole: Sequence[Any], snapshot: int) -> list[Partition]:
-        assert list(whole) == [(None, None)]
-        edges = [None, *bounds, None]
-        return add_partitions(tx, table_id, list(zip(edges, edges[1:], strict=False)), snapshot)
+    def add_several(tx: Transaction, table_id: int, whole: Iterable[Bounds], snapshot: int) -> None:
+        [(number, begin, end)] = whole
+        assert begin is end is None
+        numbers = [number, *new_partition_ids(tx, len(bounds))]
+        edges = pairwise([None, *bounds, None])
+        add_partitions(tx, table_id, [(n, *edge) for n, edge in zip(numbers, edges, strict=True)], snapshot)
 
     patch.setattr(il.Lake, "create_table", create_clustered)
     patch.setattr(CreateTable, "apply", apply_and_remember)
