@@ -17,14 +17,9 @@ from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
-import pyarrow as pa
-
 import indexlake as il
 from indexlake.catalog import data_files
-from indexlake.catalog.partitions import read_partitions
 from indexlake.indexes.keys import encode_key, key_to_bytes
-from indexlake.partitions.partition import Partition
-from indexlake.partitions.ranges import key_column
 from indexlake.pipeline import partition_policy, reshape
 from indexlake.pipeline.job import Job
 from indexlake.pipeline.partition_policy import Part, Step
@@ -33,6 +28,7 @@ from indexlake.schema import ROW_ID
 from indexlake.snapshots.state import TableState
 from tests.model.interleaving import ACTIVITIES, Activity, Steps, Violation, World
 from tests.model.model_table import COMPOSITE, INTEGER, Kind, contents
+from tests.support.partitions import range_problems
 
 
 class PartitionWorld(World):
@@ -75,32 +71,8 @@ class PartitionWorld(World):
             raise Violation(f"1 read: {limit} rows at {snapshot} by {order}: {rows}, oracle {wanted[:limit]}")
 
     def check_ranges(self, lake: il.Lake) -> None:
-        with lake.catalog.read() as r:
-            partitions = {p.partition_id: p for p in read_partitions(r, self.table_id)}
-            blocks = data_files.read_blocks(r, self.table_id)
-        for snapshot in self.model.retained():
-            check_cover(snapshot, [p for p in partitions.values() if p.visible_at(snapshot)])
-        schema = self.table(lake)._state().schema
-        for block in blocks:
-            if block.role == "history":
-                if block.partition_id is not None:
-                    raise Violation(f"8 ranges: a history block in a partition: {block}")
-                continue
-            partition = partitions.get(block.partition_id or -1)
-            if block.path not in self.looked_into:
-                found = schema.at(block.schema_snapshot)
-                with lake.storage.open_file(block.path) as file:
-                    keys = key_column(pa.ipc.open_file(bytes(file.read())).read_all(), found)
-                if not keys.is_sorted():
-                    raise Violation(f"8 ranges: not sorted: {block} {keys.to_list()}")
-                self.looked_into[block.path] = key_to_bytes(keys[0]), key_to_bytes(keys[len(keys) - 1])
-            first, last = self.looked_into[block.path]
-            if (block.first_key, block.last_key) != (first, last):
-                raise Violation(f"8 ranges: first and last key are {first!r} and {last!r} in {block}")
-            if partition is None or not partition.holds(first, last):
-                raise Violation(f"8 ranges: {block} lies in {partition}")
-            if block.end_snapshot is None and partition.end_snapshot is not None:
-                raise Violation(f"8 ranges: live {block} in ended {partition}")
+        for problem in range_problems(lake, self.table_id, self.model.retained(), self.looked_into):
+            raise Violation(f"8 ranges: {problem}")
 
     def tidy(self, lake: il.Lake) -> None:
         reshape.merge(lake, self.table_id, ThreadRunner(lake.storage))
@@ -110,15 +82,6 @@ class PartitionWorld(World):
         blocks = [b for b in blocks if b.role != "history"]
         if any(b.role != "data" for b in blocks) or len({b.partition_id for b in blocks}) < len(blocks):
             raise Violation(f"9 tidy: {[(b.partition_id, b.role, b.record_count) for b in blocks]}")
-
-
-def check_cover(snapshot: int, partitions: list[Partition]) -> None:
-    """Their ranges follow each other, from no bound to no bound."""
-    ordered = sorted(partitions, key=lambda p: p.begin_key or b"")
-    begins = [p.begin_key for p in ordered] + [None]
-    ends = [None, *(p.end_key for p in ordered)]
-    if not ordered or begins != ends or None in begins[1:-1]:
-        raise Violation(f"8 ranges: at {snapshot} {[(p.partition_id, p.begin_key, p.end_key) for p in ordered]}")
 
 
 # ---------------------------------------------------------------- activities: one yield per step
