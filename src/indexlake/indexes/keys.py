@@ -8,7 +8,7 @@ are, so -0.0 and 0.0 are one key and every NaN is one key.  A key has no null pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -154,18 +154,20 @@ class KeyColumn:
             return True
         return bool(pc.all(pc.less_equal(self.binary.slice(0, len(self) - 1), self.binary.slice(1))).as_py())
 
-    def argsort(self) -> npt.NDArray[np.intp]:
-        """The stable permutation that sorts the keys."""
+    def argsort(self, *, in_runs: bool = False) -> npt.NDArray[np.intp]:
+        """The stable permutation that sorts the keys.  ``in_runs``: they are a few sorted runs, one after the other."""
         if self.is_sorted():
             return np.arange(len(self))
         if self.ints is not None:
-            return _argsort_ints(self.ints)
-        return self._argsort_binary()
+            return _argsort_runs(self.ints) if in_runs else _argsort_ints(self.ints)
+        return self._argsort_binary(_argsort_runs if in_runs else _argsort_ints)
 
-    def _argsort_binary(self) -> npt.NDArray[np.intp]:
+    def _argsort_binary(
+        self, argsort: Callable[[npt.NDArray[np.uint64]], npt.NDArray[np.intp]]
+    ) -> npt.NDArray[np.intp]:
         """Sort by the first eight bytes that differ, then repair the runs where those are equal."""
         prefixes = self.prefixes(len(self.common_prefix()))
-        order = _argsort_ints(prefixes)
+        order = argsort(prefixes)
         places = _tied(prefixes[order])
         if len(places):
             members = order[places]
@@ -277,6 +279,11 @@ def _int_bytes(keys: npt.NDArray[np.uint64]) -> pa.LargeBinaryArray:
 
 def _scalar(value: bytes) -> pa.Scalar:
     return pa.scalar(value, pa.large_binary())
+
+
+def _argsort_runs(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
+    """numpy's stable sort merges the runs that it finds."""
+    return np.argsort(keys, kind="stable")
 
 
 def _argsort_ints(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:

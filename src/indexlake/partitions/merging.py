@@ -119,7 +119,7 @@ class Merge:
             yield Keyed(turned(parts[0].rows), self._keys_of) if self._descending else parts[0]
             return
         keys = KeyColumn.concat([part.keys for part in parts])
-        order = keys.argsort()[::-1] if self._descending else keys.argsort()
+        order = keys.argsort(in_runs=True)[:: -1 if self._descending else 1]
         for rows in gather([part.rows for part in parts], pa.array(order), parts[0].rows.schema):
             yield Keyed(rows, self._keys_of)
 

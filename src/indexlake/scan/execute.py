@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from queue import Empty, Full, Queue, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +39,8 @@ SMALL_TASKS, SMALL_ROWS = 16, 8
 BATCH_ROWS = 65_536
 PREFETCH_BATCHES = 4
 FEW_DELETED = 0.1
+FIRST_PART_ROWS = 8_192
+PART_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +121,40 @@ def read_task(
 
 
 def parts_of(task: BlockTask, files: OpenFiles, *, backward: bool = False) -> Iterator[BlockTask]:
-    """The task cut where the chunks of its file end: each part reads one of them, in the order of their rows."""
-    starts = _reader(task, files).chunk_starts()
-    gone = None if task.deleted is None else positions_from_bytes(task.deleted)
-    cuts = list(pairwise((starts if task.only is None else np.searchsorted(task.only, starts)).tolist()))
-    for start, end in reversed(cuts) if backward else cuts:
-        only = np.arange(start, end, dtype=np.uint64) if task.only is None else task.only[start:end]
-        if gone is not None:
-            only = only[~is_among(only, gone)]
+    """The task cut between chunks of its file, in the order of their rows; the first parts are smaller than others."""
+    starts = _reader(task, files).chunk_starts().astype(np.int64)
+    wanted, live = task.only, None
+    if wanted is not None:
+        wanted = _positions(task)
+    elif task.deleted is not None:
+        live = _others(positions_from_bytes(task.deleted), task.record_count)
+    cuts = starts if wanted is None else np.searchsorted(wanted, starts)
+    most = max(1, min(BATCH_ROWS, PART_BYTES * task.record_count // max(1, task.size)))
+    for start, end in _spans(cuts, FIRST_PART_ROWS, most, backward=backward):
+        if wanted is not None:
+            only = wanted[start:end]
+        elif live is not None:
+            only = (np.flatnonzero(live[start:end]) + start).astype(np.uint64)
+        else:
+            only = np.arange(start, end, dtype=np.uint64)
         if len(only):
             yield replace(task, only=only, deleted=None)
+
+
+def _spans(cuts: Any, rows: int, most: int, *, backward: bool) -> Iterator[tuple[int, int]]:
+    """From the first cut to the last, or back, in spans of about ``rows``, of more and more up to ``most``."""
+    first, last = 0, len(cuts) - 1
+    while first < last:
+        size = min(rows, most)
+        if backward:
+            at = min(last - 1, int(np.searchsorted(cuts, cuts[last] - size)))
+            yield int(cuts[at]), int(cuts[last])
+            last = at
+        else:
+            at = max(first + 1, int(np.searchsorted(cuts, cuts[first] + size, "right")) - 1)
+            yield int(cuts[first]), int(cuts[at])
+            first = at
+        rows *= 2
 
 
 def _read_covered(

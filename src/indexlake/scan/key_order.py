@@ -86,7 +86,7 @@ def rows_in_key_order(
     def read(task: BlockTask) -> Iterator[pa.RecordBatch]:
         return read_task(task, files, fields, plan.predicate, row_id=row_id, hidden=plan.hidden_rows)
 
-    with _ReadAhead(read, workers, at_once=most is None) as ahead:
+    with _ReadAhead(read, workers) as ahead:
         sources: list[Source] = [
             _Block(ahead, parts_of(task, files, backward=descending), *bounds[task.file_id], backward=descending)
             for task in plan.tasks
@@ -128,14 +128,14 @@ class _Block:
 class _ReadAhead:
     """Reads the chunks of blocks, by threads: one ahead of each open block, and some more in the order of the keys.
 
-    ``at_once=False``: threads are started when a second chunk is needed.
+    Threads are started when a second part is needed: the first one may be all that a limit or a range asks for.
     """
 
-    def __init__(self, read: Callable[[BlockTask], Iterator[pa.RecordBatch]], workers: int, *, at_once: bool) -> None:
+    def __init__(self, read: Callable[[BlockTask], Iterator[pa.RecordBatch]], workers: int) -> None:
         self.merge: Merge | None = None
         self._read = read
         self._workers = workers if workers > 1 else 0
-        self._begun = at_once
+        self._begun = False
         self._threads: Prefetch | None = None
         self._pending = 0
 
