@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from indexlake.blocks.new_block import NewBlock
-from indexlake.blocks.stream import Target, write_blocks
+from indexlake.blocks.stream import Target
 from indexlake.display.progress import ProgressBar
 from indexlake.errors import ConflictError, ConstraintError, SchemaError
+from indexlake.partitions.writing import write_many
 from indexlake.schema.fitting import Values
 from indexlake.snapshots.state import TableState
 from indexlake.sources.rows import take_rows
@@ -45,7 +46,7 @@ def prepare_insert(lake: Lake, state: TableState, rows: Any, progress: bool | No
             first = lake._row_ids.take(table.table_id, len(taken)) if taken else 0
             return Prepared(state, list(enumerate(taken, first)), [])
         target = Target.of(state, lake._writer_id(), waiting=True)
-        blocks = list(write_blocks(lake.storage, target, taken, partial(lake._row_ids.take, table.table_id)))
+        blocks = list(write_many(lake.storage, target, taken, partial(lake._row_ids.take, table.table_id)))
     return Prepared(state, [], blocks)
 
 
