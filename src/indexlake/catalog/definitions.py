@@ -278,7 +278,8 @@ class CreateTable:
         if key:
             add_primary_index(tx, table_id, key, snapshot)
         if self.layout == "clustered":
-            add_partitions(tx, table_id, [(*new_partition_ids(tx, 1), None, None)], snapshot)
+            (number,) = new_partition_ids(tx, 1)
+            add_partitions(tx, table_id, [(number, None, None)], snapshot)
         hot.create(tx, table_id, fields, key)
         self.found[:] = [(table_id, f"{self.namespace}.{self.name}", True)]
         return True

@@ -144,7 +144,7 @@ class BlocksSource:
     def row_ids(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         found = np.zeros(len(slots), np.int64)
         for block, here, positions in self._split(slots):
-            found[here] = self._search.reading.state.addresses(block, self._search.files).row_ids_at(positions)
+            found[here] = self._search.reading.state.row_ids_at(block, positions, self._search.files)
         return found
 
     def rows(self, slots: npt.NDArray[np.int64], fields: Sequence[Field]) -> list[pa.Array]:
