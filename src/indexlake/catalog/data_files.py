@@ -47,6 +47,16 @@ def live_block_ids(r: Transaction, file_ids: Sequence[int]) -> set[int]:
     return found
 
 
+def live_ids(r: Transaction, table_id: int) -> set[int]:
+    """All live data blocks of a table."""
+    rows = r.rows(
+        """select data_file_id from indexlake_data_file where table_id = ? and end_snapshot is null
+        and role <> 'history'""",
+        (table_id,),
+    )
+    return {file_id for (file_id,) in rows}
+
+
 def live_blocks_with(r: Transaction, table_id: int, low: int, high: int, since: int) -> list[BlockRecord]:
     """Live data blocks written since, whose row ids may lie between the bounds, newest first."""
     rows = r.rows(
@@ -143,12 +153,7 @@ def add_block(tx: Transaction, block: BlockRecord) -> int:
 
 def end_live_blocks(tx: Transaction, table_id: int, snapshot: int) -> None:
     """Truncate: every live data block ends here."""
-    live = tx.rows(
-        """select data_file_id from indexlake_data_file where table_id = ? and end_snapshot is null
-        and role <> 'history'""",
-        (table_id,),
-    )
-    end_blocks(tx, [file_id for (file_id,) in live], snapshot)
+    end_blocks(tx, sorted(live_ids(tx, table_id)), snapshot)
 
 
 def end_blocks(tx: Transaction, file_ids: Sequence[int], snapshot: int) -> None:

@@ -119,12 +119,17 @@ def _write_staged(
                 yield from write_sorted(storage, target, rows, take_ids)
 
 
+def block_rows(storage: Storage, block: NewBlock, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """All rows of a block that is not part of the lake yet."""
+    checksums = Checksums.from_bytes(block.file.checksum)
+    yield from open_reader(storage, block.file.path, block.format, block.file.size, checksums, schema).read(
+        schema.names
+    )
+
+
 def _taken_back(storage: Storage, target: Target, block: NewBlock) -> Iterator[pa.RecordBatch]:
     """The rows of a block that was written too early, and is not wanted any more."""
-    schema = target.schema.file
-    checksums = Checksums.from_bytes(block.file.checksum)
-    reader = open_reader(storage, block.file.path, block.format, block.file.size, checksums, schema)
-    yield from reader.read(schema.names)
+    yield from block_rows(storage, block, target.schema.file)
     with suppress(IndexLakeError):  # vacuum finds them
         for path in (block.file.path, *(segment.path for segment in block.segments)):
             storage.delete(path)
