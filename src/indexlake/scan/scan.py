@@ -157,6 +157,8 @@ class Scan(Result):
         row_id = self._with_row_id
         if self._columns is None:
             fields = list(schema.fields)
+            if not row_id:
+                return fields, schema.arrow, False
         else:
             names = [c for c in self._columns if c != ROW_ID]
             row_id = row_id or len(names) < len(self._columns)
