@@ -113,6 +113,11 @@ def relabel(tx: Transaction, labels: Iterable[tuple[int, int]], snapshot: int, *
     )
 
 
+def label(r: Transaction, file_id: int) -> int:
+    """The partition that a block of a clustered table is in."""
+    return int(r.rows("select partition_id from indexlake_data_file where data_file_id = ?", (file_id,))[0][0])
+
+
 def live_blocks_of(r: Transaction, partition_ids: Sequence[int]) -> list[BlockRecord]:
     """The live blocks of some partitions."""
     found: list[BlockRecord] = []
