@@ -103,13 +103,17 @@ def plan_blocks(reading: Reading, files: OpenFiles, test: Test) -> tuple[list[Bl
     """The committed rows in blocks that may satisfy the test, and how they were found."""
     chosen = by_statistics(reading, test)
     path = choose_path(reading, files, test, chosen)
-    tasks = [block_task(reading.state, block, reading.snapshot, only, covered) for block, only, covered in path.places]
-    notes = {
+    places = list(path.places)
+    tasks = [block_task(reading.state, block, reading.snapshot, only, covered) for block, only, covered in places]
+    notes: dict[str, Any] = {
         "pruned by statistics": len(reading.state.blocks) - len(chosen),
         "found by": path.found_by,
         "offers": path.offers,
         "segments": path.segments,
     }
+    if reading.state.ranges is not None:
+        touched = {block.partition_id for block, _, _ in places if block.partition_id is not None}
+        notes["partitions"] = touched, reading.state.ranges
     return tasks, notes
 
 
