@@ -239,3 +239,25 @@ def test_indexes_and_searches(tmp_path: Path) -> None:
     assert {row["table"] for row in built} == {"main.t.near", "main.t.primary", "main.t.text"}
     folded = run("pipeline", "merge-index", at, "--table", "t", "--index", "text", "--runner", "threads")
     assert "main.t.text: 0 segments became 0" in folded[1]
+
+
+def test_a_clustered_table_tells_of_its_partitions(tmp_path: Path) -> None:
+    folder = str(tmp_path / "lake")
+    with il.connect(folder, automatic=False) as lake:
+        t = lake.create_table("main.c", {"id": "int64"}, primary_key="id", layout="clustered")
+        before = lake.snapshot_id
+        t.insert(pa.table({"id": range(20_000)}))
+        lake.create_table("main.h", {"id": "int64"}, primary_key="id")
+    code, out, _ = run("partitions", folder, "c", "--json")
+    (found,) = json.loads(out)
+    assert (code, found["begin_key"], found["end_key"], found["delta_rows"]) == (0, None, None, 20_000)
+    assert "20,000" in run("partitions", folder, "c")[1]
+    (then,) = json.loads(run("partitions", folder, "c", "--at", str(before), "--json")[1])
+    assert then["files"] == []
+    assert "1 partition, the largest of 20,000 rows" in run("stats", folder, "c")[1]
+    told = json.loads(run("stats", folder, "c", "--json")[1])
+    assert (told["rows"], told["clustered"]["partitions"], told["clustered"]["written_per_given"]) == (20_000, 1, 1.0)
+    assert json.loads(run("stats", folder, "h", "--json")[1])["clustered"] is None
+    code, out, err = run("partitions", folder, "h")
+    assert (code, out) == (1, "")
+    assert "'main.h' is a heap: it has no partitions. A new table is clustered with `create table … with" in err
