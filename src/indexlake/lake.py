@@ -365,8 +365,9 @@ class Lake:
             if written:
                 limit = writes.state.table.config.inline_row_count_limit
                 self._maintenance.committed(table_id, written, limit)
-            if writes.blocks and any(index.slow for index in writes.state.live_indexes):
-                self._maintenance.uncovered(table_id)
+            state = writes.state
+            if writes.blocks and (state.ranges is not None or any(index.slow for index in state.live_indexes)):
+                self._maintenance.added_blocks(table_id)
         return result
 
     # ------------------------------------------------------------ SQL

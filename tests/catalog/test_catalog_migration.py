@@ -184,6 +184,8 @@ alter table indexlake_table drop column layout;
 alter table indexlake_table drop column bytes_given;
 alter table indexlake_table drop column bytes_written;
 drop index indexlake_data_file_partition;
+alter table indexlake_data_file drop column first_key;
+alter table indexlake_data_file drop column last_key;
 update indexlake_lake set schema_version = 2
 """
 """What versions 3 and 4 did, undone: a segment has begin and end, and its own blocks' numbers beside it."""

@@ -20,6 +20,7 @@ class BlockRecord:
     known.  `column_stats` is what `stats_to_bytes` gives, by the file's own column names (`f<field_id>`);
     `checksum` is a serialised `Checksums`.  The file has the fields of the table as of `schema_snapshot`.
     `end_snapshot` is None while the block is live; `changed_in` is the commit that last wrote this record.
+    The blocks of a partition are sorted by primary key; `first_key` and `last_key` are bytes in key order.
     """
 
     data_file_id: int
@@ -42,6 +43,8 @@ class BlockRecord:
     begin_snapshot: int
     end_snapshot: int | None
     changed_in: int
+    first_key: bytes | None = None
+    last_key: bytes | None = None
 
     def visible_at(self, snapshot_id: int) -> bool:
         """Whether a reader at `snapshot_id` reads this block."""

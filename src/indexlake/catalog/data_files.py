@@ -16,7 +16,7 @@ from indexlake.catalog.tables import next_values
 
 _BLOCK_COLUMNS = """data_file_id, table_id, relative_path, format, role, row_order, file_size_bytes, record_count,
     row_ids, min_row_id, max_row_id, min_snapshot, max_snapshot, column_stats, checksum, partition_id,
-    schema_snapshot, begin_snapshot, end_snapshot, changed_in"""
+    schema_snapshot, begin_snapshot, end_snapshot, changed_in, first_key, last_key"""
 
 
 def read_blocks(r: ReadTransaction | Transaction, table_id: int, since: int = -1) -> list[BlockRecord]:

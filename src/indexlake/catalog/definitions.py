@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from indexlake.catalog.driver import ReadTransaction, Transaction
 from indexlake.catalog.fields import insert_fields
-from indexlake.catalog.partitions import add_partitions
+from indexlake.catalog.partitions import add_partitions, new_partition_ids
 from indexlake.catalog.segments import add_primary_index
 from indexlake.catalog.tables import next_values
 from indexlake.config import TableConfig
@@ -278,7 +278,8 @@ class CreateTable:
         if key:
             add_primary_index(tx, table_id, key, snapshot)
         if self.layout == "clustered":
-            add_partitions(tx, table_id, [(None, None)], snapshot)
+            (number,) = new_partition_ids(tx, 1)
+            add_partitions(tx, table_id, [(number, None, None)], snapshot)
         hot.create(tx, table_id, fields, key)
         self.found[:] = [(table_id, f"{self.namespace}.{self.name}", True)]
         return True

@@ -6,11 +6,14 @@ them when that record has changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from indexlake.catalog.driver import ReadTransaction, Transaction
 from indexlake.catalog.tables import next_values
 from indexlake.partitions.partition import Partition
+
+Bounds = tuple[int, bytes | None, bytes | None]
+"""The number of a partition, its first key, and the first key after it."""
 
 _COLUMNS = "partition_id, table_id, begin_key, end_key, begin_snapshot, end_snapshot, changed_in"
 
@@ -33,17 +36,18 @@ def live_partitions(r: ReadTransaction | Transaction, table_id: int) -> list[Par
 # ---------------------------------------------------------------- writing, inside the critical section
 
 
-def add_partitions(
-    tx: Transaction, table_id: int, bounds: Sequence[tuple[bytes | None, bytes | None]], snapshot: int
-) -> list[Partition]:
-    """Begin partitions with these bounds."""
-    first = next_values(tx, "partition", len(bounds))
-    added = [Partition(first + n, table_id, *keys, snapshot, None, snapshot) for n, keys in enumerate(bounds)]
+def new_partition_ids(tx: Transaction, count: int) -> list[int]:
+    """Numbers that nobody else gets."""
+    first = next_values(tx, "partition", count)
+    return list(range(first, first + count))
+
+
+def add_partitions(tx: Transaction, table_id: int, bounds: Iterable[Bounds], snapshot: int) -> None:
+    """Begin partitions: the number of each, and its range."""
     tx.execute_many(
-        f"insert into indexlake_partition ({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?)",
-        [(p.partition_id, table_id, p.begin_key, p.end_key, snapshot, None, snapshot) for p in added],
+        f"insert into indexlake_partition ({_COLUMNS}) values (?, ?, ?, ?, ?, null, ?)",
+        [(number, table_id, begin, end, snapshot, snapshot) for number, begin, end in bounds],
     )
-    return added
 
 
 def end_partitions(tx: Transaction, partition_ids: Iterable[int], snapshot: int) -> None:

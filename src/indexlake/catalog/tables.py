@@ -62,7 +62,7 @@ def create_statements(d: Dialect) -> list[str]:
             record_count {i} not null, row_ids {b} not null, min_row_id {i} not null, max_row_id {i} not null,
             min_snapshot {i} not null, max_snapshot {i} not null, column_stats {b} not null,
             checksum {b} not null, partition_id {i}, schema_snapshot {i} not null,
-            begin_snapshot {i} not null, end_snapshot {i}, changed_in {i} not null)""",
+            begin_snapshot {i} not null, end_snapshot {i}, changed_in {i} not null, first_key {b}, last_key {b})""",
         "create index indexlake_data_file_changed on indexlake_data_file (table_id, changed_in)",
         _OF_PARTITION,
         f"""create table indexlake_index_file (
@@ -200,6 +200,8 @@ def _to_version_4(tx: Transaction, d: Dialect) -> None:
             f"alter table indexlake_table add column layout {d.text_type} not null default 'heap'",
             f"alter table indexlake_table add column bytes_given {d.int_type} not null default 0",
             f"alter table indexlake_table add column bytes_written {d.int_type} not null default 0",
+            f"alter table indexlake_data_file add column first_key {d.bytes_type}",
+            f"alter table indexlake_data_file add column last_key {d.bytes_type}",
             "drop table indexlake_partition",
             *_partitions(d),
             _OF_PARTITION,

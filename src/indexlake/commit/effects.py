@@ -148,6 +148,7 @@ def add_block(
         min_snapshot=version[0], max_snapshot=version[1], column_stats=block.column_stats,
         checksum=block.file.checksum, partition_id=None if placed is None else placed.partition_id,
         schema_snapshot=block.schema_snapshot, begin_snapshot=begin, end_snapshot=end, changed_in=s,
+        first_key=None if placed is None else placed.first_key, last_key=None if placed is None else placed.last_key,
     )  # fmt: skip
     file_id = data_files.add_block(tx, record)
     table_heads.count_bytes(tx, table_id, block.file.size, given=given)

@@ -5,7 +5,7 @@ The live ones cover all keys without overlap.  Immutable: it goes to tasks, and 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
@@ -93,14 +93,14 @@ def lower_bound(keys: KeyColumn, bound: bytes, start: int = 0) -> int:
     """How many of the sorted keys are less than a bound."""
     if keys.ints is not None:
         return int(np.searchsorted(keys.ints, np.uint64(int.from_bytes(bound, "big"))))
-    low, high = start, len(keys)
-    while low < high:
-        middle = (low + high) // 2
-        if keys.binary[middle].as_py() < bound:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    return bisect_left(range(len(keys)), bound, start, key=lambda n: keys.binary[n].as_py())
+
+
+def upper_bound(keys: KeyColumn, key: Key) -> int:
+    """How many of the sorted keys are not greater than one."""
+    if keys.ints is not None:
+        return int(np.searchsorted(keys.ints, np.uint64(key), "right"))
+    return bisect_right(range(len(keys)), key, key=lambda n: keys.binary[n].as_py())
 
 
 def key_column(rows: pa.Table | pa.RecordBatch, schema: TableSchema) -> KeyColumn:

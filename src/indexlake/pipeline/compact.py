@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from indexlake.blocks.stream import BLOCK_BYTES
 from indexlake.pipeline.job import Watched
+from indexlake.pipeline.reshape import ReshapeResult, merge
 from indexlake.pipeline.rewrite import RewriteGroup, RewriteResult, rewrite
 from indexlake.pipeline.runner import Runner
 
@@ -29,8 +30,10 @@ MOST_INPUTS = 1_000
 """Blocks that one task reads: of very small ones several rounds make a full one."""
 
 
-def compact(lake: Lake, table_id: int, runner: Runner, **watched: Unpack[Watched]) -> RewriteResult:
-    """Rewrite what is small or full of deleted rows."""
+def compact(lake: Lake, table_id: int, runner: Runner, **watched: Unpack[Watched]) -> RewriteResult | ReshapeResult:
+    """Rewrite what is small or full of deleted rows; in a clustered table whatever is not merged."""
+    if lake._readings.latest(table_id).ranges is not None:
+        return merge(lake, table_id, runner, **watched)
     return rewrite(lake, table_id, "compact", groups_to_compact, runner, **watched)
 
 

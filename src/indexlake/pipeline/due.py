@@ -45,6 +45,8 @@ class HotStoreFill:
 
 def compaction_is_due(lake: Lake, table_id: int) -> bool:
     state = lake._readings.latest(table_id)
+    if state.ranges is not None:
+        return False  # it is merged instead
     full = state.table.config.block_row_count
     fewer = dead = 0
     for blocks, _ in groups_to_compact(state, state.at):

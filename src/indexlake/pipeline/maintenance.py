@@ -67,8 +67,8 @@ class Maintenance:
                 return
         self._queue(table_id)
 
-    def uncovered(self, table_id: int) -> None:
-        """After a commit of blocks that an index does not cover yet."""
+    def added_blocks(self, table_id: int) -> None:
+        """After a commit of blocks that an index does not cover yet, or that may have to be merged."""
         if self._automatic:
             self._queue(table_id)
 
@@ -222,6 +222,8 @@ class Maintenance:
         from indexlake.pipeline.dump import dump
         from indexlake.pipeline.expire import expire
         from indexlake.pipeline.keep_indexes import keep
+        from indexlake.pipeline.reshape import keep_shape
+        from indexlake.pipeline.runner import ThreadRunner
 
         try:
             hot = HotStoreFill(self._lake, table_id)
@@ -231,6 +233,7 @@ class Maintenance:
             if hot.due:
                 dump(self._lake, table_id, live=hot.live_due, history=hot.history_due, stop=self._stop)
                 hot = HotStoreFill(self._lake, table_id)
+            keep_shape(self._lake, table_id, ThreadRunner(self._lake.storage), stop=self._quit)
             keep(self._lake, table_id, stop=self._quit)  # an index is built later: closing does not wait for it
             self._estimates[table_id] = hot.count
             self._failures.pop(table_id, None)

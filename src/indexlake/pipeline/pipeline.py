@@ -15,6 +15,7 @@ from indexlake.catalog.index_definitions import no_index
 from indexlake.commit.write_set import WriteResult
 from indexlake.display.progress import ProgressBar
 from indexlake.errors import IndexLakeError, SchemaError
+from indexlake.indexes.keys import encode_key, key_to_bytes
 from indexlake.pipeline.build_index import BuildResult, build_index
 from indexlake.pipeline.compact import compact
 from indexlake.pipeline.dump import DumpResult, dump
@@ -23,11 +24,13 @@ from indexlake.pipeline.freeze import freeze, thaw
 from indexlake.pipeline.job import JobStopped
 from indexlake.pipeline.load import load
 from indexlake.pipeline.merge_index import FoldResult, merge_index
+from indexlake.pipeline.reshape import ReshapeResult, merge, split
 from indexlake.pipeline.rewrite import RewriteResult
 from indexlake.pipeline.run import Due, RunResult, run
 from indexlake.pipeline.runner import Runner
 from indexlake.pipeline.vacuum import GRACE, WHOLE_LAKE, VacuumResult, vacuum
 from indexlake.pipeline.verify import VerifyResult, verify
+from indexlake.scan.by_keys import encoded_key
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
@@ -77,8 +80,8 @@ class Pipeline:
 
     def compact(
         self, table: str | None = None, *, cluster_by: Sequence[str] | None = None, order: str = "sort"
-    ) -> dict[str, RewriteResult]:
-        """Make full blocks of small and delete-heavy ones.
+    ) -> dict[str, RewriteResult | ReshapeResult]:
+        """Make full blocks of small and delete-heavy ones.  Of a clustered table, merge all deltas.
 
         With ``cluster_by`` all rows of the table are re-distributed, so that each block covers a narrow range of those
         columns and scans that ask for one read few blocks: in the order of the columns (``order="sort"``), or with
@@ -98,6 +101,36 @@ class Pipeline:
 
         job = partial(cluster, self._lake, runner=self._runner, columns=cluster_by, order=order)
         return self._each("compact", table, job)
+
+    def merge(self, table: str | None = None) -> dict[str, ReshapeResult]:
+        """Merge the deltas of clustered tables into their data, and split what becomes too large, due or not."""
+        return self._each_clustered("merge", table, partial(merge, self._lake, runner=self._runner))
+
+    def split(self, table: str | None = None, *, at: Any = None) -> dict[str, ReshapeResult]:
+        """Split the partitions of clustered tables that are too large.
+
+        With ``at``, a primary key, one table gets a bound there: what comes from this key on is in another partition
+        than what comes before it.
+        """
+        if at is None:
+            return self._each_clustered("split", table, partial(split, self._lake, runner=self._runner))
+        if table is None:
+            raise SchemaError("at=… is a key of one table: give its name too.")
+        schema = self._lake._readings.latest(self._lake.table(table)._table_id).current
+        key = key_to_bytes(encode_key(schema.key_codecs, encoded_key(schema, at, table)))
+        return self._each_clustered("split", table, partial(split, self._lake, runner=self._runner, at=key))
+
+    def _each_clustered(self, kind: str, table: str | None, job: Callable[..., R]) -> dict[str, R]:
+        stop, results = self._begin(), {}
+        for t in self._tables(table):
+            if self._lake._readings.latest(t.table_id).ranges is not None:
+                results[t.name] = job(table_id=t.table_id, stop=stop, bar=self._bar(f"{kind} {t.name}"))
+            elif table is not None:
+                raise SchemaError(
+                    f"Table {t.name!r} is not clustered, so it has no partitions to {kind}. Compact it, or make it "
+                    f"clustered with lake.cluster_table({t.name!r})."
+                )
+        return results
 
     def freeze(self, table: str | None = None, *, older_than: timedelta = timedelta(0)) -> dict[str, RewriteResult]:
         """Turn warm blocks whose rows are all older than that into Parquet, which every engine reads."""

@@ -1,8 +1,8 @@
 """``pipeline.run``: whatever is due, in the right order.
 
-Expire first, since it makes blocks and rows unreachable; then dump, compact, and freeze where the table asks for it;
-vacuum last, for real.  A job that somebody else is doing already is left to them.  A table whose job fails does not
-keep the others from theirs: the first error is raised when all is done.
+Expire first, since it makes blocks and rows unreachable; then dump, compact (a clustered table is merged and split
+instead), and freeze where the table asks for it; vacuum last, for real.  A job that somebody else is doing already is
+left to them.  A table whose job fails does not keep the others from theirs: the first error is raised when all is done.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from indexlake.pipeline.expire import expire
 from indexlake.pipeline.freeze import freeze
 from indexlake.pipeline.job import JobBusy, JobStopped
 from indexlake.pipeline.keep_indexes import keep
+from indexlake.pipeline.reshape import keep_shape
 from indexlake.pipeline.runner import Runner
 from indexlake.pipeline.vacuum import vacuum
 
@@ -113,6 +114,9 @@ def _jobs(
             return None
         return compact(lake, number, runner, stop=stop, bar=bar(f"compact {table.name}"))
 
+    def reshape_if_due() -> Any:
+        return keep_shape(lake, number, runner, stop=stop, bar=bar(f"merge {table.name}"))
+
     def freeze_if_asked() -> Any:
         after = lake._readings.latest(number).table.config.freeze_after
         if after is None:
@@ -130,6 +134,6 @@ def _jobs(
 
     jobs: list[tuple[str, Callable[[], Any]]] = [("expire", expire_some)]
     if not table.dropped:
-        jobs += [("dump", dump_if_due), ("compact", compact_if_due), ("freeze", freeze_if_asked)]
-        jobs += [("indexes", keep_indexes)]
+        jobs += [("dump", dump_if_due), ("compact", compact_if_due), ("merge", reshape_if_due)]
+        jobs += [("freeze", freeze_if_asked), ("indexes", keep_indexes)]
     return jobs
