@@ -47,7 +47,8 @@ def test_where_nothing_is_due_spark_is_not_started(folder: Path) -> None:
     done = command("pipeline", "run", folder, JAVA_HOME="/nowhere")  # Spark could not start
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("vacuum: deleted 0 files")
-    for job in ("dump", "compact", "freeze", "thaw", "build-index", "merge-index", "expire", "vacuum", "verify"):
+    jobs = ("dump", "compact", "merge", "split", "freeze", "thaw", "build-index", "merge-index", "expire", "vacuum")
+    for job in (*jobs, "verify"):
         done = run("pipeline", job, str(folder), "--json")
         assert done[0] == 0, (job, done)
         assert "Starting Spark" not in done[2]
@@ -254,6 +255,12 @@ def test_a_clustered_table_tells_of_its_partitions(tmp_path: Path) -> None:
     assert "20,000" in run("partitions", folder, "c")[1]
     (then,) = json.loads(run("partitions", folder, "c", "--at", str(before), "--json")[1])
     assert then["files"] == []
+    code, out, _ = run("pipeline", "merge", folder, "--runner", "threads")
+    assert (code, out) == (
+        0,
+        "main.c: 0 merges, 0 folds, 0 splits, 0 joins and 1 move: 0 rows of 0 bytes written anew\n",
+    )
+    assert run("pipeline", "split", folder, "--table", "h", "--runner", "threads")[0] == 1
     assert "1 partition, the largest of 20,000 rows" in run("stats", folder, "c")[1]
     told = json.loads(run("stats", folder, "c", "--json")[1])
     assert (told["rows"], told["clustered"]["partitions"], told["clustered"]["written_per_given"]) == (20_000, 1, 1.0)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 
 import indexlake as il
 from indexlake.blocks.block import BlockRecord
-from indexlake.catalog import partitions, table_heads
-from indexlake.commit.section import Section
 from indexlake.indexes.keys import encode_key, key_to_bytes
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
@@ -28,15 +25,9 @@ def table(
 
 
 def cut(t: il.Table, *bounds: Any) -> None:
-    """Other partitions, in a commit of their own.  No block may be there."""
-    edges = [None, *(encoded(t, bound) for bound in bounds), None]
-    with Section(t._lake.catalog, t._lake._hot) as section:
-        tx, s = section.tx, section.sequencer.next
-        partitions.end_partitions(tx, [p.partition_id for p in partitions.live_partitions(tx, t._table_id)], s)
-        partitions.add_partitions(tx, t._table_id, list(pairwise(edges)), s)
-        table_heads.touch_table(tx, t._table_id, s)
-        section.sequencer.record("split", job=True)
-        section.commit()
+    """New bounds, one commit for each."""
+    for bound in bounds:
+        t._lake.pipeline(runner="threads").split(t.name, at=bound)
 
 
 def encoded(t: il.Table, key: Any) -> bytes:

@@ -50,6 +50,7 @@ def block_of(t: il.Table, partition: int) -> BlockRecord:
 def test_a_sound_table_has_no_problem(lake: il.Lake, t: il.Table):
     lake.pipeline(runner="threads").dump()
     t.update({"id": 77}, "id = 6")
+    lake.pipeline(runner="threads").merge("shop.t")
     found = lake.pipeline(runner="threads").verify()
     assert found.ok, found
 
@@ -75,7 +76,7 @@ def test_keys_that_belong_to_no_range(lake, t, place, column, bound, said):
 
 def test_ranges_of_the_past_are_looked_at_too(lake: il.Lake, t: il.Table):
     other = table(lake, "shop.moved", 5)
-    cut(other, 7)
+    cut(other, 3)
     (gone,) = (p.partition_id for p in other.at(lake.snapshot_id - 1).partitions() if p.begin_key is None)
     sql(lake, "update indexlake_partition set end_key = ? where partition_id = ?", encoded(other, 4), gone)
     (problem,) = lake.pipeline(runner="threads").verify("shop.moved").problems
@@ -113,6 +114,12 @@ def test_a_block_that_is_outside_of_its_range(lake: il.Lake, t: il.Table):
     path = block_of(t, first).path
     sql(lake, "update indexlake_data_file set partition_id = ? where relative_path = ?", second, path)
     assert damages(lake) == {(path, f"has keys from 5 to 9, which its partition {second} does not hold")}
+
+
+def test_a_record_with_other_keys_than_its_block(lake: il.Lake, t: il.Table):
+    path = block_of(t, ids(t)[0]).path
+    sql(lake, "update indexlake_data_file set last_key = ? where relative_path = ?", encoded(t, 8), path)
+    assert damages(lake) == {(path, "has keys from 5 to 9; its record says 5 to 8")}
 
 
 def test_a_block_that_is_not_sorted(lake: il.Lake, monkeypatch: pytest.MonkeyPatch):

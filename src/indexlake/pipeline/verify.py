@@ -222,7 +222,7 @@ def _rows(storage: Storage, task: VerifyTask) -> str | None:
     parts = [np.zeros(0, np.int64)]
     low, high = block.max_snapshot, block.min_snapshot
     statistics = StatisticsBuilder(pa.schema([f.arrow(f.column) for f in task.schema.fields]))
-    order = None if task.partition is None else KeyOrder(task.partition, task.schema)
+    order = None if task.partition is None else KeyOrder(block, task.partition, task.schema)
     for batch in reader.read([*task.schema.columns, ROW_ID, VERSION]):
         statistics.add(batch)
         if order is not None:
@@ -247,7 +247,7 @@ def _rows(storage: Storage, task: VerifyTask) -> str | None:
     for f in task.schema.fields:
         if f.column in said and not said[f.column].covers(found[f.column]):
             return f"column {f.name!r} has {found[f.column]}; its record says {said[f.column]}"
-    return None if order is None else order.wrong
+    return None if order is None else order.wrong()
 
 
 def _keys(storage: Storage, covering: Covering) -> str | None:

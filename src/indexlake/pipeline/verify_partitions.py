@@ -92,27 +92,41 @@ def _wrong_cover(live: Sequence[Partition], schema: TableSchema) -> Iterator[str
 
 
 class KeyOrder:
-    """Takes the rows of a block, and says whether they are in key order and inside a range."""
+    """Takes the rows of a block, and says whether they are in key order, inside a range and as the record says."""
 
-    def __init__(self, partition: Partition, schema: TableSchema) -> None:
+    def __init__(self, block: BlockRecord, partition: Partition, schema: TableSchema) -> None:
+        self._block = block
         self._partition = partition
         self._schema = schema
+        self._first: bytes | None = None
         self._last: bytes | None = None
-        self.wrong: str | None = None
+        self._wrong: str | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
-        if self.wrong is not None or not batch.num_rows:
+        if self._wrong is not None or not batch.num_rows:
             return
         keys = key_column(batch, self._schema)
         first, last = key_to_bytes(keys[0]), key_to_bytes(keys[len(keys) - 1])
         if not keys.is_sorted() or (self._last is not None and first < self._last):
-            self.wrong = "is not sorted by its keys"
+            self._wrong = "is not sorted by its keys"
         elif not self._partition.holds(first, last):
-            self.wrong = (
+            self._wrong = (
                 f"has keys from {_shown(self._schema, first)} to {_shown(self._schema, last)}, "
                 f"which its partition {self._partition.partition_id} does not hold"
             )
+        self._first = first if self._first is None else self._first
         self._last = last
+
+    def wrong(self) -> str | None:
+        """When all rows were given."""
+        said = self._block.first_key, self._block.last_key
+        if self._wrong is not None or said == (self._first, self._last):
+            return self._wrong
+        found, told = (
+            " to ".join("nothing" if key is None else _shown(self._schema, key) for key in keys)
+            for keys in ((self._first, self._last), said)
+        )
+        return f"has keys from {found}; its record says {told}"
 
 
 def partition_tasks(name: str, reading: Reading) -> Iterator[PartitionTask]:

@@ -112,8 +112,7 @@ def plan_blocks(reading: Reading, files: OpenFiles, test: Test) -> tuple[list[Bl
         "segments": path.segments,
     }
     if reading.state.ranges is not None:
-        touched = {block.partition_id for block, _, _ in places if block.partition_id is not None}
-        notes["partitions"] = touched, reading.state.ranges
+        notes["partitions"] = [b for b, _, _ in places if b.partition_id is not None], reading.state.ranges
     return tasks, notes
 
 

@@ -22,7 +22,7 @@ from indexlake.scan.order import check_order, ordered
 from indexlake.scan.plan import BlockTask, ScanPlan, arrow_schema, plan_scan
 from indexlake.scan.result import Result, check_count
 from indexlake.schema import ROW_ID, Field, TableSchema
-from indexlake.snapshots.partition_info import part_of
+from indexlake.snapshots.partition_info import partition_of
 from indexlake.storage.checksum import Checksums
 
 if TYPE_CHECKING:
@@ -299,11 +299,11 @@ def _partitions(plan: ScanPlan) -> tuple[int | None, tuple[int, ...]]:
     """How many partitions there are, and in which of them the plan's blocks lie."""
     if "partitions" not in plan.notes:
         return None, ()
-    touched, ranges = plan.notes["partitions"]
+    blocks, ranges = plan.notes["partitions"]
     there = ranges.at(plan.snapshot)
     if not there.live:  # the table was a heap then
         return None, ()
-    found = {part_of(partition_id, ranges, there) for partition_id in touched}
+    found = {partition_of(block, there) for block in blocks}
     return len(there.live), tuple(p.partition_id for p in there.live if p.partition_id in found)
 
 

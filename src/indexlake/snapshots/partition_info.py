@@ -102,7 +102,7 @@ class ClusteredStats:
 def partitions(reading: Reading) -> Partitions:
     """The ranges at a snapshot, with the files that its readers read.
 
-    A file may have been written later, for a range that did not exist then: it counts where its own range begins.
+    A file may have been written later, for a range that did not exist then: it counts where its first key belongs.
     """
     state, snapshot = reading.state, reading.snapshot
     there = None if state.ranges is None else state.ranges.at(snapshot)
@@ -116,16 +116,16 @@ def partitions(reading: Reading) -> Partitions:
     blocks: dict[int, list[BlockRecord]] = defaultdict(list)
     for block, seen in zip(state.blocks.records, state.blocks.visible_at(snapshot), strict=True):
         if seen and block.partition_id is not None:
-            blocks[part_of(block.partition_id, state.ranges, there)].append(block)
+            blocks[partition_of(block, there)].append(block)
     return Partitions(_info(p, blocks[p.partition_id], state, reading.schema, snapshot) for p in there.live)
 
 
-def part_of(partition_id: int, ranges: Ranges, there: Ranges) -> int:
-    """Which partition of a snapshot the blocks of a partition count in."""
-    if partition_id in there.by_id:
-        return partition_id
-    begin = ranges.by_id[partition_id].begin_key or b""
-    found = there.holding(begin, begin)
+def partition_of(block: BlockRecord, there: Ranges) -> int:
+    """Which partition of a snapshot a block counts in."""
+    if block.partition_id in there.by_id:
+        return block.partition_id
+    first = block.first_key or b""
+    found = there.holding(first, first)
     assert found is not None, "ranges cover all keys"
     return found.partition_id
 
