@@ -63,10 +63,10 @@ def check(
     probe = KIND.probe(index, fields, All(tuple(tests)))
     assert probe is not None, tests
     assert probe.exact
-    found = segment.slots(probe)
+    found = segment.ask(probe).slots()
     assert found.dtype == np.int64
     assert found.tolist() == expected(fields, arrays, tests), tests
-    assert segment.count(probe) == len(found)
+    assert segment.ask(probe).count == len(found)
     in_order = [slot for part in segment.in_order(probe, descending=False, step=7) for slot in part.tolist()]
     assert sorted(in_order) == found.tolist()
     assert pickle.loads(pickle.dumps(probe)) == probe
@@ -154,7 +154,7 @@ def test_bounds_of_a_segment_rule_out_only_what_it_does_not_hold(types: tuple[pa
             assert probe is not None
             if not probe.meets(content.low, content.high):
                 ruled_out += 1
-                assert segment.slots(probe).tolist() == []
+                assert segment.ask(probe).slots().tolist() == []
     assert ruled_out > 20
 
 
@@ -288,10 +288,10 @@ def test_an_index_on_a_list_finds_the_rows_that_hold_an_element(type: pa.DataTyp
         assert probe is not None
         sought = canonical(part, values.slice(row, 1))[0]
         found = [n for n, listed in enumerate(rows) if sought in listed]
-        assert segment.slots(probe).tolist() == found
-        assert segment.count(probe) == len(found)
+        assert segment.ask(probe).slots().tolist() == found
+        assert segment.ask(probe).count == len(found)
         moved = sorted(n - 40 if n >= 40 else n + 20 for n in found)
-        assert merged.slots(probe).tolist() == moved
+        assert merged.ask(probe).slots().tolist() == moved
     for op in ("is null", "is not null", "="):
         assert KIND.probe(index, fields, ColumnTest(field.column, op, ([1],))) is None
 
@@ -358,9 +358,8 @@ def test_what_a_condition_does_not_say_is_not_looked_up() -> None:
     assert (probe.keys, len(probe.ranges)) == ((), 3)
     never = KIND.probe(index, fields, All((ColumnTest("f1", "=", (None,)), ColumnTest("f2", "=", ("a",)))))
     assert never is not None
-    assert (
-        segment_of(index, fields, [[pa.array([None, 1], pa.int8()), pa.array(["a", "a"])]]).slots(never).tolist() == []
-    )
+    segment = segment_of(index, fields, [[pa.array([None, 1], pa.int8()), pa.array(["a", "a"])]])
+    assert segment.ask(never).slots().tolist() == []
 
 
 def test_many_prefixes_are_looked_up_at_once() -> None:
@@ -372,11 +371,11 @@ def test_many_prefixes_are_looked_up_at_once() -> None:
     probe = KIND.probe(index, fields, ColumnTest("f1", "in", sought))
     assert probe is not None
     found = [n for n, row in enumerate(rows) if row in set(sought)]
-    assert segment.slots(probe).tolist() == found
-    assert segment.count(probe) == len(found)
+    assert segment.ask(probe).slots().tolist() == found
+    assert segment.ask(probe).count == len(found)
     probe = KIND.probe(index, fields, All((ColumnTest("f1", "in", sought), ColumnTest("f2", "=", (0,)))))
     assert probe is not None
-    assert (segment.slots(probe).tolist(), segment.count(probe)) == ([1], 1)
+    assert (segment.ask(probe).slots().tolist(), segment.ask(probe).count) == ([1], 1)
 
 
 def test_a_probe_prints_what_it_looks_up() -> None:

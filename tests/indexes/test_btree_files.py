@@ -77,8 +77,8 @@ def test_a_file_of_the_first_version_answers_as_it_did(type: pa.DataType) -> Non
         test = ColumnTest("f1", op, () if op.startswith("is") else (middle,))
         probe = KIND.probe(index, fields, test)
         assert probe is not None
-        assert segment.slots(probe).tolist() == new.slots(probe).tolist()
-        assert segment.count(probe) == new.count(probe)
+        assert segment.ask(probe).slots().tolist() == new.ask(probe).slots().tolist()
+        assert segment.ask(probe).count == new.ask(probe).count
     assert segment.values() is None
     merged = opened(index, KIND.merge(index, [(segment, [0]), (new, [0])]))
     assert merged.starts == (0, 300, 600)
@@ -113,7 +113,7 @@ def ask(segment: Segment) -> list[Any]:
     ):
         probe = KIND.probe(index, fields, All(tuple(tests)))
         assert probe is not None
-        answers += [segment.slots(probe).tolist(), segment.count(probe)]
+        answers += [segment.ask(probe).slots().tolist(), segment.ask(probe).count]
     answers.append([part.tolist() for part in segment.in_order(None, descending=False)])
     answers += [segment.keys().to_list(), segment.nulls().tolist(), segment.starts]
     answers.append(pa.Table.from_batches(segment.rows(np.array([1, 59]))).to_pylist())

@@ -42,9 +42,9 @@ def test_every_row_with_one_of_the_values_is_found(type: pa.DataType) -> None:
         assert probe is not None
         assert probe.exact == (test.op == "is null")
         found = [n for n, value in enumerate(values) if satisfies(field, value, test)]
-        assert segment.slots(probe).tolist() == found
-        assert segment.count(probe) == len(found)
-        assert merged.slots(probe).tolist() == sorted(n - 50 if n >= 50 else n + 40 for n in found)
+        assert segment.ask(probe).slots().tolist() == found
+        assert segment.ask(probe).count == len(found)
+        assert merged.ask(probe).slots().tolist() == sorted(n - 50 if n >= 50 else n + 40 for n in found)
 
 
 def test_all_columns_have_to_be_named() -> None:
@@ -55,7 +55,7 @@ def test_all_columns_have_to_be_named() -> None:
     both = KIND.probe(index, fields, All((ColumnTest("f1", "in", ("a", "b")), ColumnTest("f2", "=", (1,)))))
     assert both is not None
     assert str(both) == "c1 in ('a', 'b') and c2 = 1"
-    assert segment.slots(both).tolist() == [0, 3]
+    assert segment.ask(both).slots().tolist() == [0, 3]
     for test in (
         ColumnTest("f1", "=", ("a",)),
         All((ColumnTest("f1", "=", ("a",)), ColumnTest("f2", ">", (1,)))),

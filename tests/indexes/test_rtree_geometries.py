@@ -60,11 +60,11 @@ def test_a_predicate_finds_all_of_its_geometries(text: str, type: pa.DataType) -
         params = {"s": shapely.to_wkb(area)}
         asked = probe(text, type, params=params)
         assert not asked.exact
-        found, wanted = made.slots(asked), matching(text, [values], params)
+        found, wanted = made.ask(asked).slots(), matching(text, [values], params)
         assert set(wanted) <= set(found.tolist())
         assert len(found) < 500
         assert (np.diff(found) > 0).all()
-        assert made.count(asked) >= len(found)
+        assert made.ask(asked).count >= len(found)
         found_any += len(wanted)
     assert found_any or "contains(g" in text
 
@@ -73,7 +73,7 @@ def test_boxes_alone_decide_what_is_a_candidate() -> None:
     shapes = shapely.from_wkt(["LINESTRING(0 0, 10 10)", "POINT(2 8)", "POINT(11 11)", "POINT EMPTY"])
     made = segment([[wkb(shapes)]])
     asked = probe("st_intersects(g, st_point(2, 8))", B)
-    assert made.slots(asked).tolist() == [0, 1]
+    assert made.ask(asked).slots().tolist() == [0, 1]
     assert str(asked) == "g meets (2, 8, 2, 8)"
     assert probe("g is not null", B) is None
 
@@ -89,8 +89,8 @@ def test_what_cannot_be_read_is_always_a_candidate() -> None:
     values = pa.array([*odd, shapely.to_wkb(shapely.Point(50, 50))], B)
     made = segment([[values]])
     asked = probe("st_intersects(g, st_point(1, 1))", B)
-    assert made.slots(asked).tolist() == [0, 1, 2, 3]
-    assert made.count(asked) == 4
+    assert made.ask(asked).slots().tolist() == [0, 1, 2, 3]
+    assert made.ask(asked).count == 4
     with pytest.raises(ExpressionError, match="is not a geometry in WKB"):
         matching("st_intersects(g, st_point(1, 1))", [values])
 
@@ -101,7 +101,7 @@ def test_points_are_kept_small_and_shapes_in_full() -> None:
     assert flat._file.size() < 22 * 5000
     asked = probe("st_intersects(g, $s)", B, params={"s": shapely.to_wkb(shapely.box(0.2, 0.2, 0.3, 0.3))})
     inside = ((at >= 0.2) & (at <= 0.3)).all(axis=1)
-    assert flat.slots(asked).tolist() == np.flatnonzero(inside).tolist()
+    assert flat.ask(asked).slots().tolist() == np.flatnonzero(inside).tolist()
 
 
 # -- nearest -----------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def test_merged_segments_answer_as_one_made_at_once() -> None:
     merged = opened(KIND.merge(index_of(1), [(second, [1]), (first, [0]), (second, [0, 2])]), 1)
     assert list(merged.starts) == list(whole.starts)
     asked = probe("st_dwithin(g, st_point(40, 40), 20)", B)
-    assert merged.slots(asked).tolist() == whole.slots(asked).tolist()
+    assert merged.ask(asked).slots().tolist() == whole.ask(asked).slots().tolist()
     assert near((40, 40), [Part(merged, None)], 30) == near((40, 40), [Part(whole, None)], 30)
 
 
@@ -237,14 +237,14 @@ def test_a_damaged_byte_is_never_an_answer(tmp_path: Path) -> None:
     text = "st_intersects(g, $s)"
     asked = probe(text, B, params={"s": shapely.to_wkb(shapely.box(0, 0, 100, 100))})
     whole = KIND.open(index_of(1), storage.open_file("tree", file.checksums))
-    want = whole.slots(asked).tolist(), near((5, 5), [Part(whole, None)], 5)
+    want = whole.ask(asked).slots().tolist(), near((5, 5), [Part(whole, None)], 5)
     path = next(p for p in tmp_path.rglob("*") if p.is_file())
     content = path.read_bytes()
     for place in RNG.integers(0, len(content), 12).tolist():
         path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
         try:
             damaged = KIND.open(index_of(1), storage.open_file("tree", file.checksums))
-            assert (damaged.slots(asked).tolist(), near((5, 5), [Part(damaged, None)], 5)) == want
+            assert (damaged.ask(asked).slots().tolist(), near((5, 5), [Part(damaged, None)], 5)) == want
         except CorruptionError:
             continue
         assert len(content) > 1 << 16  # only where a chunk was not needed

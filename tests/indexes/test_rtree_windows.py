@@ -33,24 +33,24 @@ def test_a_window_finds_exactly_its_points(count: int, lasting: bool) -> None:
         text = f"x between {min(x)!r} and {max(x)!r} and y > {min(y)!r} and y < {max(y)!r}"
         asked = probe(text, F8, F8)
         assert asked.exact
-        assert made.slots(asked).tolist() == matching(text, columns)
-        assert made.count(asked) >= len(made.slots(asked))
+        assert made.ask(asked).slots().tolist() == matching(text, columns)
+        assert made.ask(asked).count >= len(made.ask(asked).slots())
 
 
 def test_few_leaves_are_counted_exactly_and_many_about() -> None:
     columns = points(20_000)
     made = segment([columns])
     small, large = (probe(f"abs(x) >= 0 and x between 0 and {w} and y between 0 and {w}", F8, F8) for w in (5, 80))
-    assert made.count(small) == len(made.slots(small)) > 0
-    assert len(made.slots(large)) <= made.count(large) <= 2 * len(made.slots(large))
+    assert made.ask(small).count == len(made.ask(small).slots()) > 0
+    assert len(made.ask(large).slots()) <= made.ask(large).count <= 2 * len(made.ask(large).slots())
     everything = probe("x >= -1000", F8, F8)
-    assert made.count(everything) == 20_000
+    assert made.ask(everything).count == 20_000
 
 
 def test_only_what_a_window_touches_is_read() -> None:
     columns = points(60_000)
     made = segment([columns])
-    made.slots(probe("x between 3 and 4 and y between 3 and 4", F8, F8))
+    made.ask(probe("x between 3 and 4 and y between 3 and 4", F8, F8)).slots()
     assert made._file.bytes_read < made._file.size() / 10
 
 
@@ -72,9 +72,9 @@ def test_nan_infinity_and_null_are_found_as_in_sql(op: str, value: object) -> No
         asked = probe(text, F8, F8)
         if asked is None:  # always true of what is not null
             continue
-        found = made.slots(asked).tolist()
+        found = made.ask(asked).slots().tolist()
         assert found == matching(text, columns), text
-        assert made.count(asked) >= len(found)
+        assert made.ask(asked).count >= len(found)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_no_type_of_number_loses_a_row(type: pa.DataType, values: list[object], 
     for bound in bounds:
         text = f"x {op} {bound}"
         asked = probe(text, type, pa.int8())
-        found, wanted = made.slots(asked).tolist(), matching(text, columns)
+        found, wanted = made.ask(asked).slots().tolist(), matching(text, columns)
         assert set(wanted) <= set(found)
         if asked.exact:
             assert found == wanted
@@ -118,14 +118,16 @@ def test_slots_run_over_all_blocks_and_survive_a_merge() -> None:
     other = segment([points(70), points(5)])
     text = "x between -100 and 50 and y >= 0"
     asked = probe(text, F8, F8)
-    assert made.slots(asked).tolist() == matching(text, [pa.concat_arrays([b[n] for b in blocks]) for n in (0, 1)])
+    assert made.ask(asked).slots().tolist() == matching(
+        text, [pa.concat_arrays([b[n] for b in blocks]) for n in (0, 1)]
+    )
     merged = opened(KIND.merge(index_of(2), [(made, [3, 0]), (other, [1])]))
     assert list(merged.starts) == [0, 3, 103, 108]
     parts = [blocks[3], blocks[0]]
     both = [pa.concat_arrays([b[n] for b in parts]) for n in (0, 1)]
-    found = merged.slots(asked)
+    found = merged.ask(asked).slots()
     assert found[found < 103].tolist() == matching(text, both)
-    assert (found[found >= 103] - 103).tolist() == [s - 70 for s in other.slots(asked).tolist() if s >= 70]
+    assert (found[found >= 103] - 103).tolist() == [s - 70 for s in other.ask(asked).slots().tolist() if s >= 70]
 
 
 def test_odd_rows_survive_a_merge() -> None:
@@ -133,13 +135,13 @@ def test_odd_rows_survive_a_merge() -> None:
     made = segment([columns, points(3), columns])
     merged = opened(KIND.merge(index_of(2), [(made, [2])]))
     for text in ("x >= 1", "y < 5", "x > 0 and y > 0"):
-        assert merged.slots(probe(text, F8, F8)).tolist() == matching(text, columns)
+        assert merged.ask(probe(text, F8, F8)).slots().tolist() == matching(text, columns)
 
 
 def test_a_merge_of_nothing_is_an_empty_segment() -> None:
     merged = opened(KIND.merge(index_of(2), []))
     assert list(merged.starts) == [0]
-    assert merged.slots(probe("x > 0", F8, F8)).tolist() == []
+    assert merged.ask(probe("x > 0", F8, F8)).slots().tolist() == []
 
 
 def test_a_probe_takes_what_it_can_use_and_says_it() -> None:
@@ -193,7 +195,7 @@ def test_damaged_headers_are_refused() -> None:
         damaged = bytearray(content)
         damaged[place] ^= 0xFF
         try:
-            found = open_(bytes(damaged)).slots(probe("x > 0", F8, F8))  # type: ignore[attr-defined]
+            found = open_(bytes(damaged)).ask(probe("x > 0", F8, F8)).slots()  # type: ignore[attr-defined]
             assert len(found) <= 100
         except CorruptionError:
             refused += 1

@@ -1,4 +1,4 @@
-"""Update and delete by primary key take a way of their own; it must do what the general way does."""
+"""Update and delete by primary key, or through an index, have a way of their own; it does what the general one does."""
 
 from __future__ import annotations
 
@@ -92,14 +92,19 @@ SETS: list[dict[str, Any]] = [
 ]
 
 
-def test_a_change_by_key_does_what_the_same_change_by_range_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize("column", ["id", "must"])
+def test_a_change_by_key_does_what_the_same_change_by_range_does(tmp_path: Path, column: str) -> None:
     lake, point, general = _tables(tmp_path / "lake", 60)
     pick = random.Random(20)
     with lake:
+        if column != "id":
+            point.create_index("by_column", column)
+            found = point.scan(f"{column} = 7").explain()
+            assert (found.found_by, found.rows_in_blocks, found.hot_rows) == ("by_column", 1, 0)
         for _ in range(100):
             key, rest = pick.randrange(65), pick.choice(REST)
             params = {"k": key}
-            by_key, by_range = f"id = $k{rest}", f"id >= $k and id <= $k{rest}"
+            by_key, by_range = f"{column} = $k{rest}", f"{column} >= $k and {column} <= $k{rest}"
             if pick.random() < 0.2:
                 done = _outcome(point.delete, by_key, params), _outcome(general.delete, by_range, params)
             else:

@@ -34,8 +34,11 @@ ranked = lru_cache(4096)(RowIds.from_bytes)
 class LookedUp:
     """The addresses of a block in any order, from its row ids by position."""
 
-    def __init__(self, row_ids: Ints) -> None:
+    def __init__(self, row_ids: Ints, *, ready: bool = False) -> None:
+        """``ready``: for those who must not wait when they ask for positions."""
         self._row_ids = row_ids
+        if ready:
+            _ = self._order
 
     @cached_property
     def _order(self) -> npt.NDArray[np.uint32]:

@@ -34,7 +34,7 @@ class OpenFiles:
         self.use_indexes = "auto"  # "always" and "never" are for comparing what they cost
         self._readers: Recent[BlockReader] = Recent(limit)
         self._segments: Recent[Any] = Recent(4 * limit)
-        self._addresses: Recent[LookedUp] = Recent(limit)
+        self._addresses: Recent[LookedUp] = Recent(max(4, limit // 32))  # up to 12 bytes for each row of a block
 
     def reader(self, block: BlockRecord, schema: pa.Schema) -> BlockReader:
         """The reader of a block, whose file has the given columns."""

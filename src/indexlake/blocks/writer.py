@@ -114,7 +114,7 @@ def _addresses(ids: npt.NDArray[np.int64]) -> Addresses:
     """By rank where the rows lie in row-id order, whatever else they are sorted by."""
     if len(ids) < 2 or bool((ids[1:] > ids[:-1]).all()):
         return RowIds.from_array(ids)
-    return LookedUp(ids)
+    return LookedUp(ids, ready=True)
 
 
 def _widened(known: tuple[int, int] | None, versions: pa.Array) -> tuple[int, int] | None:

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from indexlake.catalog import data_files, delete_entries
 from indexlake.commit.wanted import Holder, MergeValues, NewKeys, Wanted, new_keys
 from indexlake.errors import ConflictError, DuplicateKeyError
@@ -130,7 +128,7 @@ def look(before: Look, state: TableState, rows: list[HotRow] | None, writes: Tab
     if state.at > at:
         found: list[Holder] = []
         for block, positions, keys in wanted.in_blocks(state, at, files):
-            row_ids = state.addresses(block, files).row_ids_at(np.asarray(positions)).tolist()
+            row_ids = state.row_ids_at(block, positions, files).tolist()
             for row_id, position, key in zip(row_ids, positions, keys, strict=True):
                 if row_id not in writes.closed:
                     found.append((block.data_file_id, position, key))

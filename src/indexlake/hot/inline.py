@@ -83,7 +83,8 @@ class InlineTable(InlineRows):
     # ------------------------------------------------------------ reading
 
     def rows(self, fields: Sequence[Field], test: Test = ALWAYS) -> HotRows:
-        columns = HeldColumns(fields)
+        schema = self._schema
+        columns = schema.held if fields == schema.fields else HeldColumns(fields)
         return self._taken(self._visible_rows(columns.columns, test), columns)
 
     def rows_with(self, keys: KeyColumn, fields: Sequence[Field]) -> HotRows:

@@ -15,7 +15,7 @@ A package adds a kind with an entry point in the group ``indexlake.index_kinds``
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -95,16 +95,21 @@ class Probe(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a segment has for a probe."""
+
+    count: int
+    """About how many slots, never fewer; to know it costs little however many they are."""
+
+    slots: Callable[[], Slots]
+    """All slots that may satisfy the probe, ascending, each once."""
+
+
 class ProbedSegment(Segment, Protocol):
     """A segment of a kind that answers probes."""
 
-    def count(self, probe: Any) -> int:
-        """About how many slots the probe finds, never fewer; costs little however many they are."""
-        ...
-
-    def slots(self, probe: Any) -> Slots:
-        """All slots that may satisfy the probe, ascending, each once."""
-        ...
+    def ask(self, probe: Any) -> Answer: ...
 
 
 class KeySegment(ProbedSegment, Protocol):

@@ -7,6 +7,7 @@ may name rows that do not match, and never misses one that does; the predicate h
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -92,28 +93,31 @@ def with_older_columns(test: Test, schema: TableSchema) -> tuple[Test, dict[str,
     return extended(test), codecs
 
 
-class Chosen(Collection[BlockRecord]):
-    """Some blocks of a table, in their order; gone through only when that is needed."""
+class ByStatistics(Collection[BlockRecord]):
+    """The visible blocks that may hold a matching row, by the statistics of their columns, in their order.
 
-    def __init__(self, blocks: Sequence[BlockRecord], numbers: npt.NDArray[np.intp]) -> None:
-        self._blocks = blocks
-        self._numbers = numbers
+    Statistics are asked when that is needed: an index may find the rows without them.
+    """
+
+    def __init__(self, reading: Reading, test: Test) -> None:
+        self._reading = reading
+        self._test = test
+
+    @cached_property
+    def _numbers(self) -> npt.NDArray[np.intp]:
+        schema, test = self._reading.schema, self._test
+        test, codecs = (test, schema.column_codecs) if not schema.evolved else with_older_columns(test, schema)
+        return self._reading.state.blocks.candidates(test, codecs, self._reading.snapshot)
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def __iter__(self) -> Iterator[BlockRecord]:
-        return (self._blocks[n] for n in self._numbers.tolist())
+        records = self._reading.state.blocks.records
+        return (records[n] for n in self._numbers.tolist())
 
     def __contains__(self, block: object) -> bool:
         return any(block is each for each in self)
-
-
-def by_statistics(reading: Reading, test: Test) -> Chosen:
-    """The visible blocks that may hold a matching row, by the statistics of their columns."""
-    schema, blocks = reading.schema, reading.state.blocks
-    block_test, codecs = (test, schema.column_codecs) if not schema.evolved else with_older_columns(test, schema)
-    return Chosen(blocks.records, blocks.candidates(block_test, codecs, reading.snapshot))
 
 
 def places_of_row_ids(

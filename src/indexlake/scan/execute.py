@@ -185,7 +185,8 @@ def _visible(batch: pa.RecordBatch, task: BlockTask, hidden: npt.NDArray[np.int6
 
 def _dressed(batch: pa.RecordBatch, fields: Sequence[Field], *, row_id: bool) -> pa.RecordBatch:
     """User-facing names; columns younger than the file take the values of older ones, or their default."""
-    return _shown(batch, [file_values(f, batch, batch.num_rows) for f in fields], fields, row_id=row_id)
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    return _shown(batch, [file_values(f, columns, batch.num_rows) for f in fields], fields, row_id=row_id)
 
 
 def _shown(batch: pa.RecordBatch, arrays: list[Any], fields: Sequence[Field], *, row_id: bool) -> pa.RecordBatch:

@@ -44,8 +44,16 @@ class Chunk:
 
     def frozen(self) -> Chunk:
         """The same as of now: what becomes of the original later does not show."""
+        return self._with(self.live.copy())
+
+    def without(self, row_ids: npt.NDArray[np.int64]) -> Chunk:
+        """The same without some rows."""
+        return self._with(self.live & ~np.isin(self.rows.column(ROW_ID).to_numpy(), row_ids))
+
+    def _with(self, live: npt.NDArray[np.bool_]) -> Chunk:
         copy = Chunk(self.rows, self._schema)
-        copy.live = self.live.copy()
+        live.flags.writeable = False  # kinds may remember what they learn about a mask that stays as it is
+        copy.live = live
         copy._segments = self._segments
         return copy
 
@@ -58,6 +66,7 @@ class HotMirror:
         self._made_for: tuple[Any, Any] | None = None  # blocks and schema
         self._at = -1
         self._chunks: list[Chunk] = []
+        self._frozen: list[Chunk] = []
         self._place: dict[int, tuple[int, Chunk, int]] = {}  # row id → begin, chunk, slot
         self.size = 0
 
@@ -72,8 +81,11 @@ class HotMirror:
                 self._made_for = made_for
             elif self._at < reading.snapshot:
                 self._advance(reading)
+            else:
+                return self._frozen
             self._at = reading.snapshot
-            return [chunk.frozen() for chunk in self._chunks]
+            self._frozen = [chunk.frozen() for chunk in self._chunks]
+            return self._frozen
 
     def _begin(self, reading: Reading) -> None:
         self._chunks, self._place, self.size = [], {}, 0

@@ -19,14 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from indexlake.blocks.block import BlockRecord
-from indexlake.expr.test import All, Any_, Test, columns_of
+from indexlake.expr.test import ALWAYS, All, Any_, Test, columns_of
 from indexlake.indexes.registry import kind_if_known
 
 if TYPE_CHECKING:
     from indexlake.blocks.open_files import OpenFiles
     from indexlake.indexes.coverage import Coverage, Group
     from indexlake.indexes.index import Index
-    from indexlake.indexes.kind import SegmentFile
+    from indexlake.indexes.kind import Answer, SegmentFile
     from indexlake.snapshots.reading import Reading
 
 Positions = npt.NDArray[np.int64]
@@ -105,7 +105,7 @@ class _Lookup(Protocol):
 
 def look_up(reading: Reading, files: OpenFiles, test: Test, chosen: Collection[BlockRecord]) -> Found | None:
     """Where rows of the chosen blocks that may satisfy the test lie; None: to read the blocks is as good."""
-    if files.use_indexes == "never" or not reading.state.indexes or test == All(()) or not chosen:
+    if files.use_indexes == "never" or not reading.state.indexes or test == ALWAYS:
         return None
     context = _Context(reading, files, chosen)
     lookups = _lookups(context, test)
@@ -199,10 +199,15 @@ class _One:
         self.coverage = coverage
         self._context = context
         self._probe = probe
-        self._estimate: int | None = None
         self._groups = coverage.groups(context.reading.state, context.reading.snapshot)
         self._asked = [group for group in self._groups if _may_hold(probe, group.segment)]
-        self._segments = len(self._asked)
+
+    @cached_property
+    def _answers(self) -> list[tuple[Group, Any, Answer]]:
+        """Of the segments that have any."""
+        segments = [(group, self._context.segment(group, self.coverage.index)) for group in self._asked]
+        answers = [(group, segment, segment.ask(self._probe)) for group, segment in segments]
+        return [each for each in answers if each[2].count]
 
     @cached_property
     def _unknown(self) -> AbstractSet[int]:
@@ -212,24 +217,16 @@ class _One:
         return {block.data_file_id for block in self._context.data} - covered
 
     def estimate(self) -> int:
-        if self._estimate is None:
-            context, index = self._context, self.coverage.index
-            counts = [context.segment(group, index).count(self._probe) for group in self._asked]
-            self._asked = [group for group, count in zip(self._asked, counts, strict=True) if count]
-            total = sum(counts)
-            if self._unknown:
-                total += sum([b.record_count for b in context.data if b.data_file_id in self._unknown])
-            self._estimate = total
-        return self._estimate
+        total = sum([answer.count for _, _, answer in self._answers])
+        if self._unknown:
+            total += sum([b.record_count for b in self._context.data if b.data_file_id in self._unknown])
+        return total
 
     def rows(self) -> _Rows:
-        context, index = self._context, self.coverage.index
-        context.asked += self._segments
+        self._context.asked += len(self._asked)
         found: dict[int, Positions] = {}
-        for group in self._asked:
-            segment = context.segment(group, index)
-            slots = segment.slots(self._probe)
-            for block, _, positions in group.split(segment.starts, slots):
+        for group, segment, answer in self._answers:
+            for block, _, positions in group.split(segment.starts, answer.slots()):
                 found[block.data_file_id] = positions
         return _Rows(found, self._unknown)
 

@@ -1,4 +1,4 @@
-"""Where rows that satisfy the predicate of a search lie in blocks, remembered for the next search."""
+"""Which rows satisfy the predicate of a search, in memory and in blocks; these are remembered for the next search."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from indexlake.expr import tree
 from indexlake.scan.access import file_test
@@ -18,21 +19,29 @@ from indexlake.schema import ROW_ID
 if TYPE_CHECKING:
     from indexlake.blocks.block import BlockRecord
     from indexlake.expr import Bound
-    from indexlake.scan.search_parts import Parts
+    from indexlake.scan.search_sources import View
 
 Mask = npt.NDArray[np.bool_]
 
 
-class Matches:
-    """Where rows that satisfy a predicate lie in blocks; what a block file holds never changes, so it is remembered."""
+class Where:
+    """The predicate of a search.  What a block file holds never changes, so where its matches lie is remembered."""
 
-    def __init__(self, search: Parts, predicate: Bound) -> None:
-        self._search = search
-        self._predicate = predicate
+    def __init__(self, view: View, predicate: Bound) -> None:
+        self._view = view
+        self.predicate = predicate
         self.found_by = "what earlier searches found"
         self._tasks: dict[int, BlockTask] | None = None
         calls = any(isinstance(node, tree.Call) for node in _nodes(predicate.root))  # now() changes
-        self._key = None if calls else f"{predicate!r} {search.reading.state.table.schema_version}"
+        self._key = None if calls else f"{predicate!r} {view.reading.state.table.schema_version}"
+
+    def mask(self, rows: pa.RecordBatch) -> Mask:
+        """Which rows, with columns named as in files, satisfy the predicate."""
+        columns = self._view.reading.schema.column_of
+        names = sorted(self.predicate.columns) or [ROW_ID]
+        named = pa.RecordBatch.from_arrays([rows.column(columns.get(n, n)) for n in names], names)
+        mask: Mask = np.array(self.predicate.mask(named).fill_null(False))
+        return mask
 
     def mark(self, block: BlockRecord, mask: Mask) -> None:
         """Mark the rows of the block that satisfy the predicate, deleted ones included."""
@@ -43,27 +52,27 @@ class Matches:
         return self.found_by != "primary key" and (task is None or task.only is None or len(task.only) > 1)
 
     def _positions(self, block: BlockRecord) -> npt.NDArray[np.int64]:
-        search, key = self._search, None if self._key is None else f"{block.path} {self._key}"
-        known = search.remembered.matches.get(key) if key is not None else None
+        view, key = self._view, None if self._key is None else f"{block.path} {self._key}"
+        known = view.remembered.matches.get(key) if key is not None else None
         if known is not None:
             return known
         positions = np.zeros(0, np.int64)
         task = self._planned().get(block.data_file_id)
         if task is not None:
             whole = replace(task, deleted=None, versions_up_to=None)
-            batches = read_task(whole, search.files, (), self._predicate, row_id=True)
-            found = [search.positions(block, batch.column(ROW_ID).to_numpy()) for batch in batches]
+            batches = read_task(whole, view.files, (), self.predicate, row_id=True)
+            found = [view.positions(block, batch.column(ROW_ID).to_numpy()) for batch in batches]
             positions = np.concatenate(found) if found else positions
         if key is not None and self._holds_always(task):
-            search.remembered.matches.put(key, positions)
+            view.remembered.matches.put(key, positions)
         return positions
 
     def _planned(self) -> dict[int, BlockTask]:
         """The blocks that may hold matching rows."""
         if self._tasks is None:
-            search = self._search
-            test = file_test(self._predicate, search.reading.schema)
-            tasks, notes = plan_blocks(search.reading, search.files, test)
+            view = self._view
+            test = file_test(self.predicate, view.reading.schema)
+            tasks, notes = plan_blocks(view.reading, view.files, test)
             self.found_by = notes["found by"]
             self._tasks = {task.file_id: task for task in tasks if task.kind == "block"}
         return self._tasks

@@ -18,7 +18,7 @@ import pyarrow as pa
 from indexlake.blocks.block import BlockRecord
 from indexlake.expr.test import ALWAYS, Test
 from indexlake.hot.rows import HotRows
-from indexlake.scan.access import by_statistics, choose_path, file_test, places_of_keys, uncovered
+from indexlake.scan.access import ByStatistics, choose_path, file_test, places_of_keys, uncovered
 from indexlake.schema import ROW_ID, Field, TableSchema
 from indexlake.snapshots.state import TableState
 
@@ -101,16 +101,10 @@ def plan_scan(
 
 def plan_blocks(reading: Reading, files: OpenFiles, test: Test) -> tuple[list[BlockTask], dict[str, Any]]:
     """The committed rows in blocks that may satisfy the test, and how they were found."""
-    chosen = by_statistics(reading, test)
-    path = choose_path(reading, files, test, chosen)
+    path = choose_path(reading, files, test, ByStatistics(reading, test))
     places = list(path.places)
     tasks = [block_task(reading.state, block, reading.snapshot, only, covered) for block, only, covered in places]
-    notes: dict[str, Any] = {
-        "pruned by statistics": len(reading.state.blocks) - len(chosen),
-        "found by": path.found_by,
-        "offers": path.offers,
-        "segments": path.segments,
-    }
+    notes: dict[str, Any] = {"found by": path.found_by, "offers": path.offers, "segments": path.segments}
     if reading.state.ranges is not None:
         notes["partitions"] = [b for b, _, _ in places if b.partition_id is not None], reading.state.ranges
     return tasks, notes
@@ -128,7 +122,7 @@ def plan_keys(
     hot = HotRows(columns, files.storage.spill)
     if not reading.truncated:
         hot = reading.hot.rows_with(keys, columns)
-        chosen = [] if reading.newest else by_statistics(reading, test)  # the key covers every block of now
+        chosen = [] if reading.newest else ByStatistics(reading, test)  # the key covers every block of now
         assert reading.state.primary is not None
         places = places_of_keys(reading, files, chosen, keys) if blocks else uncovered(chosen, reading.state.primary)
         tasks = [block_task(reading.state, block, reading.snapshot, only) for block, only in places]

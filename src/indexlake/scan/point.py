@@ -22,7 +22,7 @@ from indexlake.expr.test import ColumnTest, conjuncts
 from indexlake.hot.store import HotRow
 from indexlake.indexes.key_set import KeySet
 from indexlake.indexes.keys import Key, KeyColumn, encode_key
-from indexlake.scan.access import by_statistics, keys_test
+from indexlake.scan.access import ByStatistics, keys_test
 from indexlake.scan.execute import read_task
 from indexlake.scan.plan import block_task
 from indexlake.schema import ROW_ID, VERSION, TableSchema
@@ -91,8 +91,9 @@ class BlockRow(NamedTuple):
             row = reader.row(self.position, columns)
             if all(value == value for value in row.values()):  # Python may change the bits of a NaN
                 return tuple([codec.encode_one(row[c]) for c, codec in zip(schema.columns, schema.codecs, strict=True)])
-        batch = reader.take(at, columns).combine_chunks().to_batches()[0] if columns else pa.record_batch({})
-        return tuple([f.codec.encode(file_values(f, batch, 1))[0] for f in schema.fields])
+        arrays = reader.take(at, columns).combine_chunks().to_batches()[0].columns if columns else []
+        values = dict(zip(columns, arrays, strict=True))
+        return tuple([f.codec.encode(file_values(f, values, 1))[0] for f in schema.fields])
 
 
 LiveRow = HotRow | BlockRow
@@ -178,7 +179,7 @@ def _find_in_history(reading: Reading, files: OpenFiles, key: Sequence[SqlValue]
     """A version that was superseded after the snapshot and moved to a history block since."""
     schema, state, writes = reading.schema, reading.state, reading.writes
     keys = KeySet(KeyColumn.from_keys([wanted], ints=isinstance(wanted, int)))
-    for block in by_statistics(reading, keys_test(schema, [key])):
+    for block in ByStatistics(reading, keys_test(schema, [key])):
         if block.role != "history":
             continue
         for batch in read_task(block_task(state, block, reading.snapshot), files, schema.fields, None, row_id=True):

@@ -171,6 +171,8 @@ class Scan(Result):
         row_id = self._with_row_id
         if self._columns is None:
             fields = list(schema.fields)
+            if not row_id:
+                return fields, schema.arrow, False
         else:
             names = [c for c in self._columns if c != ROW_ID]
             row_id = row_id or len(names) < len(self._columns)
@@ -291,7 +293,7 @@ class Scan(Result):
         return Explanation(
             plan.table, plan.snapshot, self._where, plan.notes.get("blocks", 0), len(plan.tasks), rows,
             plan.hot.count, plan.notes.get("found by", "statistics"), tuple(tasks), plan.notes.get("offers", ()),
-            plan.notes.get("segments", 0), hits, misses, total, touched,
+            plan.notes.get("segments", 0), hits, misses, partitions_total=total, partitions_read=touched,
         )  # fmt: skip
 
 

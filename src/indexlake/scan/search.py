@@ -21,10 +21,11 @@ from indexlake.errors import ExpressionError, SchemaError
 from indexlake.indexes.kind import whole_number
 from indexlake.indexes.registry import kind_if_known, kind_named
 from indexlake.scan.fuse import fuse_weights, fused
+from indexlake.scan.ranked import Chosen, Ranked, read_rows
 from indexlake.scan.result import Result
 from indexlake.scan.scan import bind_predicate, check_text, checked_columns
-from indexlake.scan.search_parts import Parts
-from indexlake.scan.search_sources import BlocksSource, RowsSource, Source
+from indexlake.scan.search_parts import Looked, Parts
+from indexlake.scan.search_sources import BlocksSource, RowsSource
 from indexlake.schema import ROW_ID, Field
 
 if TYPE_CHECKING:
@@ -62,44 +63,6 @@ class SearchExplanation:
 
     def _repr_html_(self) -> str:
         return html_text(str(self))
-
-
-@dataclass(frozen=True, slots=True)
-class Ranked:
-    """The best rows of one index: where each is, its row id and its score or distance, best first."""
-
-    sources: Sequence[Source]
-    parts: npt.NDArray[np.int64]
-    slots: npt.NDArray[np.int64]
-    scores: npt.NDArray[np.float64]
-
-    def row_ids(self) -> npt.NDArray[np.int64]:
-        ids = np.zeros(len(self.parts), np.int64)
-        for part in np.unique(self.parts).tolist():
-            here = self.parts == part
-            ids[here] = self.sources[part].row_ids(self.slots[here])
-        return ids
-
-    def rows(self, chosen: npt.NDArray[np.int64], fields: Sequence[Field]) -> list[pa.Array]:
-        """The columns of some of them, in that order."""
-        if not fields:
-            return []
-        parts, slots = self.parts[chosen], self.slots[chosen]
-        order: list[npt.NDArray[np.int64]] = []
-        columns: list[list[pa.Array]] = []
-        for part in np.unique(parts).tolist():
-            here = np.flatnonzero(parts == part)
-            order.append(here)
-            columns.append(self.sources[part].rows(slots[here], fields))
-        if not order:
-            return [pa.array([], f.type) for f in fields]
-        places = pa.array(np.argsort(np.concatenate(order), kind="stable"))
-        return [_joined([c[n] for c in columns], f).take(places) for n, f in enumerate(fields)]
-
-
-def _joined(arrays: list[pa.Array], f: Field) -> pa.Array:
-    plain = [array.cast(f.type) if array.type != f.type else array for array in arrays]
-    return pa.chunked_array(plain, f.type).combine_chunks()
 
 
 class Search(Result):
@@ -196,6 +159,10 @@ class Search(Result):
         result = self._find()
         return result.schema, iter(result.to_batches(max_chunksize=65_536))
 
+    def to_arrow(self) -> pa.Table:
+        """The whole result in memory."""
+        return self._find()
+
     def _find(self, explained: list[SearchExplanation] | None = None) -> pa.Table:
         table = self._table
         lake = table._lake
@@ -218,11 +185,10 @@ class Search(Result):
             ranked, chosen, scores = self._best(parts, found, queries)
             if explained is not None:
                 explained.append(self._explain(parts, found, ranked))
-            columns = _rows(ranked, chosen, needed)
+            columns = read_rows(ranked, chosen, needed)
             arrays = columns[: len(fields)]
             if ROW_ID in schema_shown.names:
-                ids = [each.row_ids() for each in ranked]
-                arrays.append(pa.array([ids[number][place] for number, place in chosen], pa.int64()))
+                arrays.append(pa.array(chosen.row_ids(ranked)))
         arrays.append(pa.array(scores, pa.float64()))
         if text is not None:
             arrays.append(self._snippets(found, queries, columns[-1]))
@@ -230,15 +196,16 @@ class Search(Result):
 
     def _best(
         self, parts: Parts, indexes: Sequence[Coverage], queries: Sequence[Any]
-    ) -> tuple[list[Ranked], list[tuple[int, int]], npt.NDArray[np.float64]]:
-        """The ranking of each index, and of the best rows (which ranking, place in it) and the score to show."""
-        sources = [parts.sources(coverage) for coverage in indexes]
+    ) -> tuple[list[Ranked], Chosen, npt.NDArray[np.float64]]:
+        """The ranking of each index, and of the best rows where they are and the score to show."""
+        looked = [parts.looked(coverage) for coverage in indexes]
         if len(indexes) == 1:
-            ranked = [_ranked(indexes[0], queries[0], sources[0], self._k)]
-            return ranked, [(0, n) for n in range(len(ranked[0].scores))], ranked[0].scores
+            ranked = [_ranked(indexes[0], queries[0], looked[0], self._k)]
+            count = len(ranked[0].scores)
+            return ranked, Chosen(np.zeros(count, np.int64), np.arange(count)), ranked[0].scores
         depth = max(100, 10 * self._k)
         while True:
-            ranked = [_ranked(c, q, s, depth) for c, q, s in zip(indexes, queries, sources, strict=True)]
+            ranked = [_ranked(c, q, each, depth) for c, q, each in zip(indexes, queries, looked, strict=True)]
             chosen, scores = fused(
                 [r.row_ids() for r in ranked],
                 [r.scores for r in ranked],
@@ -246,7 +213,8 @@ class Search(Result):
                 self._weights,
             )
             if len(chosen) >= self._k or all(len(r.scores) < depth for r in ranked):
-                return ranked, chosen[: self._k], scores[: self._k]
+                rankings, places = np.array(chosen[: self._k], np.int64).reshape(-1, 2).T
+                return ranked, Chosen(rankings, places), scores[: self._k]
             depth *= 8
 
     def _text_field(self, indexes: Sequence[Coverage], schema: TableSchema) -> Field:
@@ -273,29 +241,13 @@ class Search(Result):
         rows = sum(source.count for source in ranked[0].sources if type(source) is RowsSource)
         return SearchExplanation(
             self._table._name, parts.reading.snapshot, tuple(c.index.name for c in indexes), segments, rows,
-            parts.scanned, self._where, parts.matches.found_by if parts.matches is not None else None,
+            parts.scanned, self._where, parts.where.found_by if parts.where is not None else None,
         )  # fmt: skip
 
 
-def _ranked(coverage: Coverage, query: Any, sources: Sequence[Source], k: int) -> Ranked:
-    kind = kind_named(coverage.index.kind)
-    hits = kind.search(coverage.index, query, [source.part(coverage.index) for source in sources], k)
-    return Ranked(sources, hits.parts, hits.slots, hits.scores)
-
-
-def _rows(ranked: Sequence[Ranked], chosen: Sequence[tuple[int, int]], fields: Sequence[Field]) -> list[pa.Array]:
-    """The columns of the chosen rows, in their order."""
-    which = np.array([r for r, _ in chosen], np.int64)
-    places = np.array([n for _, n in chosen], np.int64)
-    if len(ranked) == 1:
-        return ranked[0].rows(places, fields)
-    order, columns = [], []
-    for number, each in enumerate(ranked):
-        here = np.flatnonzero(which == number)
-        order.append(here)
-        columns.append(each.rows(places[here], fields))
-    back = pa.array(np.argsort(np.concatenate(order), kind="stable"))
-    return [_joined([c[n] for c in columns], f).take(back) for n, f in enumerate(fields)]
+def _ranked(coverage: Coverage, query: Any, looked: Looked, k: int) -> Ranked:
+    hits = kind_named(coverage.index.kind).search(coverage.index, query, looked.parts, k)
+    return Ranked(looked.sources, hits.parts, hits.slots, hits.scores)
 
 
 class _Asked(NamedTuple):

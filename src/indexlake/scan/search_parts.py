@@ -7,10 +7,9 @@ read, and get a segment in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,154 +20,134 @@ from indexlake.hot.rows import HotRows
 from indexlake.indexes.builder import segment_in_memory
 from indexlake.indexes.registry import kind_named
 from indexlake.scan.execute import read_task
-from indexlake.scan.hot_mirror import Chunk, HotMirror, hot_rows, one_batch
-from indexlake.scan.matches import Matches
+from indexlake.scan.hot_mirror import MOST_BYTES, Chunk, HotMirror, hot_rows, one_batch
+from indexlake.scan.matches import Where
 from indexlake.scan.plan import BlockTask, block_task, own_tasks
-from indexlake.scan.search_sources import BlocksSource, GapSource, Mask, RowsSource, Source
+from indexlake.scan.search_sources import BlocksSource, GapSource, Mask, RowsSource, Source, View
 from indexlake.schema import ROW_ID
-from indexlake.types.selection import take
 
 if TYPE_CHECKING:
-    from indexlake.blocks.block import BlockRecord
     from indexlake.expr import Bound
     from indexlake.indexes.coverage import Coverage
     from indexlake.indexes.index import Index
+    from indexlake.indexes.kind import Part
     from indexlake.lake import Lake
     from indexlake.schema import Field, TableSchema
     from indexlake.snapshots.reading import Reading
+    from indexlake.snapshots.state import TableState
 
 _REMEMBERED = 256
 
 
 class Remembered:
-    """What searches of one lake keep for the next ones: hot rows, masks of deleted rows, matches of predicates."""
+    """What searches of one lake keep for the next ones: hot rows, masks of deleted rows, matches of predicates, and
+    what each index was last searched in."""
 
     def __init__(self) -> None:
         self._mirrors: dict[int, HotMirror] = {}
         self.masks: Recent[tuple[Any, Any, Mask]] = Recent(_REMEMBERED)
         self.matches: Recent[npt.NDArray[np.int64]] = Recent(_REMEMBERED)
+        self.looked: Recent[tuple[TableState, Looked]] = Recent(_REMEMBERED)
 
     def mirror(self, table_id: int) -> HotMirror:
         return self._mirrors.setdefault(table_id, HotMirror())
 
 
+class Looked(NamedTuple):
+    """What one index is searched in: where rows come from, and each as the kind sees it."""
+
+    sources: Sequence[Source]
+    parts: Sequence[Part]
+
+
 class Parts:
-    """The table as one search sees it.  Made inside a read transaction; files are read after it."""
+    """Made inside a read transaction; files are read after it."""
 
     def __init__(
         self, reading: Reading, lake: Lake, predicate: Bound | None, fields: Sequence[Field], remembered: Remembered
     ) -> None:
         self.reading = reading
-        self.files = lake._files
-        self.remembered = remembered
-        self.predicate = predicate
+        self._view = View(reading, lake._files, remembered)
+        self._remembered = remembered
         self._fields = tuple(dict.fromkeys(fields))  # of the result
-        self._names = {f.name: f.column for f in reading.schema.fields}
-        writes = reading.writes
-        self.hidden: npt.NDArray[np.int64] | None = None
-        if writes is not None and writes.closed:
-            self.hidden = np.frombuffer(writes.closed.to_array(), np.uint64).astype(np.int64)
         self._hot: list[Chunk] = [] if reading.truncated else self._hot_chunks()
         own = self._own_rows()
         if own is not None:
-            self._hot.append(Chunk(own, reading.schema))
-        self.matches: Matches | None = None if predicate is None or reading.truncated else Matches(self, predicate)
+            self._hot = [*self._hot, Chunk(own, reading.schema)]
+        self.where: Where | None = None if predicate is None else Where(self._view, predicate)
         self.scanned = 0  # blocks without a segment
 
     def _hot_chunks(self) -> list[Chunk]:
-        reading = self.reading
+        reading, hidden = self.reading, self._view.hidden
         if reading.newest:
-            chunks = self.remembered.mirror(reading.state.table.table_id).chunks(reading)
+            chunks = self._remembered.mirror(reading.state.table.table_id).chunks(reading)
         else:
             rows = hot_rows(reading)
             chunks = [] if rows is None else [Chunk(rows, reading.schema)]
-        if self.hidden is not None:
-            for chunk in chunks:
-                chunk.live &= ~np.isin(chunk.rows.column(ROW_ID).to_numpy(), self.hidden)
+        if hidden is not None:
+            chunks = [chunk.without(hidden) for chunk in chunks]
         return chunks
 
     def _own_rows(self) -> pa.RecordBatch | None:
         writes = self.reading.writes
         if writes is None or not writes.rows:
             return None
-        own = HotRows(self.reading.schema.fields, self.files.storage.spill)
+        own = HotRows(self.reading.schema.fields, self._view.files.storage.spill)
         own.read_own(writes.rows, self.reading.state.current)
         return one_batch(list(own.batches()))
 
-    def sources(self, coverage: Coverage) -> list[Source]:
+    def looked(self, coverage: Coverage) -> Looked:
         """After the read transaction.  In an order that depends on the table alone."""
-        found: list[Source] = []
         reading, index = self.reading, coverage.index
+        shared = reading.newest and reading.writes is None
+        known = self._remembered.looked.get(str(index.index_id)) if shared else None
+        if known is not None and known[0] is reading.state:
+            looked = known[1]
+        else:
+            sources = list(self._sources(coverage))
+            looked = Looked(sources, [source.part(index) for source in sources])
+            if shared and not self.scanned and sum(chunk.rows.nbytes for chunk in self._hot) <= MOST_BYTES:
+                self._remembered.looked.put(str(index.index_id), (reading.state, looked))
+        if self.where is None:
+            return looked
+        parts = [part._replace(wanted=s.wanted(self.where)) for s, part in zip(*looked, strict=True)]
+        return Looked(looked.sources, parts)
+
+    def _sources(self, coverage: Coverage) -> Iterator[Source]:
+        reading, index, view = self.reading, coverage.index, self._view
         if not reading.truncated:
             covered: set[int] = set()
             for group in coverage.groups(reading.state, reading.snapshot):
-                found.append(BlocksSource(self, group, self.files.segment(group.segment, index.open)))
+                yield BlocksSource(view, group, view.files.segment(group.segment, index.open))
                 covered |= {block.data_file_id for block, _ in group.blocks}
-            blocks = reading.state.blocks
-            for block in blocks.records:
+            for block in reading.state.blocks.records:
                 if block.data_file_id not in covered and block.visible_at(reading.snapshot):
                     self.scanned += 1
-                    found += self._scanned(block_task(reading.state, block, reading.snapshot), index)
+                    yield from self._scanned(block_task(reading.state, block, reading.snapshot), index)
         if reading.writes is not None:
             for task in own_tasks(reading.state, reading.writes):
-                found += self._scanned(task, index)
+                yield from self._scanned(task, index)
         for chunk in self._hot:
-            wanted = self._matching(chunk.rows)
-            if wanted is not None:
-                wanted &= chunk.live
-            found.append(RowsSource(chunk.rows, chunk.live, wanted, chunk.segment))
-        return found
-
-    def _matching(self, rows: pa.RecordBatch) -> Mask | None:
-        """Which rows, with columns named as in files, satisfy the predicate; None: there is none."""
-        if self.predicate is None:
-            return None
-        names = sorted(self.predicate.columns) or [ROW_ID]
-        named = pa.RecordBatch.from_arrays([rows.column(self._names.get(n, n)) for n in names], names)
-        mask: Mask = np.array(self.predicate.mask(named).fill_null(False))
-        return mask
+            yield RowsSource(chunk.rows, chunk.live, chunk.segment)
 
     def _scanned(self, task: BlockTask, index: Index) -> Iterator[Source]:
         """The visible rows of a block, read; only those that satisfy the predicate if the others do not matter."""
-        schema = self.reading.schema
+        schema, view = self.reading.schema, self._view
         block = self.reading.state.blocks.record(task.file_id) if task.kind == "block" else None
         keys = index.all_fields(schema)
-        all_ = self.predicate is not None and kind_named(index.kind).ranks_by_all
-        named = [f for f in schema.fields if all_ and self.predicate is not None and f.name in self.predicate.columns]
+        predicate = None if self.where is None else self.where.predicate
+        pushed = None if kind_named(index.kind).ranks_by_all else predicate
+        named = [f for f in schema.fields if predicate is not None and pushed is None and f.name in predicate.columns]
         fields = tuple(dict.fromkeys((*keys, *named, *(self._fields if block is None else ()))))
-        pushed = None if all_ else self.predicate
-        rows = one_batch(list(read_task(task, self.files, fields, pushed, row_id=True, hidden=self.hidden)))
+        rows = one_batch(list(read_task(task, view.files, fields, pushed, row_id=True, hidden=view.hidden)))
         if rows is None:
             return
         rows = pa.RecordBatch.from_arrays(rows.columns, [*(f.column for f in fields), ROW_ID])
-        wanted = self._matching(rows) if all_ else None
         segment = partial(_segment_of, schema, [rows.column(f.column) for f in keys])
         if block is None:
-            yield RowsSource(rows, None, wanted, segment)
+            yield RowsSource(rows, None, segment, chosen=pushed is not None)
         else:
-            yield GapSource(self, block, rows, wanted, segment)
-
-    def columns_at(
-        self,
-        places: Iterable[tuple[BlockRecord, npt.NDArray[np.int64], npt.NDArray[np.int64]]],
-        fields: Sequence[Field],
-    ) -> list[pa.Array]:
-        """Columns of rows in blocks: (block, numbers of the rows, their positions); in the order of the numbers."""
-        parts: list[pa.RecordBatch] = []
-        order: list[npt.NDArray[np.int64]] = []
-        for block, numbers, positions in places:
-            ascending = np.argsort(positions, kind="stable")
-            task = block_task(self.reading.state, block, self.reading.snapshot, positions[ascending].astype(np.uint64))
-            parts += read_task(replace(task, versions_up_to=None), self.files, fields, None, row_id=not fields)
-            order.append(numbers[ascending])
-        back = pa.array(np.argsort(np.concatenate(order), kind="stable"))
-        whole = one_batch(parts)
-        assert whole is not None
-        assert whole.num_rows == len(back)
-        return [take(whole.column(n), back) for n in range(len(fields))]
-
-    def positions(self, block: BlockRecord, row_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return self.reading.state.addresses(block, self.files).positions_of(row_ids)
+            yield GapSource(view, block, rows, segment, chosen=pushed is not None)
 
 
 def _segment_of(schema: TableSchema, keys: Sequence[pa.Array], index: Index) -> Any:

@@ -9,117 +9,171 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexlake.indexes.kind import Part
+from indexlake.indexes.kind import Part, Slots
 from indexlake.scan.execute import read_task
 from indexlake.scan.plan import block_task
 from indexlake.schema import ROW_ID
+from indexlake.schema.lineage import file_columns, file_values
 from indexlake.types.selection import take
 
 if TYPE_CHECKING:
     from indexlake.blocks.block import BlockRecord
+    from indexlake.blocks.open_files import OpenFiles
     from indexlake.indexes.coverage import Group
     from indexlake.indexes.index import Index
-    from indexlake.scan.search_parts import Parts
+    from indexlake.scan.matches import Where
+    from indexlake.scan.search_parts import Remembered
     from indexlake.schema import Field
+    from indexlake.snapshots.reading import Reading
 
 Mask = npt.NDArray[np.bool_]
+Row = dict[str, Any]
+
+Piece = tuple[slice, list[Any]]
+"""Some of the rows that were asked for, by ascending slot: which of them, and their columns."""
+
+
+class View:
+    """The table as one search sees it; ``hidden``: the committed rows that its transaction has closed."""
+
+    def __init__(self, reading: Reading, files: OpenFiles, remembered: Remembered) -> None:
+        self.reading = reading
+        self.files = files
+        self.remembered = remembered
+        self.hidden: npt.NDArray[np.int64] | None = None
+        if reading.writes is not None and reading.writes.closed:
+            self.hidden = np.frombuffer(reading.writes.closed.to_array(), np.uint64).astype(np.int64)
+
+    def positions(self, block: BlockRecord, row_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return self.reading.state.addresses(block, self.files).positions_of(row_ids)
+
+    def row_ids(self, block: BlockRecord, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return self.reading.state.row_ids_at(block, positions, self.files)
+
+    def columns(self, block: BlockRecord, positions: npt.NDArray[np.int64], fields: Sequence[Field]) -> list[Any]:
+        """Columns of rows of a block, which are visible."""
+        held = self.reading.state.schema.at(block.schema_snapshot)
+        found = self.files.reader(block, held.file).take(positions, file_columns(fields, held.by_id))
+        return [file_values(f, found, len(positions)) for f in fields]
+
+    def python_rows(
+        self, block: BlockRecord, positions: npt.NDArray[np.int64], fields: Sequence[Field]
+    ) -> list[Row] | None:
+        """The same as Python values by column; None: they take longer, or do not tell everything."""
+        held = self.reading.state.schema.at(block.schema_snapshot)
+        if not all(f.field_id in held.by_id for f in fields):
+            return None
+        return self.files.reader(block, held.file).few_rows(positions.tolist(), tuple(f.column for f in fields))
 
 
 class RowsSource:
-    """Rows in memory."""
+    """Rows in memory.  ``chosen``: all of them satisfy the predicate."""
 
-    def __init__(self, rows: pa.RecordBatch, live: Mask | None, wanted: Mask | None, segments: Any) -> None:
+    def __init__(self, rows: pa.RecordBatch, live: Mask | None, segments: Any, *, chosen: bool = False) -> None:
         self._rows = rows  # columns named as in files, and the row id
-        self._live = live
-        self._wanted = wanted
+        self._live = None if live is None or live.all() else live
         self._segments = segments
+        self._chosen = chosen
 
     def part(self, index: Index) -> Part:
-        live = None if self._live is None or self._live.all() else self._live
-        return Part(self._segments(index), live, self._wanted)
+        return Part(self._segments(index), self._live)
+
+    def wanted(self, where: Where) -> Mask | None:
+        """The visible slots whose rows satisfy the predicate; None: all of them do."""
+        if self._chosen:
+            return None
+        mask = where.mask(self._rows)
+        return mask if self._live is None else mask & self._live
 
     @property
     def count(self) -> int:
         return int(self._live.sum()) if self._live is not None else self._rows.num_rows
 
-    def row_ids(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def row_ids(self, slots: Slots) -> npt.NDArray[np.int64]:
         found: npt.NDArray[np.int64] = self._rows.column(ROW_ID).to_numpy()[slots]
         return found
 
-    def rows(self, slots: npt.NDArray[np.int64], fields: Sequence[Field]) -> list[pa.Array]:
+    def rows(self, slots: Slots, fields: Sequence[Field]) -> Iterator[Piece]:
         wanted = pa.array(slots)
-        return [take(self._rows.column(f.column), wanted) for f in fields]
+        yield slice(None), [take(self._rows.column(f.column), wanted) for f in fields]
+
+    def python_rows(self, slots: Slots, fields: Sequence[Field]) -> list[Row] | None:
+        """Rows by column; None: arrays give them at less cost."""
+        columns = {f.column: self._rows.column(f.column) for f in fields}
+        return [{name: column[slot].as_py() for name, column in columns.items()} for slot in slots.tolist()]
 
 
 class GapSource(RowsSource):
     """Rows of a block without a segment: of those that are found, the other columns are read from the block."""
 
-    def __init__(
-        self, search: Parts, block: BlockRecord, rows: pa.RecordBatch, wanted: Mask | None, segments: Any
-    ) -> None:
-        super().__init__(rows, None, wanted, segments)
-        self._search = search
+    def __init__(self, view: View, block: BlockRecord, rows: pa.RecordBatch, segments: Any, *, chosen: bool) -> None:
+        super().__init__(rows, None, segments, chosen=chosen)
+        self._view = view
         self._block = block
 
-    def rows(self, slots: npt.NDArray[np.int64], fields: Sequence[Field]) -> list[pa.Array]:
-        positions = self._search.positions(self._block, self.row_ids(slots))
-        return self._search.columns_at([(self._block, np.arange(len(slots)), positions)], fields)
+    def rows(self, slots: Slots, fields: Sequence[Field]) -> Iterator[Piece]:
+        yield slice(None), self._view.columns(self._block, self._positions(slots), fields)
+
+    def python_rows(self, slots: Slots, fields: Sequence[Field]) -> list[Row] | None:
+        return self._view.python_rows(self._block, self._positions(slots), fields)
+
+    def _positions(self, slots: Slots) -> npt.NDArray[np.int64]:
+        return self._view.positions(self._block, self.row_ids(slots))
 
 
 class BlocksSource:
     """Blocks that one segment covers."""
 
-    def __init__(self, search: Parts, group: Group, segment: Any) -> None:
-        self._search = search
+    def __init__(self, view: View, group: Group, segment: Any) -> None:
+        self._view = view
+        self._group = group
         self._blocks = group.blocks
         self._path = group.segment.path
         self._segment = segment
+        self._live = self._visible()
 
     def part(self, index: Index) -> Part:
-        live = self._live()
-        return Part(self._segment, live, self._wanted(live))
+        return Part(self._segment, self._live)
 
-    def _wanted(self, live: Mask | None) -> Mask | None:
-        """The visible slots whose rows satisfy the predicate; None: there is none."""
-        search, starts = self._search, self._segment.starts
-        if search.matches is None:
-            return None
+    def wanted(self, where: Where) -> Mask:
+        """The visible slots whose rows satisfy the predicate."""
+        starts = self._segment.starts
         wanted = np.zeros(starts[-1], np.bool_)
         for block, ordinal in self._blocks:
-            search.matches.mark(block, wanted[starts[ordinal] : starts[ordinal + 1]])
-        if live is not None:
-            wanted &= live
+            where.mark(block, wanted[starts[ordinal] : starts[ordinal + 1]])
+        if self._live is not None:
+            wanted &= self._live
         return wanted
 
-    def _live(self) -> Mask | None:
+    def _visible(self) -> Mask | None:
         """The slots whose rows are visible; None: all of them."""
-        search, starts = self._search, self._segment.starts
-        state, snapshot = search.reading.state, search.reading.snapshot
+        view, starts = self._view, self._segment.starts
+        state, snapshot = view.reading.state, view.reading.snapshot
         live = self._undeleted()
         for block, ordinal in self._blocks:
             if block.max_snapshot > snapshot:  # rows of it may be younger than the snapshot
                 live = np.ones(starts[-1], np.bool_) if live is None else live.copy()
                 seen = np.zeros(block.record_count, np.bool_)
                 task = block_task(state, block, snapshot)
-                for batch in read_task(task, search.files, (), None, row_id=True):
-                    seen[search.positions(block, batch.column(ROW_ID).to_numpy())] = True
+                for batch in read_task(task, view.files, (), None, row_id=True):
+                    seen[view.positions(block, batch.column(ROW_ID).to_numpy())] = True
                 live[starts[ordinal] : starts[ordinal + 1]] &= seen
-        if search.hidden is not None:
+        if view.hidden is not None:
             live = np.ones(starts[-1], np.bool_) if live is None else live.copy()
             for block, ordinal in self._blocks:
-                positions = state.addresses(block, search.files).positions_of(search.hidden)
+                positions = view.positions(block, view.hidden)
                 live[starts[ordinal] + positions[positions >= 0]] = False
         return live
 
     def _undeleted(self) -> Mask | None:
         """Without those that the deletes at the snapshot name, and the blocks that are not visible."""
-        search, starts = self._search, self._segment.starts
-        reading = search.reading
+        view, starts = self._view, self._segment.starts
+        reading = view.reading
         logs = tuple(reading.state.deletes.get(block.data_file_id) for block, _ in self._blocks)
         if len(self._blocks) == len(starts) - 1 and all(log is None for log in logs):
             return None
         ids = tuple(block.data_file_id for block, _ in self._blocks)
-        known = search.remembered.masks.get(self._path) if reading.newest else None
+        known = view.remembered.masks.get(self._path) if reading.newest else None
         if known is not None and known[0] == ids and all(a is b for a, b in zip(known[1], logs, strict=True)):
             return known[2]
         live = np.zeros(starts[-1], np.bool_)
@@ -130,25 +184,27 @@ class BlocksSource:
                 live[starts[ordinal] + np.frombuffer(gone.to_array(), np.uint32)] = False
         if reading.newest:
             live.flags.writeable = False  # kinds may remember what they learn about a mask that stays as it is
-            search.remembered.masks.put(self._path, (ids, logs, live))
+            view.remembered.masks.put(self._path, (ids, logs, live))
         return live
 
-    def _split(self, slots: npt.NDArray[np.int64]) -> Iterator[tuple[BlockRecord, npt.NDArray[np.int64], Any]]:
-        """(block, indices into the slots, positions) of each block that holds some."""
-        starts = self._segment.starts
-        for block, ordinal in self._blocks:
-            here = np.flatnonzero((slots >= starts[ordinal]) & (slots < starts[ordinal + 1]))
-            if len(here):
-                yield block, here, slots[here] - starts[ordinal]
-
-    def row_ids(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def row_ids(self, slots: Slots) -> npt.NDArray[np.int64]:
         found = np.zeros(len(slots), np.int64)
-        for block, here, positions in self._split(slots):
-            found[here] = self._search.reading.state.addresses(block, self._search.files).row_ids_at(positions)
+        for block, here, positions in self._group.split(self._segment.starts, slots):
+            found[here] = self._view.row_ids(block, positions)
         return found
 
-    def rows(self, slots: npt.NDArray[np.int64], fields: Sequence[Field]) -> list[pa.Array]:
-        return self._search.columns_at(self._split(slots), fields)
+    def rows(self, slots: Slots, fields: Sequence[Field]) -> Iterator[Piece]:
+        for block, here, positions in self._group.split(self._segment.starts, slots):
+            yield here, self._view.columns(block, positions, fields)
+
+    def python_rows(self, slots: Slots, fields: Sequence[Field]) -> list[Row] | None:
+        found: list[Row] = []
+        for block, _, positions in self._group.split(self._segment.starts, slots):
+            rows = self._view.python_rows(block, positions, fields)
+            if rows is None:
+                return None
+            found += rows
+        return found
 
 
 Source = RowsSource | BlocksSource

@@ -137,13 +137,14 @@ def _narrowed(f: Field, value: Any) -> Any:
     return value if type(same) is type(value) and same == value else None
 
 
-def file_values(f: Field, batch: Any, count: int) -> Any:
-    """The values of a field in ``count`` rows of a file, of which ``batch`` holds the columns of ``file_columns``."""
-    if f.column in batch.schema.names:
-        return batch.column(f.column)
+def file_values(f: Field, columns: Mapping[str, Any], count: int) -> Any:
+    """The values of a field in ``count`` rows of a file, of which ``columns`` are those of ``file_columns``."""
+    held = columns.get(f.column)
+    if held is not None:
+        return held
     if f.source is None:
         return repeated(f.type, f.default, count)
-    return f.derived(file_values(f.source, batch, count))
+    return f.derived(file_values(f.source, columns, count))
 
 
 def file_value(f: Field, row: Mapping[str, Any]) -> Any:

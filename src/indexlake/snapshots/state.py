@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from indexlake.blocks.addresses import Addresses, ranked
 from indexlake.blocks.block import BlockRecord
@@ -28,7 +29,10 @@ from indexlake.errors import NotFoundError
 from indexlake.indexes.coverage import Coverage
 from indexlake.indexes.index import Index
 from indexlake.partitions.ranges import Ranges
-from indexlake.schema import SchemaHistory, TableSchema
+from indexlake.schema import ROW_ID, SchemaHistory, TableSchema
+
+FEW_ROWS = 1_000
+"""The ids of so many rows are read one by one from a block that is not in row-id order; of more, all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,17 @@ class TableState:
         if block.row_order == "row_id":
             return ranked(block.row_ids)
         return files.addresses(block, self.schema.at(block.schema_snapshot).file)
+
+    def row_ids_at(self, block: BlockRecord, positions: npt.ArrayLike, files: OpenFiles) -> npt.NDArray[np.int64]:
+        """Which rows lie at some positions of a data block."""
+        at = np.asarray(positions)
+        if block.row_order == "row_id" or not 0 < len(at) <= FEW_ROWS:
+            return self.addresses(block, files).row_ids_at(at)
+        ascending, inverse = np.unique(at.astype(np.uint64), return_inverse=True)
+        reader = files.reader(block, self.schema.at(block.schema_snapshot).file)
+        found = [batch.column(0).to_numpy() for batch in reader.read([ROW_ID], ascending)]
+        ids: npt.NDArray[np.int64] = np.concatenate(found)[inverse]
+        return ids
 
     def deleted(self, file_id: int, position: int, snapshot: int) -> bool:
         log = self.deletes.get(file_id)

@@ -22,8 +22,10 @@ class FileBytes(Protocol):
     path: str
     size: int
     bytes_read: int
-    mapped: bool
-    """What is read are slices of a memory map: to keep them costs nothing."""
+
+    @property
+    def map(self) -> memoryview | None:
+        """The memory map that reads are slices of, where there is one: to keep them costs nothing."""
 
     def read_at(self, offset: int, length: int) -> memoryview:
         """The bytes in [offset, offset + length), which lie inside the file, verified."""
@@ -53,17 +55,16 @@ class InputFile(io.RawIOBase):
         return self._bytes.size
 
     @property
-    def is_mapped(self) -> bool:
-        """What is read are slices of a memory map: to keep them costs nothing."""
-        return self._bytes.mapped
+    def map(self) -> memoryview | None:
+        """The memory map that reads are slices of; None: there is none.
+
+        To keep slices costs nothing.  Nothing of the map is verified but what `read_at` was asked for.
+        """
+        return self._bytes.map
 
     def duplicate(self) -> InputFile:
         """Another cursor on the same open file."""
         return InputFile(self._bytes)
-
-    def copying(self) -> InputFile:
-        """Another cursor, whose `read_buffer` gives memory of its own: whatever happens to the file later."""
-        return _Copying(self._bytes) if self._bytes.mapped else self.duplicate()
 
     def read_at(self, offset: int, length: int) -> memoryview:
         """The bytes in [offset, offset + length), fewer only at the end of the file."""
@@ -132,24 +133,18 @@ class InputFile(io.RawIOBase):
         return f"InputFile({self.path!r}, {self.size()} bytes)"
 
 
-class _Copying(InputFile):
-    def read_buffer(self, size: int = -1) -> memoryview:
-        return memoryview(bytes(super().read_buffer(size)))
-
-
 class _MemoryBytes:
     """Bytes that were made here and never left memory."""
 
     path = "(memory)"
     bytes_read = 0
-    mapped = True
 
     def __init__(self, data: memoryview) -> None:
-        self._data = data
+        self.map = data
         self.size = len(data)
 
     def read_at(self, offset: int, length: int) -> memoryview:
-        return self._data[offset : offset + length]
+        return self.map[offset : offset + length]
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
         return [self.read_at(*each) for each in ranges]

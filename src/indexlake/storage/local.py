@@ -142,8 +142,6 @@ class _LocalSink:
 class _MappedBytes:
     """A memory map whose chunks are verified when first touched."""
 
-    mapped = True
-
     def __init__(self, path: str, full: str, checksums: Checksums | None) -> None:
         self.path = path
         with open(full, "rb", buffering=0) as file:
@@ -151,7 +149,7 @@ class _MappedBytes:
             if checksums is not None and self.size != checksums.size:
                 raise wrong_size(path, checksums.size, self.size)
             # The map is not closed: slices of it live in decoded arrays, and it goes when the last one does.
-            self._view = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) if self.size else b"")
+            self.map = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) if self.size else b"")
         self.bytes_read = 0
         self._checksums = checksums
         self._unverified = len(checksums.chunks) if checksums else 0
@@ -164,7 +162,7 @@ class _MappedBytes:
             self._verify(offset, length)
         elif self._checksums is None:
             self.bytes_read += length
-        return self._view[offset : offset + length]
+        return self.map[offset : offset + length]
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
         return [self.read_at(offset, length) for offset, length in ranges]
@@ -174,7 +172,7 @@ class _MappedBytes:
         size = self._checksums.chunk_size
         for index in range(offset // size, (offset + max(length, 1) - 1) // size + 1):
             if not self._verified[index]:
-                chunk = self._view[index * size : (index + 1) * size]
+                chunk = self.map[index * size : (index + 1) * size]
                 if not self._checksums.matches(index, chunk):
                     raise damaged(self.path, index * size, len(chunk))
                 with self._lock:

@@ -198,7 +198,7 @@ class _ObjectSink:
 class _RangedBytes:
     """An object read by ranges of whole chunks.  Small objects are fetched whole, once."""
 
-    mapped = False
+    map = None
 
     def __init__(
         self, backend: ObjectBackend, path: str, size: int, checksums: Checksums | None, cached: CachedFile | None

@@ -6,6 +6,7 @@ Python's dates end with the years 1 and 9999: it has no infinite ones, which SQL
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -39,6 +40,16 @@ def python_dicts(data: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
         python_columns(data)
         raise error
     return rows
+
+
+@lru_cache(maxsize=256)
+def is_exact(type: Any) -> bool:
+    """Whether the Python values of this type make the same array again, whatever they are, except NaN."""
+    t = pa.types
+    return bool(
+        t.is_integer(type) or t.is_float64(type) or t.is_float32(type) or t.is_boolean(type) or t.is_string(type)
+        or t.is_large_string(type) or t.is_binary(type) or t.is_large_binary(type)
+    )  # fmt: skip
 
 
 def python_columns(data: pa.RecordBatch | pa.Table) -> list[list[Any]]:

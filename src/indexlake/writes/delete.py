@@ -9,7 +9,7 @@ import pyarrow as pa
 from indexlake.expr.moment import statement
 from indexlake.scan.point import read_values
 from indexlake.writes.edit import Edit
-from indexlake.writes.find import PredicateOf, Target, find_by_key, find_by_scan, with_row_ids
+from indexlake.writes.find import PredicateOf, Scanned, Target, find, find_by_scan, with_row_ids
 
 if TYPE_CHECKING:
     from indexlake.transaction import Transaction
@@ -18,15 +18,17 @@ if TYPE_CHECKING:
 @statement()
 def delete(tx: Transaction, table_id: int, predicate_of: PredicateOf) -> int:
     """Delete the rows that satisfy the predicate.  How many they are."""
-    target = find_by_key(tx, table_id, predicate_of)
-    if target is not None and target.held_exactly(target.predicate.columns):
-        return _delete_one(tx, target)
-    return _delete_found(tx, table_id, predicate_of)
+    rows = find(tx, table_id, predicate_of, ())
+    if isinstance(rows, Target):
+        if rows.held_exactly(rows.predicate.columns):
+            return _delete_one(tx, rows)
+        rows = find_by_scan(tx, table_id, predicate_of, ())
+    return _delete_found(tx, rows)
 
 
 def delete_by_row_id(tx: Transaction, table_id: int, row_ids: pa.ChunkedArray) -> int:
     ids = row_ids.unique().to_pylist()
-    return _delete_found(tx, table_id, with_row_ids(ids)) if ids else 0
+    return _delete_found(tx, find_by_scan(tx, table_id, with_row_ids(ids), ())) if ids else 0
 
 
 def _delete_one(tx: Transaction, target: Target) -> int:
@@ -43,8 +45,8 @@ def _delete_one(tx: Transaction, target: Target) -> int:
     return edit.apply()
 
 
-def _delete_found(tx: Transaction, table_id: int, predicate_of: PredicateOf) -> int:
-    state, found = find_by_scan(tx, table_id, predicate_of, ())
+def _delete_found(tx: Transaction, rows: Scanned) -> int:
+    state, found = rows
     edit = Edit(tx, state)
     for piece in found:
         edit.delete(piece)

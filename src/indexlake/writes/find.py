@@ -1,9 +1,10 @@
-"""The rows that an update or a delete is about: one row by its primary key, or any rows by a scan.
+"""The rows that an update or a delete is about: one row by its primary key or through an index, or any rows by a scan.
 
 A predicate that names one primary key needs no scan: the row is found as a point read finds it, and the rest of the
-predicate is computed in Python on that row.  The scalar path of expressions has the semantics of the Arrow one, so the
-outcome is the same.  A scan is needed for transactions that have written to the table already, reads of the past,
-predicates that name several keys, and columns whose values Python does not hold exactly.
+predicate is computed in Python on that row.  So it is where an index finds a single row of a block.  The scalar path of
+expressions has the semantics of the Arrow one, so the outcome is the same.  A scan is needed for transactions that have
+written to the table already, reads of the past, predicates that find several rows, and columns whose values Python does
+not hold exactly.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from indexlake.expr.test import ColumnTest
 from indexlake.scan.execute import Piece, pieces
-from indexlake.scan.plan import plan_scan
-from indexlake.scan.point import LiveRow, find_in_blocks, find_recent, key_in
+from indexlake.scan.plan import ScanPlan, plan_scan
+from indexlake.scan.point import BlockRow, LiveRow, find_in_blocks, find_recent, key_in
 from indexlake.schema import ROW_ID, Field, TableSchema
 from indexlake.schema.fitting import Values
 from indexlake.snapshots.state import TableState
@@ -23,7 +24,9 @@ from indexlake.types import SqlValue
 from indexlake.types.floats import is_float
 
 if TYPE_CHECKING:
+    from indexlake.blocks.open_files import OpenFiles
     from indexlake.expr import Bound
+    from indexlake.snapshots.reading import Reading
     from indexlake.transaction import Transaction
 
 PredicateOf = Callable[[TableSchema], "Bound"]
@@ -31,11 +34,11 @@ PredicateOf = Callable[[TableSchema], "Bound"]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The row with the key that a predicate names, None when there is none, at the state that it was found in."""
+    """The only row that may satisfy a predicate, None when there is none, at the state that it was found in."""
 
     state: TableState
     predicate: Bound
-    key: list[SqlValue]
+    key: list[SqlValue] | None  # the primary key, where the predicate names it
     row: LiveRow | None
 
     def is_met(self, row: dict[str, Any]) -> bool:
@@ -52,6 +55,8 @@ class Target:
     def key_row(self, names: Set[str]) -> dict[str, Any] | None:
         """The columns asked for, when the key tells them all.  A float may differ from its key: -0.0 equals 0.0."""
         schema = self.state.current
+        if self.key is None:
+            return None
         row: dict[str, Any] = {}
         for f, codec, value in zip(schema.key_fields, schema.key_codecs, self.key, strict=True):
             if f.name in names and not is_float(codec):
@@ -68,32 +73,60 @@ class Target:
         }
 
 
-def find_by_key(tx: Transaction, table_id: int, predicate_of: PredicateOf) -> Target | None:
-    """None: rows have to be found by a scan."""
-    if tx.own_writes(table_id) is not None:
-        return None
-    files = tx._lake._files
+Scanned = tuple[TableState, Iterator[Piece]]
+"""The state, and the rows that satisfy the predicate, with their row ids."""
+
+
+def find(
+    tx: Transaction, table_id: int, predicate_of: PredicateOf, columns: Sequence[Field] | None = None
+) -> Target | Scanned:
+    """The only row that may satisfy the predicate, or all that do with some columns; None: with all columns."""
+    files, singly = tx._lake._files, tx.own_writes(table_id) is None
     with tx.reading(table_id) as reading:
-        predicate = predicate_of(reading.schema)
-        key = key_in(predicate, reading.schema) if reading.newest else None
-        if key is None:
-            return None
-        found = find_recent(reading, files, key)
-    row = found or find_in_blocks(reading, files, key)
-    assert not isinstance(row, dict)  # neither the transaction's own nor of the past
-    return Target(reading.state, predicate, key, row)
+        schema, predicate = reading.schema, predicate_of(reading.schema)
+        singly = singly and reading.newest
+        key = key_in(predicate, schema) if singly else None
+        if key is not None:
+            found = find_recent(reading, files, key)
+        else:
+            fields = schema.fields if columns is None else columns
+            plan = _planned(reading, files, predicate, fields)
+    if key is not None:
+        row = found or find_in_blocks(reading, files, key)
+        assert not isinstance(row, dict)  # neither the transaction's own nor of the past
+        return Target(reading.state, predicate, key, row)
+    only = _only_row(reading.state, files, plan) if singly else None
+    return _scanned(tx, reading.state, plan, fields) if only is None else Target(reading.state, predicate, None, only)
 
 
 def find_by_scan(
     tx: Transaction, table_id: int, predicate_of: PredicateOf, columns: Sequence[Field] | None = None
-) -> tuple[TableState, Iterator[Piece]]:
-    """The state, and the rows that satisfy the predicate, with their row ids.  ``columns`` None: all of them."""
+) -> Scanned:
     with tx.reading(table_id) as reading:
-        schema, predicate = reading.schema, predicate_of(reading.schema)
-        fields = schema.fields if columns is None else columns
-        needed = dict.fromkeys((*fields, *(f for f in schema.fields if f.name in predicate.columns)))
-        plan = plan_scan(reading, tx._lake._files, predicate=predicate, columns=tuple(needed))
-    return reading.state, pieces(plan, tx._lake._files, tx._lake._scan_threads, fields, row_id=True)
+        fields = reading.schema.fields if columns is None else columns
+        plan = _planned(reading, tx._lake._files, predicate_of(reading.schema), fields)
+    return _scanned(tx, reading.state, plan, fields)
+
+
+def _planned(reading: Reading, files: OpenFiles, predicate: Bound, fields: Sequence[Field]) -> ScanPlan:
+    needed = dict.fromkeys((*fields, *(f for f in reading.schema.fields if f.name in predicate.columns)))
+    return plan_scan(reading, files, predicate=predicate, columns=tuple(needed))
+
+
+def _scanned(tx: Transaction, state: TableState, plan: ScanPlan, fields: Sequence[Field]) -> Scanned:
+    return state, pieces(plan, tx._lake._files, tx._lake._scan_threads, fields, row_id=True)
+
+
+def _only_row(state: TableState, files: OpenFiles, plan: ScanPlan) -> BlockRow | None:
+    """The row to which an index has led, when it is one and lies in a block."""
+    if plan.hot.count or len(plan.tasks) != 1:
+        return None
+    task = plan.tasks[0]
+    if task.kind != "block" or task.versions_up_to is not None or task.only is None or len(task.only) != 1:
+        return None
+    block = state.blocks.record(task.file_id)
+    assert block is not None
+    return BlockRow(files, state, block, int(task.only[0]))
 
 
 def with_row_ids(ids: Sequence[int]) -> PredicateOf:

@@ -16,7 +16,7 @@ from indexlake.scan.point import read_values
 from indexlake.schema import ROW_ID
 from indexlake.writes.assignments import Assignments
 from indexlake.writes.edit import Edit
-from indexlake.writes.find import PredicateOf, Target, find_by_key, find_by_scan, with_row_ids
+from indexlake.writes.find import PredicateOf, Target, find, find_by_scan, with_row_ids
 
 if TYPE_CHECKING:
     from indexlake.transaction import Transaction
@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 @statement()
 def update(tx: Transaction, table_id: int, assignments: Mapping[str, Any], predicate_of: PredicateOf) -> int:
     """Give the rows that satisfy the predicate new values.  How many they are."""
-    target = find_by_key(tx, table_id, predicate_of)
-    if target is not None and (done := _update_one(tx, target, assignments)) is not None:
-        return done
-    state, found = find_by_scan(tx, table_id, predicate_of)
+    rows = find(tx, table_id, predicate_of)
+    if isinstance(rows, Target):
+        if (done := _update_one(tx, rows, assignments)) is not None:
+            return done
+        rows = find_by_scan(tx, table_id, predicate_of)
+    state, found = rows
     setter = Assignments(assignments, state.current)  # wrong columns are errors also when no row matches
     same_key = not setter.changes(state.current.key_fields)
     edit = Edit(tx, state)

@@ -229,6 +229,10 @@ def test_a_block_reads_the_same_from_every_storage(
     reader = block(storage, format, table)
     assert everything(reader, table.column_names).equals(table)
     assert reader.row(70_000, table.column_names) == table.slice(70_000, 1).to_pylist()[0]
+    for count in (10, 500):
+        positions = np.linspace(0, ROWS - 1, count).astype(np.uint64)
+        found = everything(reader, table.column_names, positions=positions)
+        assert found.equals(table.take(pa.array(positions)))
     assert list(storage.list("nothing")) == []
     assert [info.path for info in storage.list()] == ["block"]
 

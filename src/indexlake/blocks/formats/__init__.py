@@ -79,6 +79,9 @@ class BlockReader(Protocol):
     def row(self, position: int, columns: Sequence[str]) -> dict[str, Any]:
         """One row as Python values: what `take` and `to_pylist` give, at less cost."""
 
+    def few_rows(self, positions: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]] | None:
+        """Some rows as Python values that make the same arrays again; None: there are none, or `take` is as fast."""
+
     def location(self, position: int) -> str:
         """The place of a row inside the file, as `locate` shows it."""
 

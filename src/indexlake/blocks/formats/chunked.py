@@ -8,14 +8,26 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from indexlake.arrow.batch_size import cut
-from indexlake.blocks.formats.batches import decoded, decoded_batches, distinct, matching, record_batch, with_columns_of
+from indexlake.arrow.batch_size import BATCH_BYTES, cut
+from indexlake.blocks.formats.batches import (
+    BATCH_ROWS,
+    decoded,
+    decoded_batches,
+    distinct,
+    matching,
+    record_batch,
+    with_columns_of,
+)
+from indexlake.types.convert import mapped_leaves, without_view
+from indexlake.types.outside import in_python
 from indexlake.types.python_rows import python_dicts
 from indexlake.types.selection import gather
 
 if TYPE_CHECKING:
     from indexlake.blocks.formats import Positions
     from indexlake.expr import Bound
+
+_PLANS = 64
 
 
 class Chunks(Protocol):
@@ -47,6 +59,7 @@ class ChunkedReader:
         self.schema = schema
         self._chunks = chunks
         self._starts = chunks.starts()
+        self._plans: dict[tuple[str, ...], _RowPlan] = {}
 
     @property
     def row_count(self) -> int:
@@ -67,14 +80,7 @@ class ChunkedReader:
         logical = pa.schema([self.schema.field(name) for name in columns])
         fetched = with_columns_of(columns, predicate, self.schema)
         survivors = self._chunks.surviving(predicate) if predicate is not None else None
-        for index, rows in self._selected(positions):
-            if survivors is not None and not survivors[index]:
-                continue
-            if not fetched:
-                count = int(self._starts[index + 1] - self._starts[index]) if rows is None else len(rows)
-                batch = record_batch([], pa.schema([]), count)
-            else:
-                batch = self._rows_of(index, fetched, rows)
+        for batch in self._joined(fetched, positions, survivors, batch_rows):
             if predicate is not None:
                 batch = matching(batch, predicate, self.schema)
             for start in range(0, batch.num_rows, batch_rows):
@@ -90,9 +96,7 @@ class ChunkedReader:
         if not columns:
             self._check(wanted)
             return pa.Table.from_batches([record_batch([], logical, len(positions))])
-        rows = []
-        for index, inside in self._selected(wanted):
-            rows.append(self._rows_of(index, list(dict.fromkeys(columns)), inside))
+        rows = list(self._joined(list(dict.fromkeys(columns)), wanted, None, BATCH_ROWS))
         if places is not None and rows:
             rows = gather(rows, pa.array(places), rows[0].schema)
         return pa.Table.from_batches([part for batch in rows for part in decoded_batches(batch, logical)], logical)
@@ -101,16 +105,44 @@ class ChunkedReader:
         if not 0 <= position < self.row_count:
             raise self._outside(position)
         index = self._chunk_of(position)
-        batch = self._chunks.glance(index, list(dict.fromkeys(columns))).slice(position - int(self._starts[index]), 1)
-        logical = pa.schema([self.schema.field(name) for name in columns])
-        return python_dicts(decoded(batch, logical))[0]
+        batch = self._chunks.glance(index, list(dict.fromkeys(columns)))
+        return self._row_plan(tuple(columns), batch)(batch, position - int(self._starts[index]))
+
+    def _row_plan(self, columns: tuple[str, ...], batch: pa.RecordBatch) -> _RowPlan:
+        plan = self._plans.get(columns)
+        if plan is None:
+            if len(self._plans) >= _PLANS:
+                self._plans = {}
+            plan = self._plans[columns] = _RowPlan(columns, self.schema, batch.schema)
+        return plan
+
+    def few_rows(self, positions: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]] | None:
+        return None
 
     def location(self, position: int) -> str:
         index = self._chunk_of(position)
         return f"{index}:{position - int(self._starts[index])}"
 
+    def _joined(self, columns: list[str], positions: Any, survivors: Any, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """The wanted rows of chunks that survive, of several chunks together where these are short."""
+        parts: list[pa.RecordBatch] = []
+        rows = size = 0
+        for index, inside in self._selected(positions, survivors):
+            part = self._rows_of(index, columns, inside)
+            if parts and (rows + part.num_rows > batch_rows or size + part.get_total_buffer_size() > BATCH_BYTES):
+                yield _concatenated(parts)
+                parts, rows, size = [], 0, 0
+            parts.append(part)
+            rows += part.num_rows
+            size += part.get_total_buffer_size()
+        if parts:
+            yield _concatenated(parts)
+
     def _rows_of(self, index: int, columns: list[str], inside: Any) -> pa.RecordBatch:
         """Rows of a chunk at these places (None: all of them), as memory of their own."""
+        if not columns:
+            count = int(self._starts[index + 1] - self._starts[index]) if inside is None else len(inside)
+            return record_batch([], pa.schema([]), count)
         if inside is None:
             return self._chunks.load(index, columns)
         return self._chunks.glance(index, columns).take(pa.array(inside))
@@ -118,16 +150,18 @@ class ChunkedReader:
     def _chunk_of(self, position: int) -> int:
         return int(np.searchsorted(self._starts, position, side="right")) - 1
 
-    def _selected(self, positions: Any) -> Iterator[tuple[int, Any]]:
-        """Each chunk that holds wanted rows, with their places inside it (None: all of them)."""
+    def _selected(self, positions: Any, survivors: Any = None) -> Iterator[tuple[int, Any]]:
+        """Each chunk that survives and holds wanted rows, with their places inside it (None: all of them)."""
         if positions is None:
-            yield from ((index, None) for index in range(len(self._starts) - 1))
+            every = range(len(self._starts) - 1)
+            yield from ((index, None) for index in (every if survivors is None else np.flatnonzero(survivors).tolist()))
             return
         if len(positions) == 0:
             return
         self._check(positions)
         bounds = np.searchsorted(positions, self._starts)
-        for index in np.flatnonzero(bounds[1:] > bounds[:-1]).tolist():
+        held = bounds[1:] > bounds[:-1]
+        for index in np.flatnonzero(held if survivors is None else held & survivors).tolist():
             inside = positions[bounds[index] : bounds[index + 1]] - self._starts[index]
             whole = len(inside) == self._starts[index + 1] - self._starts[index]
             yield index, None if whole else inside
@@ -138,3 +172,33 @@ class ChunkedReader:
 
     def _outside(self, position: int) -> IndexError:
         return IndexError(f"{self.path!r} has {self.row_count} rows, none at {position}")
+
+
+def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    if not batches[0].num_columns:
+        return record_batch([], batches[0].schema, sum(batch.num_rows for batch in batches))
+    return pa.concat_batches(batches)
+
+
+class _RowPlan:
+    """How one row of some columns becomes Python values."""
+
+    def __init__(self, columns: tuple[str, ...], schema: pa.Schema, stored: pa.Schema) -> None:
+        self._logical = pa.schema([schema.field(name) for name in columns])
+        plain = all(_is_plain(field.type, stored.field(field.name).type) for field in self._logical)
+        self._names = list(dict.fromkeys(columns)) if plain else None
+
+    def __call__(self, batch: pa.RecordBatch, place: int) -> dict[str, Any]:
+        if self._names is not None:
+            try:
+                return {name: column[place].as_py() for name, column in zip(self._names, batch.columns, strict=True)}
+            except (OverflowError, ValueError):
+                pass  # is raised below, with the name of the column
+        return python_dicts(decoded(batch.slice(place, 1), self._logical))[0]
+
+
+def _is_plain(type: Any, stored: Any) -> bool:
+    """Whether Arrow gives the Python value of a stored value as it is."""
+    return not pa.types.is_nested(type) and mapped_leaves(type, without_view) == stored and in_python(stored) is None

@@ -1,17 +1,23 @@
 """Arrow IPC blocks: small ones that wait for compaction, and the data and delta files of clustered tables.
 
-Record batches of equal length (at most 64 Ki rows, fewer if rows are large; the last may be shorter), buffers
+Record batches of equal length (at most `BATCH_ROWS` rows, fewer if rows are large; the last may be shorter), buffers
 compressed with lz4.  The length is in the schema metadata, so a row is found without reading other batches.
 
 A small file, of up to 32 Ki rows and 64 MiB, is not compressed and has batches of at most 8 Ki rows: a single row is
 read where it lies in the memory map, without decoding.  Batches that are given away are copies: no result changes
 with a file.
+
+Each batch has its column statistics in front of it, as custom metadata of its message.  A file of several batches ends
+with one that has no rows and in front of which are the row count and the statistics of all others: they are read at
+once, and without the chunks of the file that hold the batches.  Files without statistics are read as well.
 """
 
 from __future__ import annotations
 
+import struct
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -19,45 +25,59 @@ import numpy as np
 import pyarrow as pa
 
 from indexlake.arrow.batch_size import BATCH_BYTES
-from indexlake.blocks.formats.batches import (
-    BATCH_ROWS,
-    ahead,
-    encoded,
-    rechunked,
-    stored_schema,
-)
+from indexlake.blocks.formats.batches import ahead, encoded, rechunked, stored_schema
 from indexlake.blocks.formats.chunked import ChunkedReader
+from indexlake.blocks.formats.ipc_footer import batch_ranges
+from indexlake.blocks.prune import Bounds, prune, read_bounds
+from indexlake.blocks.statistics import StatisticsBuilder, stats_to_bytes
 from indexlake.errors import CorruptionError
+from indexlake.expr.test import columns_of
 from indexlake.storage import InputFile, OutputFile
 from indexlake.storage.failure import first_line
+from indexlake.types import codec_for
 from indexlake.types.convert import in_files, mapped_leaves
 
 if TYPE_CHECKING:
     from indexlake.expr import Bound
 
+BATCH_ROWS = 1024
+"""What a single row costs grows with it, for all columns of its batch are decoded; what a batch costs on its own does
+not, and a full read of shorter ones takes longer."""
+STATISTICS = b"indexlake.statistics"
+
 _BATCH_ROWS = "indexlake.batch_rows"
 _SMALL = "indexlake.small"
+_ALL_ROWS = b"indexlake.row_count"
+_ALL_STATISTICS = b"indexlake.batch_statistics"
 _SMALL_ROWS = 32_768
 _SMALL_BATCH_ROWS = 8_192
+_WHOLE_BYTES = 1 << 20
+"""Of batches that are no larger, all bytes are verified before any column is read."""
+_COLUMN_SETS = 16
+_UNREADABLE = (pa.ArrowException, OSError)
+_LENGTH = struct.Struct("<I")
 
 
 def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch], metadata: Mapping[str, str]) -> int:
     """Write all batches and return how many rows they hold."""
     stored = stored_schema(schema, ipc_type)
     few, rows = ahead(encoded(batches, stored), _SMALL_ROWS + 1, BATCH_BYTES)
-    batch_rows = _batch_rows(few)
     small = rows is None
-    marks = {_BATCH_ROWS: str(batch_rows)}
-    if small:
-        batch_rows = min(batch_rows, _SMALL_BATCH_ROWS)
-        marks = {_BATCH_ROWS: str(batch_rows), _SMALL: "true"}
+    batch_rows = _batch_rows(few, _SMALL_BATCH_ROWS if small else BATCH_ROWS)
+    marks = {_BATCH_ROWS: str(batch_rows)} | ({_SMALL: "true"} if small else {})
     stored = stored.with_metadata({**metadata, **marks})
     options = pa.ipc.IpcWriteOptions(compression=None if small else "lz4", use_threads=False)
     row_count = 0
+    statistics: list[bytes] = []
     with pa.ipc.new_file(pa.PythonFile(out, mode="w"), stored, options=options) as writer:
         for batch in rechunked(chain(few, rows or ()), batch_rows, equal=True):
-            writer.write_batch(batch)
+            statistics.append(_statistics_of(batch))
+            writer.write_batch(batch, custom_metadata={STATISTICS: statistics[-1]})
             row_count += batch.num_rows
+        if len(statistics) > 1:
+            joined = b"".join(_LENGTH.pack(len(each)) + each for each in statistics)
+            nothing = pa.RecordBatch.from_pylist([], stored)
+            writer.write_batch(nothing, custom_metadata={_ALL_ROWS: str(row_count), _ALL_STATISTICS: joined})
     return row_count
 
 
@@ -70,21 +90,40 @@ def ipc_type(type: Any) -> Any:
     return mapped_leaves(type, in_files)
 
 
-def _batch_rows(first: list[pa.RecordBatch]) -> int:
+def _batch_rows(first: list[pa.RecordBatch], most: int) -> int:
     """How many rows a record batch of this file gets, judged by the first rows."""
     rows = sum(batch.num_rows for batch in first)
     size = sum(int(batch.nbytes) for batch in first)
-    return max(1, min(BATCH_ROWS, BATCH_BYTES * rows // max(size, 1))) if rows else BATCH_ROWS
+    return max(1, min(most, BATCH_BYTES * rows // max(size, 1))) if rows else most
+
+
+def _statistics_of(batch: pa.RecordBatch) -> bytes:
+    builder = StatisticsBuilder(batch.schema)
+    builder.add(batch)
+    return stats_to_bytes(builder.finish())
+
+
+def _split(joined: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(joined):
+        start = at + _LENGTH.size
+        at = start + _LENGTH.unpack_from(joined, at)[0]
+        yield joined[start:at]
 
 
 class _Batches:
     def __init__(self, file: InputFile, schema: pa.Schema) -> None:
         self.path = file.path
         self._file = file
+        self._schema = schema
         self._names = schema.names
         self._count = 0
+        self._has_statistics = False
+        self._bounds: dict[tuple[str, str], Bounds] = {}
         self._mapped: dict[int, pa.RecordBatch] | None = None  # of a small file, as they lie in the memory map
         self._reader: Any = None  # of a small file
+        self._idle: dict[tuple[str, ...], list[tuple[Any, bool]]] = {}  # by columns; each serves one thread at a time
+        self._ranges: list[tuple[int, int]] = []  # of the batches, if each is verified as a whole
         self._lock = threading.Lock()
 
     @property
@@ -92,58 +131,98 @@ class _Batches:
         return self._file.bytes_read
 
     def starts(self) -> Any:
-        reader = self._open(self._names, self._file.duplicate()) if self._file.is_mapped else None
-        if reader is not None and _SMALL.encode() in (reader.schema.metadata or {}):
-            self._mapped, self._reader = {}, reader
-        else:
-            reader = self._open(self._names[:1])
-        self._count = reader.num_record_batches
-        metadata = reader.schema.metadata or {}
-        try:
-            batch_rows = int(metadata[_BATCH_ROWS.encode()])
-        except (KeyError, ValueError) as error:
-            raise self._unreadable(error) from None
+        with self._guarded():
+            reader = self._open(self._names) if self._file.map is not None else None
+            if reader is not None and _SMALL.encode() in (reader.schema.metadata or {}):
+                self._mapped, self._reader = {}, reader
+            else:
+                reader = self._open(self._names[:1])
+            batch_rows = int((reader.schema.metadata or {})[_BATCH_ROWS.encode()])
+            self._count = reader.num_record_batches
+            if not self._count:
+                return np.zeros(1, np.uint64)
+            last, tail = _last(reader)
+            if tail is None:
+                rows = batch_rows * (self._count - 1) + last.num_rows
+                if self._mapped is not None:
+                    self._mapped[self._count - 1] = last
+            else:
+                rows = int(tail[_ALL_ROWS])
+                self._has_statistics = True
+                self._count -= 1
+            if self._mapped is None and self._file.map is not None:
+                ranges = batch_ranges(self._file)[: self._count]
+                if max(length for _, length in ranges) <= _WHOLE_BYTES:
+                    self._ranges = ranges
         starts = np.arange(self._count + 1, dtype=np.uint64) * np.uint64(batch_rows)
-        if self._count:
-            last = self._batch(reader, self._count - 1)
-            starts[-1] = starts[-2] + np.uint64(last.num_rows)
-            if self._mapped is not None:
-                self._mapped[self._count - 1] = last
+        starts[-1] = rows
         return starts
 
     def load(self, index: int, columns: list[str]) -> pa.RecordBatch:
         if self._mapped is None:
-            return self._batch(self._open(columns), index).select(columns)
+            return self._read(index, columns)
         batch = self.glance(index, columns)
         copies = [pa.concat_arrays([column]) for column in batch.columns]
         return pa.RecordBatch.from_arrays(copies, schema=batch.schema)
 
     def glance(self, index: int, columns: list[str]) -> pa.RecordBatch:
         if self._mapped is None:
-            return self.load(index, columns)
+            return self._read(index, columns)
         batch = self._mapped.get(index)
         if batch is None:
-            with self._lock:
-                batch = self._mapped[index] = self._batch(self._reader, index)
+            with self._lock, self._guarded():
+                batch = self._mapped[index] = self._reader.get_batch(index)
         return batch.select(columns)
 
     def surviving(self, predicate: Bound) -> Any:
-        return None
+        if not self._has_statistics:
+            return None
+        test = predicate.test()
+        codecs = {name: codec_for(self._schema.field(name).type) for name in columns_of(test)}
+        return prune(test, codecs, self._count, self._bounds_of)
 
-    def _open(self, columns: list[str], file: InputFile | None = None) -> Any:
+    def _bounds_of(self, column: str, kind: str) -> Bounds:
+        found = self._bounds.get((column, kind))
+        if found is None:
+            with self._guarded():
+                _, tail = _last(self._open(self._names[:1]))
+                statistics = list(_split(tail[_ALL_STATISTICS]))
+            found = self._bounds[column, kind] = read_bounds(statistics, column, kind)
+        return found
+
+    def _read(self, index: int, columns: list[str]) -> pa.RecordBatch:
+        """Columns of a batch of a compressed file: what is decoded is memory of its own."""
+        idle = self._idle.get(tuple(columns))
+        if idle is None:
+            if len(self._idle) >= _COLUMN_SETS:
+                self._idle = {}
+            idle = self._idle[tuple(columns)] = []
+        try:
+            if self._ranges:
+                self._file.read_at(*self._ranges[index])
+            try:
+                reader, in_order = idle.pop()
+            except IndexError:
+                reader, in_order = self._open(columns), columns == [name for name in self._names if name in columns]
+            batch = reader.get_batch(index)
+        except _UNREADABLE as error:
+            raise self._unreadable(error) from None
+        idle.append((reader, in_order))
+        return batch if in_order else batch.select(columns)
+
+    def _open(self, columns: list[str]) -> Any:
         """A reader of some columns; it keeps state of its own, so threads do not share one."""
         # All columns of a batch come in one read; a selection is read buffer by buffer.
         some = [] if len(columns) == len(self._names) else sorted(map(self._names.index, columns))
         options = pa.ipc.IpcReadOptions(included_fields=some, use_threads=False)
-        try:
-            return pa.ipc.open_file(pa.PythonFile(file or self._file.copying(), mode="r"), options=options)
-        except (pa.ArrowException, OSError) as error:
-            raise self._unreadable(error) from None
+        whole = pa.BufferReader(self._file.map) if self._ranges else pa.PythonFile(self._file.duplicate(), mode="r")
+        return pa.ipc.open_file(whole, options=options)
 
-    def _batch(self, reader: Any, index: int) -> pa.RecordBatch:
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
         try:
-            return reader.get_batch(index)
-        except (pa.ArrowException, OSError) as error:
+            yield
+        except (*_UNREADABLE, KeyError, ValueError, struct.error) as error:
             raise self._unreadable(error) from None
 
     def _unreadable(self, error: Exception) -> CorruptionError:
@@ -151,3 +230,9 @@ class _Batches:
             f"file {self.path!r} matches its checksums but is not a readable Arrow file: {first_line(error)}",
             path=self.path,
         )
+
+
+def _last(reader: Any) -> tuple[pa.RecordBatch, Any]:
+    """The last batch, and its metadata if that is about all batches."""
+    batch, metadata = reader.get_batch_with_custom_metadata(reader.num_record_batches - 1)
+    return batch, metadata if metadata is not None and _ALL_ROWS in metadata else None

@@ -1,12 +1,14 @@
 """All parts of one search together: which documents there are, and how often terms occur in them.
 
 Documents are numbered through: the slot, behind all slots of the parts before.  Rows that are not live count nowhere.
-Those that are live and not wanted count, and are not found.
+Those that are live and not wanted count, and are not found.  The last collection of parts that stay as they are is
+remembered, with the terms that were looked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +19,10 @@ from indexlake.indexes.bm25.segment import Entry, Segment, saturation
 from indexlake.indexes.kind import Part
 
 Documents = npt.NDArray[np.int64]
+
+_HELD = 32 << 20
+_CHUNK = 512
+"""What a chunk takes whose arrays lie in the file, about."""
 
 
 class Chunk(NamedTuple):
@@ -70,6 +76,7 @@ class Collection:
     """The parts of one search."""
 
     def __init__(self, parts: Sequence[Part], params: Mapping[str, Any]) -> None:
+        self._given = tuple(parts)
         self.parts: list[LivePart] = []
         self.bases = np.zeros(len(parts) + 1, np.int64)
         for number, part in enumerate(parts):
@@ -82,13 +89,31 @@ class Collection:
         self.shortest = min((part.segment.shortest for part in self.parts if part.segment.header.pairs), default=0.0)
         self.k1: float = params["k1"]
         self.b: float = params["b"]
+        self.span = int(self.bases[-1])  # all documents have numbers below
         self._found: dict[str, Found] = {}
+        self._held = 0
         self._units: dict[int, npt.NDArray[np.float64]] = {}
+        self.leaves: dict[tuple[str, float], Any] = {}
 
-    @property
-    def span(self) -> int:
-        """All documents have numbers below."""
-        return int(self.bases[-1])
+    @staticmethod
+    def of(parts: Sequence[Part], params: Mapping[str, Any]) -> Collection:
+        """The collection of some parts, of which there is at least one."""
+        first: Segment = parts[0].segment
+        last = first.last_collection
+        if last is not None and len(last._given) == len(parts) and all(map(is_, last._given, parts)):
+            return last
+        made = Collection(parts, params)
+        if all(part.wanted is None and (part.live is None or not part.live.flags.writeable) for part in parts):
+            first.last_collection = made
+        return made
+
+    def hold(self, size: int) -> None:
+        """Something is remembered that takes so many bytes."""
+        self._held += size
+        if self._held > _HELD:
+            self._found.clear()
+            self.leaves.clear()
+            self._held = size
 
     def find(self, term: str) -> Found:
         """A term in all parts."""
@@ -103,7 +128,9 @@ class Collection:
                     if here and len(chunk.slots):
                         chunks.append(chunk)
                         most = max(most, entry.most)
-            found = self._found[term] = Found(chunks, count, most)
+            found = Found(chunks, count, most)
+            self.hold(sum(_CHUNK + (c.slots.nbytes + c.codes.nbytes) * c.slots.flags.owndata for c in chunks))
+            self._found[term] = found
         return found
 
     def idf(self, count: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -15,6 +16,7 @@ Scores = npt.NDArray[np.float64]
 
 SMALL = 1 << 14
 _SAMPLE = 1 << 13
+SEEDS = 128
 
 
 class Scored(NamedTuple):
@@ -75,6 +77,7 @@ class LargeLeaf:
         self.weight = weight
         # A document that has a term so often is at least as long, and a shorter one has it less often.
         self.most = float(weight * collection.weigh(found.most, max(found.most, collection.shortest)))
+        self.bounds = [collection.units(chunk.part.segment) * weight for chunk in self._chunks]  # of each pair
 
     def bound(self, lengths: Scores) -> Scores:
         bound: Scores = self.weight * self._collection.weigh(np.minimum(self._most, np.maximum(lengths, 1)), lengths)
@@ -99,31 +102,38 @@ class LargeLeaf:
             return np.empty(0, np.int64), np.empty(0, np.float64)
         return np.concatenate(rows), np.concatenate(scores) * self.weight
 
-    def sample(self, count: int) -> Documents:
+    @cached_property
+    def sample(self) -> Documents:
         """Some of the documents with the best scores."""
         chunk = max(self._chunks, key=lambda chunk: len(chunk.slots))
         codes = chunk.codes[:_SAMPLE]
-        least = np.partition(codes, count)[count] if len(codes) > count else codes.max()
-        rows = np.flatnonzero(codes <= least)[: 4 * count]
+        least = np.partition(codes, SEEDS)[SEEDS] if len(codes) > SEEDS else codes.max()
+        rows = np.flatnonzero(codes <= least)[: 4 * SEEDS]
         slots = chunk.slots[rows]
         if chunk.unchecked is not None:
             slots = slots[chunk.unchecked[slots]]
         return slots.astype(np.int64) + chunk.part.base
 
+    @cached_property
+    def _sample_scores(self) -> Scores:
+        return np.sort(self.probe(self.sample)[1])
+
+    def reached(self, k: int) -> float:
+        """A score that k documents have at least."""
+        return float(self._sample_scores[-k]) if k <= len(self._sample_scores) else 0.0
+
     def at_least(self, least: float, rest: list[Leaf]) -> Scored:
         """The documents whose score can reach ``least`` with all that the leaves of ``rest`` could add."""
         documents, scores = [], []
-        for chunk in self._chunks:
-            segment = chunk.part.segment
-            units = self._collection.units(segment)
-            bound = units * self.weight
+        for chunk, weights in zip(self._chunks, self.bounds, strict=True):
+            bound = weights
             for leaf in rest:
-                bound += leaf.bound(segment.pairs[1])
+                bound = bound + leaf.bound(chunk.part.segment.pairs[1])
             passing = bound >= least
             last = len(passing) - 1 - int(passing[::-1].argmax())
             if not passing[last]:
                 continue
-            rows = np.flatnonzero(chunk.codes <= last)
+            rows = (chunk.codes <= last).nonzero()[0]
             codes = chunk.codes[rows]
             if not passing[: last + 1].all():
                 kept = passing[codes]
@@ -133,18 +143,31 @@ class LargeLeaf:
                 kept = chunk.unchecked[slots]
                 slots, codes = slots[kept], codes[kept]
             documents.append(slots.astype(np.int64) + chunk.part.base)
-            scores.append(units[codes])
+            scores.append(weights[codes])
         if not documents:
             return NOTHING
-        return Scored(np.concatenate(documents), np.concatenate(scores) * self.weight)
+        return Scored(np.concatenate(documents), np.concatenate(scores))
 
 
-def term_leaf(collection: Collection, found: Found, boost: float) -> SmallLeaf | LargeLeaf:
-    """The postings of a term."""
+def term_leaf(collection: Collection, term: str, boost: float) -> SmallLeaf | LargeLeaf | None:
+    """The postings of a term; None: there are none."""
+    known: SmallLeaf | LargeLeaf | None = collection.leaves.get((term, boost))
+    if known is not None:
+        return known
+    found = collection.find(term)
+    if not found.documents:
+        return None
     weight = collection.idf(found.documents) * boost
+    leaf: SmallLeaf | LargeLeaf
     if sum(len(chunk.slots) for chunk in found.chunks) > SMALL:
-        return LargeLeaf(collection, found, weight)
-    return SmallLeaf(_together(collection, found.chunks, weight), collection.span, weight)
+        leaf = LargeLeaf(collection, found, weight)
+        collection.hold(sum(bound.nbytes for bound in leaf.bounds))
+    else:
+        scored = _together(collection, found.chunks, weight)
+        leaf = SmallLeaf(scored, collection.span, weight)
+        collection.hold(2 * scored.scores.nbytes)
+    collection.leaves[term, boost] = leaf
+    return leaf
 
 
 def _together(collection: Collection, chunks: Sequence[Chunk], weight: float) -> Scored:

@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from indexlake.indexes.bm25.collection import Documents
-from indexlake.indexes.bm25.leaves import NOTHING, LargeLeaf, Leaf, Scored, Scores
+from indexlake.indexes.bm25.leaves import NOTHING, SEEDS, LargeLeaf, Leaf, Scored, Scores
 from indexlake.indexes.bm25.matching import match
 
-_SEEDS = 128
 _SLACK = 1 - 1e-9  # sums of the same numbers in another order differ by less
 
 Filter = Callable[[Documents], Documents]
@@ -105,8 +104,10 @@ def _united(found: Scored, leaf: Leaf, new: Scored, span: int, keep: Filter | No
 
 def _seed(leaves: Sequence[Leaf], number: int, found: Scored, k: int, keep: Filter | None) -> float:
     """A score that k documents have at least, from a few that promise to be good."""
-    seeds = [leaf.sample(_SEEDS) for leaf in leaves[number:] if isinstance(leaf, LargeLeaf)]
-    seeds.append(ranked(found, max(k, _SEEDS)).documents)
+    if len(leaves) == 1 and isinstance(leaves[0], LargeLeaf) and keep is None:
+        return leaves[0].reached(k)
+    seeds = [leaf.sample for leaf in leaves[number:] if isinstance(leaf, LargeLeaf)]
+    seeds.append(ranked(found, max(k, SEEDS)).documents)
     documents = np.unique(np.concatenate(seeds))
     if keep is not None:
         documents = keep(documents)

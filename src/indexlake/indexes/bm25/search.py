@@ -28,7 +28,7 @@ def search(query: TextQuery, parts: Sequence[Part], k: int, params: Mapping[str,
     """The best k live documents of all parts."""
     scored = NOTHING
     if query.root is not None and parts and k > 0:
-        collection = Collection(parts, params)
+        collection = Collection.of(parts, params)
         scored = _Search(collection).best(query.root, k)
         bases = collection.bases
     else:
@@ -64,9 +64,9 @@ class _Search:
             times_of[node] = times_of.get(node, 0) + 1
         for node, times in times_of.items():
             if isinstance(node, Term):
-                term = self._collection.find(node.text)
-                if term.documents:
-                    found.append(term_leaf(self._collection, term, times))
+                leaf = term_leaf(self._collection, node.text, times)
+                if leaf is not None:
+                    found.append(leaf)
                 continue
             scored = self._every(node, None)
             if len(scored.documents):
@@ -85,10 +85,9 @@ class _Search:
         return _only(self._expanded(node), within, self._span)
 
     def _term(self, node: Term, within: Documents | None) -> Scored:
-        found = self._collection.find(node.text)
-        if not found.documents:
+        leaf = term_leaf(self._collection, node.text, 1)
+        if leaf is None:
             return NOTHING
-        leaf = term_leaf(self._collection, found, 1)
         if within is None:
             return leaf.everything()
         rows, scores = leaf.probe(within)

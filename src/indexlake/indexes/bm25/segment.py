@@ -21,6 +21,7 @@ from indexlake.indexes.bm25.layout import FENCE_STEP, HEADER_SIZE, PAIR, TABLE, 
 
 if TYPE_CHECKING:
     from indexlake.errors import CorruptionError
+    from indexlake.indexes.bm25.collection import Collection
     from indexlake.indexes.bm25.liveness import Liveness
     from indexlake.storage import InputFile
 
@@ -55,9 +56,10 @@ class Segment:
         self._position_width = header.width("positions", header.occurrences)
         self._slots_at = header.spans["slots"][0]
         self._codes_at = header.spans["codes"][0]
-        self._is_small = file.is_mapped and header.spans["slots"][1] <= _KEPT
+        self._is_small = file.map is not None and header.spans["slots"][1] <= _KEPT
         self._remembered: dict[str, Entry | None] = {}
         self.last_liveness: Liveness | None = None
+        self.last_collection: Collection | None = None
         self._units: tuple[tuple[float, ...], npt.NDArray[np.float64]] = (), np.empty(0)
 
     def __repr__(self) -> str:

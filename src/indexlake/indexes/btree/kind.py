@@ -108,5 +108,5 @@ def _element_probe(field: Field, test: Test) -> KeyProbe | None:
                 value = codec.canonical(codec.encode_constant(part.values[0]))
             except ConstraintError:
                 continue
-            return KeyProbe(f"{field.name} contains {shown(codec, value)}", (encode_key([codec], [value]),))
+            return KeyProbe((f"{field.name} contains {shown(codec, value)}",), (encode_key([codec], [value]),))
     return None

@@ -30,7 +30,7 @@ _RANGE_OPS = ("<", "<=", ">", ">=")
 class KeyProbe:
     """Whole keys or ranges of keys to look up.  All that it finds satisfies the tests that it was made from."""
 
-    text: str
+    terms: tuple[Any, ...]  # which print themselves
     keys: tuple[Key, ...] = ()  # ascending
     ranges: Ranges = ()
     partial: Ranges = ()  # of the keys with nulls
@@ -39,7 +39,7 @@ class KeyProbe:
     exact: bool = True
 
     def __str__(self) -> str:
-        return self.text
+        return " and ".join(map(str, self.terms))
 
     def meets(self, low: bytes, high: bytes) -> bool:
         """Whether a segment with these bounds (`SegmentFile.min_key` and `max_key`) may hold some of it."""
@@ -67,7 +67,7 @@ def key_probe(fields: Sequence[Field], test: Test) -> KeyProbe | None:
 def _probe(fields: Sequence[Field], tests: Sequence[Sequence[ColumnTest]]) -> KeyProbe | None:
     codecs = [f.codec for f in fields]
     choices: list[list[Any]] = []
-    texts: list[str] = []
+    terms: list[_Equality | _Interval] = []
     count = 1
     for field, its in zip(fields, tests, strict=True):
         values = _equal_values(field.codec, its)
@@ -75,29 +75,28 @@ def _probe(fields: Sequence[Field], tests: Sequence[Sequence[ColumnTest]]) -> Ke
             break
         count *= len(values)
         choices.append(values)
-        texts.append(_equality_text(field, values))
+        terms.append(_Equality(field, values))
     fixed = frozenset(f.column for f, values in zip(fields, choices, strict=False) if len(values) == 1)
     if len(choices) == len(fields):
-        return KeyProbe(" and ".join(texts), keys=tuple(sorted(_keys(codecs, choices))), fixed=fixed)
+        return KeyProbe(tuple(terms), keys=tuple(sorted(_keys(codecs, choices))), fixed=fixed)
     field = fields[len(choices)]
     interval = _interval(field, tests[len(choices)])
     if interval is None and not choices:
         return None
     if interval is not None:
-        texts.append(interval.text)
-    text = " and ".join(texts)
+        terms.append(interval)
     if len(fields) == 1:
         assert interval is not None
         if interval.null:
-            return KeyProbe(text, nulls=True)
-        return KeyProbe(text, ranges=(_key_range(field.codec, interval),))
+            return KeyProbe(tuple(terms), nulls=True)
+        return KeyProbe(tuple(terms), ranges=(_key_range(field.codec, interval),))
     last = len(choices) == len(fields) - 1
     plain, partial = [b""], [b""]
     for codec, values in zip(codecs, choices, strict=False):
         plain = [before + encode_part(codec, v, last=False) for before in plain for v in values]
         partial = [before + partial_part(codec, v) for before in partial for v in values]
     return KeyProbe(
-        text,
+        tuple(terms),
         ranges=() if interval is not None and interval.null else
         tuple(sorted((_plain_range(before, field.codec, interval, last=last) for before in plain), key=_from)),
         partial=tuple(sorted((_partial_range(before, field.codec, interval) for before in partial), key=_from)),
@@ -132,18 +131,43 @@ def _equal_values(codec: Codec, tests: Sequence[ColumnTest]) -> list[Any] | None
 
 
 @dataclass(frozen=True, slots=True)
+class _Equality:
+    """One of some canonical values."""
+
+    field: Field
+    values: Sequence[Any]
+
+    def __str__(self) -> str:
+        name, codec, values = self.field.name, self.field.codec, self.values
+        if len(values) == 1:
+            return f"{name} = {shown(codec, values[0])}"
+        if len(values) > 5:
+            return f"{name} in ({len(values):,} values)"
+        return f"{name} in ({', '.join(shown(codec, v) for v in values)})"
+
+
+@dataclass(frozen=True, slots=True)
 class _Interval:
     """Canonical values from `low` to `high`, each with whether it is included; or null."""
 
-    text: str
+    field: Field
     low: tuple[Any, bool] | None = None
     high: tuple[Any, bool] | None = None
     null: bool = False
 
+    def __str__(self) -> str:
+        name, codec = self.field.name, self.field.codec
+        bounds = [
+            f"{name} {sign}{'=' * bound[1]} {shown(codec, bound[0])}"
+            for sign, bound in ((">", self.low), ("<", self.high))
+            if bound is not None
+        ]
+        return " and ".join(bounds) or f"{name} is {'null' if self.null else 'not null'}"
+
 
 def _interval(field: Field, tests: Sequence[ColumnTest]) -> _Interval | None:
     if any(t.op == "is null" for t in tests):
-        return _Interval(f"{field.name} is null", null=True)
+        return _Interval(field, null=True)
     codec = field.codec
     low: tuple[Any, bool] | None = None
     high: tuple[Any, bool] | None = None
@@ -156,14 +180,8 @@ def _interval(field: Field, tests: Sequence[ColumnTest]) -> _Interval | None:
                 low = value, included
         elif high is None or (value, included) < high:
             high = value, included
-    bounds = []
-    if low is not None:
-        bounds.append(f"{field.name} >{'=' * low[1]} {shown(codec, low[0])}")
-    if high is not None:
-        bounds.append(f"{field.name} <{'=' * high[1]} {shown(codec, high[0])}")
-    if bounds:
-        return _Interval(" and ".join(bounds), low, high)
-    return _Interval(f"{field.name} is not null") if any(t.op == "is not null" for t in tests) else None
+    bounded = low is not None or high is not None
+    return _Interval(field, low, high) if bounded or any(t.op == "is not null" for t in tests) else None
 
 
 def _key_range(codec: Codec, interval: _Interval) -> tuple[Key | None, Key | None]:
@@ -220,14 +238,6 @@ def _partial_range(before: bytes, codec: Codec, interval: _Interval | None) -> t
 
 
 # For people
-
-
-def _equality_text(field: Field, values: Sequence[Any]) -> str:
-    if len(values) == 1:
-        return f"{field.name} = {shown(field.codec, values[0])}"
-    if len(values) > 5:
-        return f"{field.name} in ({len(values):,} values)"
-    return f"{field.name} in ({', '.join(shown(field.codec, v) for v in values)})"
 
 
 def shown(codec: Codec, value: Any) -> str:

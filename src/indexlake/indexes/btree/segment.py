@@ -7,6 +7,7 @@ threads.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from indexlake.indexes.btree.probe import KeyProbe, Ranges
 from indexlake.indexes.btree.run import Run
 from indexlake.indexes.btree.values import Values
 from indexlake.indexes.keys import Key, KeyColumn, hash_key, hash_keys
-from indexlake.indexes.kind import Found, Slots
+from indexlake.indexes.kind import Answer, Found, Slots
 
 if TYPE_CHECKING:
     from indexlake.storage import InputFile
@@ -111,19 +112,20 @@ class Segment:
 
     # Probes
 
-    def count(self, probe: KeyProbe) -> int:
-        """How many entries the probe finds."""
-        return sum(end - first for _, first, end in self._spans(probe)) + (len(self.nulls()) if probe.nulls else 0)
-
-    def slots(self, probe: KeyProbe) -> Slots:
-        """The slots that the probe finds, ascending, each once."""
+    def ask(self, probe: KeyProbe) -> Answer:
+        """What it finds; the count is of entries."""
         if probe.nulls:
-            return self.nulls()
-        if len(probe.keys) > _FEW:
-            found = [self.find_many(KeyColumn.from_keys(probe.keys, ints=self.run.is_int))[1]]
+            nulls = self.nulls()
+            return Answer(len(nulls), lambda: nulls)
+        spans = list(self._spans(probe))
+        return Answer(sum([end - first for _, first, end in spans]), partial(self._slots, probe.keys, spans))
+
+    def _slots(self, keys: Sequence[Key], spans: Sequence[tuple[Run, int, int]]) -> Slots:
+        if len(keys) > _FEW:
+            found = [self.find_many(KeyColumn.from_keys(keys, ints=self.run.is_int))[1]]
         else:
-            found = [run.slots(first, end) for run, first, end in self._spans(probe)]
-        if len(probe.keys) == 1:
+            found = [run.slots(first, end) for run, first, end in spans]
+        if len(keys) == 1:
             return found[0] if found else _NOTHING
         return _ascending(np.concatenate([_NOTHING, *found]), self.starts[-1])
 

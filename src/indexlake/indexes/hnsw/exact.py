@@ -61,11 +61,12 @@ def _far(metric: str, vectors: Vectors, rows: Slots | None, query: VectorQuery) 
         kernel(pointer(every), pointer(query.vector), pointer(vectors), dimension, len(vectors))
         found = every if rows is None else every[rows]
     if not np.isfinite(found).all():
-        return _wide(metric, vectors, rows, query)
+        return in_full(metric, vectors, rows, query)
     return found if is_l2(metric) else np.negative(found, out=found)
 
 
-def _wide(metric: str, vectors: Vectors, rows: Slots | None, query: VectorQuery) -> npt.NDArray[np.float64]:
+def in_full(metric: str, vectors: Vectors, rows: Slots | None, query: VectorQuery) -> npt.NDArray[np.float64]:
+    """The distances that users see, to some rows or (None) all, in little memory."""
     count = len(vectors) if rows is None else len(rows)
     found = np.empty(count, np.float64)
     for at in range(0, count, _SLICE):

@@ -43,18 +43,18 @@ class Places:
         rows, far = rows[order], far[order]
         if self._groups is None:
             return rows if self._slots is None else self._slots[rows], far
-        found, distances, count = [], [], 0
-        for row, distance in zip(rows.tolist(), far.tolist(), strict=True):
-            places = self._order[self._starts[row] : self._starts[row + 1]]
-            slots = places if self._slots is None else self._slots[places]
-            if live is not None:
-                slots = slots[live[slots]]
-            found.append(slots)
-            distances.append(np.full(len(slots), distance))
-            count += len(slots)
-            if count >= k:
-                break
-        return np.concatenate(found)[:k], np.concatenate(distances)[:k]
+        counts = self._starts[rows + 1] - self._starts[rows]
+        if live is None:  # the first of them have enough
+            enough = int(np.searchsorted(np.cumsum(counts), k)) + 1
+            rows, far, counts = rows[:enough], far[:enough], counts[:enough]
+        first = np.repeat(self._starts[rows] - (np.cumsum(counts) - counts), counts)
+        places = self._order[first + np.arange(len(first))]
+        slots = places if self._slots is None else self._slots[places]
+        far = np.repeat(far, counts)
+        if live is not None:
+            kept = live[slots]
+            slots, far = slots[kept], far[kept]
+        return slots[:k], far[:k]
 
 
 def grouped(vectors: npt.NDArray[np.floating]) -> tuple[Slots, npt.NDArray[np.uint32]] | None:

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from indexlake.indexes.hnsw import costs
-from indexlake.indexes.hnsw.exact import nearest
+from indexlake.indexes.hnsw.exact import in_full, nearest
 from indexlake.indexes.hnsw.graph import Graph
 from indexlake.indexes.hnsw.header import wrong
 from indexlake.indexes.hnsw.library import threads
-from indexlake.indexes.hnsw.metric import Vectors, distances
+from indexlake.indexes.hnsw.metric import Vectors
 from indexlake.indexes.hnsw.places import Places
 from indexlake.indexes.hnsw.query import VectorQuery
 from indexlake.indexes.kind import Hits, Part
@@ -70,7 +70,7 @@ def _search_part(
         rows = _by_graph(segment, query.vector, live, count, k, breadth)
     if rows is None:
         rows = nearest(metric, vectors, None if live is None else np.flatnonzero(live), query, k)
-    far = distances(metric, vectors[rows], query.precise)
+    far = in_full(metric, vectors, rows, query)
     return places.nearest(rows, far, part.mask, k)
 
 

@@ -39,25 +39,42 @@ class Near:
         return f"near ({self.x:g}, {self.y:g}){limit}"
 
 
+_NOTHING = Hits(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+
+
 class _Best:
-    """The nearest rows so far, the nearest first; of equally near ones those of the first part and slot."""
+    """The nearest rows so far; of equally near ones those of the first part and slot.
+
+    They are put in order when there are enough new ones, so that many rows are not sorted again for a few.
+    """
 
     def __init__(self, near: Near, k: int) -> None:
-        self.k = k
+        self._k = k
+        self._kept: list[tuple[Numbers, Numbers, Floats]] = [
+            (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+        ]
+        self._count = 0
+        self._new = 0
         self.limit = near.max_distance
-        self.parts: Numbers = np.zeros(0, np.int64)
-        self.slots: Numbers = np.zeros(0, np.int64)
-        self.distances: Floats = np.zeros(0)
 
     def offer(self, part: int, slots: Numbers, distances: Floats) -> None:
         near = distances <= self.limit
-        parts = np.concatenate([self.parts, np.full(int(near.sum()), part)])
-        slots = np.concatenate([self.slots, slots[near]])
-        distances = np.concatenate([self.distances, distances[near]])
-        order = np.lexsort((slots, parts, distances))[: self.k]
-        self.parts, self.slots, self.distances = parts[order], slots[order], distances[order]
-        if len(order) == self.k:
-            self.limit = float(self.distances[-1])
+        count = int(near.sum())
+        if not count:
+            return
+        self._kept.append(Hits(np.full(count, part), slots[near], distances[near]))
+        self._count += count
+        self._new += count
+        if self._count >= self._k and self._new >= self._k // 8:
+            self.limit = float(self.ordered().scores[-1])
+
+    def ordered(self) -> Hits:
+        """The nearest first."""
+        parts, slots, distances = (np.concatenate(each) for each in zip(*self._kept, strict=True))
+        order = np.lexsort((slots, parts, distances))[: self._k]
+        found = Hits(parts[order], slots[order], distances[order])
+        self._kept, self._count, self._new = [found], len(order), 0
+        return found
 
 
 def nearest(near: Near, parts: Sequence[Part], k: int) -> Hits:
@@ -70,7 +87,7 @@ def nearest(near: Near, parts: Sequence[Part], k: int) -> Hits:
                 roots.append((float(_distances(part.segment.nodes[-1:], near)[0]), number))
         for _, number in sorted(roots):
             _visit(parts[number], number, near, best)
-    return Hits(best.parts, best.slots, best.distances)
+    return best.ordered()
 
 
 def _visit(part: Part, number: int, near: Near, best: _Best) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexlake.indexes.kind import Slots
+from indexlake.indexes.kind import Answer, Slots
 from indexlake.indexes.rtree.header import (
     ANYWHERE,
     HEADER_SIZE,
@@ -74,18 +74,18 @@ class RTreeSegment:
 
     # -- probes --------------------------------------------------------------------------------------------
 
-    def count(self, probe: RTreeProbe) -> int:
-        leaves = self._leaves(probe.windows)
-        odd = len(self._odd_slots(probe.windows))
+    def ask(self, probe: RTreeProbe) -> Answer:
+        leaves, odd = self._leaves(probe.windows), self._odd_slots(probe.windows)
         if len(leaves) <= _COUNTED:
-            return odd + len(self._met(leaves, probe.windows))
+            met = self._met(leaves, probe.windows)
+            return Answer(len(odd) + len(met), lambda: self._slots(met, odd))
         rest = self.item_count - (self.counts[0] - 1) * NODE_SIZE  # of the last leaf
         last = bool(leaves[-1] == self.counts[0] - 1)
-        return odd + len(leaves) * NODE_SIZE - (NODE_SIZE - rest) * last
+        count = len(odd) + len(leaves) * NODE_SIZE - (NODE_SIZE - rest) * last
+        return Answer(count, lambda: self._slots(self._met(leaves, probe.windows), odd))
 
-    def slots(self, probe: RTreeProbe) -> Slots:
-        found = self._met(self._leaves(probe.windows), probe.windows)
-        return np.sort(np.concatenate([self.slots_of(found), self._odd_slots(probe.windows)]))
+    def _slots(self, met: Places, odd: Slots) -> Slots:
+        return np.sort(np.concatenate([self.slots_of(met), odd]))
 
     def _leaves(self, windows: Sequence[Window]) -> Places:
         """The nodes of the lowest level that meet all windows."""

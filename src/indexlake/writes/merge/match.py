@@ -107,7 +107,7 @@ class Matching:
     def _at_positions(self, block: BlockRecord, positions: Indices, numbers: Indices) -> Iterator[Found]:
         """Rows at ascending positions of a block, which hold the keys of these numbers."""
         state, hidden = self._state, self._plan.hidden_rows
-        ids = state.addresses(block, self._lake._files).row_ids_at(positions)
+        ids = state.row_ids_at(block, positions, self._lake._files)
         whole = self._on.is_key(state.current)
         fields = self._fields if whole else self._all
         if fields or block.max_snapshot > self._snapshot:

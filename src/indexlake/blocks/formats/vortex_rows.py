@@ -1,0 +1,145 @@
+"""A few rows of a Vortex file at a time.
+
+To read one row, Vortex reads the part of the file that the row is in: a split, or of a local file several, since each
+scan has its fixed cost.  Parts are kept as they are, compressed, and give further rows in a tenth of the time.  Of a
+local file they are slices of its memory map.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from indexlake.blocks.formats.batches import decoded
+from indexlake.types import codec_for
+from indexlake.types.python_rows import is_exact, python_dicts
+from indexlake.types.uuids import is_uuid
+
+_MOST_PARTS = 64
+_PART_BYTES = 4 << 20
+
+
+class RowScan:
+    """Some columns, prepared for reading few rows.  ``stored`` are their types in the file, ``logical`` those of users.
+
+    ``ranges``: from which row to which each part goes.  ``explained`` makes of an error the one to raise.
+    """
+
+    def __init__(
+        self,
+        file: Any,
+        ranges: Sequence[tuple[int, int]],
+        logical: pa.Schema,
+        stored: pa.Schema,
+        explained: Callable[[BaseException], BaseException],
+    ) -> None:
+        self._logical = logical
+        self._explained = explained
+        self._stored = pa.struct(list(stored))
+        self._type = pa.struct(list(logical))
+        self._scalars = all(_has_scalars(field.type) for field in logical)
+        self._exact = bool(logical.names) and all(is_exact(field.type) for field in logical)
+        # Times are integers in the file, as they are in the catalog, and UUIDs bytes.
+        self._times = [
+            (field.name, codec_for(field.type).decode_one)
+            for field in logical
+            if is_uuid(field.type)
+            or pa.types.is_temporal(field.type.value_type if pa.types.is_dictionary(field.type) else field.type)
+        ]
+        self._ranges = ranges
+        self._starts = [start for start, _ in ranges]
+        self._scan = file.to_repeated_scan(logical.names)
+        self._parts: dict[int, Any] = {}  # by their numbers
+
+    def row(self, position: int) -> dict[str, Any]:
+        if not self._scalars:
+            batch = next(self.batches(np.array([position], np.uint64)))
+            return python_dicts(decoded(batch, self._logical))[0]
+        row = self._scalar_rows([position])[0]
+        for name, decode in self._times:
+            if (value := row[name]) is not None:
+                row[name] = decode(value)
+        return row
+
+    def exact_rows(self, positions: Sequence[int]) -> list[dict[str, Any]] | None:
+        """Some rows; None: Python values of these columns might not be exactly what is there."""
+        if not self._exact:
+            return None
+        rows = self._scalar_rows(positions)
+        if any(value != value for row in rows for value in row.values()):  # Python may change the bits of a NaN
+            return None
+        return rows
+
+    def as_batch(self, rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_struct_array(pa.array(rows, self._type))
+
+    def batches(self, positions: Any) -> Iterator[pa.RecordBatch]:
+        """The rows at some ascending positions, with the types of the file."""
+        import vortex
+
+        cuts = np.searchsorted(positions, np.array([*self._starts[1:], self._ranges[-1][1]], np.uint64)).tolist()
+        for number, (first, end) in enumerate(zip([0, *cuts], cuts, strict=False)):
+            if first == end:
+                continue
+            places = positions[first:end] - np.uint64(self._starts[number])
+            try:
+                found = self._part(number).take(vortex.array(pa.array(places)))
+                rows = found.to_arrow_array(arrow_type=self._stored, combine_chunks=True)
+            except BaseException as error:  # a panic in Vortex is no Exception
+                raise self._explained(error) from None
+            yield pa.RecordBatch.from_struct_array(rows)
+
+    def _scalar_rows(self, positions: Sequence[int]) -> list[dict[str, Any]]:
+        rows = []
+        try:
+            for position in positions:
+                number = bisect_right(self._starts, position) - 1
+                rows.append(self._part(number).scalar_at(position - self._starts[number]).as_py())
+        except BaseException as error:
+            raise self._explained(error) from None
+        return rows
+
+    def _part(self, number: int) -> Any:
+        part = self._parts.get(number)
+        if part is None:
+            part = self._scan.execute(row_range=self._ranges[number]).read_all()
+            if len(self._parts) >= _MOST_PARTS:
+                self._parts = {}
+            self._parts[number] = part
+        return part
+
+
+def part_ranges(file: Any, size: int, *, mapped: bool) -> list[tuple[int, int]]:
+    """The parts of a file of so many bytes: its splits, of a mapped one as many together as are not large."""
+    most_rows = _PART_BYTES * len(file) // max(1, size) if mapped else 0
+    ranges: list[tuple[int, int]] = []
+    for start, end in file.splits():
+        if ranges and end - ranges[-1][0] <= most_rows:
+            ranges[-1] = ranges[-1][0], end
+        else:
+            ranges.append((start, end))
+    return ranges
+
+
+def _has_scalars(type: Any) -> bool:
+    """Whether a single value of this type read by Vortex is the Python value Arrow gives, or its integer."""
+    return not pa.types.is_nested(type) or (
+        not pa.types.is_map(type)
+        and all(
+            not pa.types.is_temporal(inner.type)
+            and not pa.types.is_dictionary(inner.type)
+            and not is_uuid(inner.type)
+            and _has_scalars(inner.type)
+            and _is_plain_name(inner.name)
+            for inner in (type.field(index) for index in range(type.num_fields))
+        )
+    )
+
+
+def _is_plain_name(name: str) -> bool:
+    """Vortex gives names of struct fields as it would print them: quotes and some other characters escaped."""
+    return name.isascii() and name.isprintable() and '"' not in name and "\\" not in name

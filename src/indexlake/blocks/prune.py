@@ -1,0 +1,223 @@
+"""Pruning by column statistics: which of many sets of rows (blocks, or batches of a block) may hold what is asked for.
+
+The statistics of a column are lifted out of the stored form of all sets into arrays, and a test is a few vectorised
+comparisons of them.  No set is dropped that may hold a matching row: what is not known counts as a match.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexlake.arrow import kernels as pc
+from indexlake.blocks.statistics import (
+    BYTES_BOUNDS,
+    CELL_DTYPE,
+    CELL_SIZE,
+    HAS_MAX,
+    HAS_MIN,
+    columns_of,
+    header_of,
+)
+from indexlake.expr.test import INDEX_OPS, All, Any_, ColumnTest, Test
+from indexlake.types import Codec
+
+Mask = npt.NDArray[np.bool_]
+
+_LOWEST = np.iinfo(np.int64).min
+_HIGHEST = np.iinfo(np.int64).max
+_FEW_VALUES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """Whether a block has values and nulls in a column; both true where nothing is known."""
+
+    has_values: Mask
+    has_nulls: Mask
+
+    def keep(self, mask: Mask) -> _Counts:
+        return _Counts(self.has_values[mask], self.has_nulls[mask])
+
+    def extend(self, more: _Counts) -> _Counts:
+        return _Counts(
+            np.concatenate((self.has_values, more.has_values)),
+            np.concatenate((self.has_nulls, more.has_nulls)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _IntBounds:
+    """Bounds of an integer column; an unknown bound is the lowest or highest integer there is."""
+
+    counts: _Counts
+    min: npt.NDArray[np.int64]
+    max: npt.NDArray[np.int64]
+
+    def keep(self, mask: Mask) -> _IntBounds:
+        return _IntBounds(self.counts.keep(mask), self.min[mask], self.max[mask])
+
+    def extend(self, more: _IntBounds) -> _IntBounds:
+        return _IntBounds(
+            self.counts.extend(more.counts),
+            np.concatenate((self.min, more.min)),
+            np.concatenate((self.max, more.max)),
+        )
+
+    def min_at_most(self, value: int, *, strictly: bool) -> Mask:
+        return self.min < value if strictly else self.min <= value
+
+    def max_at_least(self, value: int, *, strictly: bool) -> Mask:
+        return self.max > value if strictly else self.max >= value
+
+    def holds_any(self, values: Sequence[int]) -> Mask:
+        wanted = np.array(sorted(values), np.int64)
+        first = np.searchsorted(wanted, self.min, side="left")
+        return first < np.searchsorted(wanted, self.max, side="right")
+
+
+@dataclass(frozen=True, slots=True)
+class _BytesBounds:
+    """Bounds of a byte column; an unknown lower bound is the empty string, an unknown upper bound is null."""
+
+    counts: _Counts
+    min: pa.LargeBinaryArray
+    max: pa.LargeBinaryArray
+
+    def keep(self, mask: Mask) -> _BytesBounds:
+        kept = pa.array(mask)
+        return _BytesBounds(self.counts.keep(mask), self.min.filter(kept), self.max.filter(kept))
+
+    def extend(self, more: _BytesBounds) -> _BytesBounds:
+        return _BytesBounds(
+            self.counts.extend(more.counts),
+            pa.concat_arrays([self.min, more.min]),
+            pa.concat_arrays([self.max, more.max]),
+        )
+
+    def min_at_most(self, value: bytes, *, strictly: bool) -> Mask:
+        compare = pc.less if strictly else pc.less_equal
+        return np.asarray(compare(self.min, pa.scalar(value, pa.large_binary())))
+
+    def max_at_least(self, value: bytes, *, strictly: bool) -> Mask:
+        compare = pc.greater if strictly else pc.greater_equal
+        return np.asarray(pc.fill_null(compare(self.max, pa.scalar(value, pa.large_binary())), True))
+
+    def holds_any(self, values: Sequence[bytes]) -> Mask:
+        wanted = sorted(values)
+        found = (
+            bisect_left(wanted, low) < (len(wanted) if high is None else bisect_right(wanted, high))
+            for low, high in zip(self.min.to_pylist(), self.max.to_pylist(), strict=True)
+        )
+        return np.fromiter(found, np.bool_, len(self.min))
+
+
+Bounds = _IntBounds | _BytesBounds
+
+
+def prune(test: Test, codecs: Mapping[str, Codec], count: int, bounds_of: Callable[[str, str], Bounds]) -> Mask:
+    """Which of `count` sets of rows may hold one that satisfies a test; `bounds_of` gives a column's bounds by kind.
+
+    A column without codec is not used.
+    """
+    match test:
+        case All(children):
+            mask = np.ones(count, np.bool_)
+            for child in children:
+                mask &= prune(child, codecs, count, bounds_of)
+            return mask
+        case Any_(children):
+            mask = np.zeros(count, np.bool_)
+            for child in children:
+                mask |= prune(child, codecs, count, bounds_of)
+            return mask
+        case ColumnTest(column, op, values):
+            codec = codecs.get(column)
+            if codec is not None:
+                return _prune_column(bounds_of(column, codec.kind), codec, op, values)
+    return np.ones(count, np.bool_)
+
+
+def _prune_column(bounds: Bounds, codec: Codec, op: str, values: tuple[Any, ...]) -> Mask:
+    if op == "is null":
+        return bounds.counts.has_nulls.copy()
+    has_values = bounds.counts.has_values
+    if op == "is not null" or op in INDEX_OPS or not codec.ordered:
+        return has_values.copy()
+    constants: list[Any] = [codec.canonical(codec.encode_constant(v)) for v in values if v is not None]
+    if not constants:  # nothing equals, precedes or follows null
+        return np.zeros(len(has_values), np.bool_)
+    if op == "in" and len(constants) > _FEW_VALUES:
+        return has_values & bounds.holds_any(constants)
+    if op in ("=", "in"):
+        mask = np.zeros(len(has_values), np.bool_)
+        for value in constants:
+            mask |= bounds.min_at_most(value, strictly=False) & bounds.max_at_least(value, strictly=False)
+        return mask & has_values
+    value = constants[0]
+    if op in ("<", "<="):
+        return has_values & bounds.min_at_most(value, strictly=op == "<")
+    if op in (">", ">="):
+        return has_values & bounds.max_at_least(value, strictly=op == ">")
+    return has_values.copy()
+
+
+def cells_of(stats: Sequence[bytes], column: str) -> Iterator[tuple[list[int], npt.NDArray[Any], int]]:
+    """One column out of the statistics of many blocks: indices of blocks, their cells, where in them bytes begin.
+
+    Blocks that lack the column are left out.
+    """
+    groups: dict[bytes, list[int]] = {}
+    header, members = b"\x00", [0]  # no statistics start with zero
+    for index, data in enumerate(stats):
+        if data.startswith(header):
+            members.append(index)
+        elif data:
+            header = header_of(data)
+            members = groups.setdefault(header, [])
+            members.append(index)
+    for header, members in groups.items():
+        names = columns_of(header)
+        if column in names:
+            at = len(header) + CELL_SIZE * names.index(column)
+            cells = np.frombuffer(b"".join([stats[i][at : at + CELL_SIZE] for i in members]), CELL_DTYPE)
+            yield members, cells, len(header) + CELL_SIZE * len(names)
+
+
+def read_bounds(stats: Sequence[bytes], column: str, kind: str) -> Bounds:
+    """Lift one column out of the statistics of many blocks; blocks that lack it know nothing about it."""
+    counts = _Counts(np.ones(len(stats), np.bool_), np.ones(len(stats), np.bool_))
+    int_min = np.full(len(stats), _LOWEST, np.int64)
+    int_max = np.full(len(stats), _HIGHEST, np.int64)
+    bytes_min: list[bytes] = [b""] * len(stats)
+    bytes_max: list[bytes | None] = [None] * len(stats)
+    for members, cells, tail in cells_of(stats, column):
+        counts.has_values[members] = cells["value_count"] > 0
+        counts.has_nulls[members] = cells["null_count"] > 0
+        flags = cells["flags"]
+        of_bytes = (flags & BYTES_BOUNDS) != 0
+        known_min, known_max = (flags & HAS_MIN) != 0, (flags & HAS_MAX) != 0
+        if kind == "int":
+            places = np.array(members)
+            ours = known_min & ~of_bytes
+            int_min[places[ours]] = cells["min"][ours]
+            ours = known_max & ~of_bytes
+            int_max[places[ours]] = cells["max"][ours]
+        else:
+            for known, name, bounds in ((known_min, "min", bytes_min), (known_max, "max", bytes_max)):
+                spans = np.ascontiguousarray(cells[name]).view("<u4").reshape(-1, 2)
+                starts = (spans[:, 0] + np.uint32(tail)).tolist()
+                ends = (spans[:, 0] + spans[:, 1] + np.uint32(tail)).tolist()
+                use = (known & of_bytes).tolist()
+                for index, start, end, used in zip(members, starts, ends, use, strict=True):
+                    if used:
+                        bounds[index] = stats[index][start:end]
+    if kind == "int":
+        return _IntBounds(counts, int_min, int_max)
+    return _BytesBounds(counts, pa.array(bytes_min, pa.large_binary()), pa.array(bytes_max, pa.large_binary()))

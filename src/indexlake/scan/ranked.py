@@ -1,0 +1,109 @@
+"""The rows that a search has found: where each of them is, and what is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexlake.types.python_rows import is_exact
+from indexlake.types.selection import gather
+
+if TYPE_CHECKING:
+    from indexlake.indexes.kind import Slots
+    from indexlake.scan.search_sources import Source
+    from indexlake.schema import Field
+
+_FEW = 16
+"""So few rows are read as Python values: what an array costs is more than what is in it."""
+
+Numbers = npt.NDArray[np.int64]
+
+
+class Ranked(NamedTuple):
+    """The best rows of one index: where each is, and its score or distance, best first."""
+
+    sources: Sequence[Source]
+    parts: Numbers
+    slots: Slots
+    scores: npt.NDArray[np.float64]
+
+    def row_ids(self) -> Numbers:
+        ids = np.zeros(len(self.parts), np.int64)
+        for source, slots, here in self.by_source(np.arange(len(ids))):
+            ids[here] = source.row_ids(slots)
+        return ids
+
+    def by_source(self, chosen: Numbers) -> Iterator[tuple[Source, Slots, Numbers]]:
+        """Each source with the slots of those of the chosen that lie in it, ascending, and which of the chosen."""
+        if not len(chosen):
+            return
+        parts, slots = self.parts[chosen], self.slots[chosen]
+        order = np.lexsort((slots, parts))
+        parts, slots = parts[order], slots[order]
+        cuts = [0, *(np.flatnonzero(parts[1:] != parts[:-1]) + 1).tolist(), len(order)]
+        for first, end in pairwise(cuts):
+            yield self.sources[parts[first]], slots[first:end], order[first:end]
+
+
+class Chosen(NamedTuple):
+    """Some of the rows of several rankings: which of these has each of them, and where."""
+
+    rankings: Numbers
+    places: Numbers
+
+    def row_ids(self, ranked: Sequence[Ranked]) -> Numbers:
+        ids = np.zeros(len(self.places), np.int64)
+        for number, each in enumerate(ranked):
+            here = self.rankings == number
+            ids[here] = each.row_ids()[self.places[here]]
+        return ids
+
+
+def read_rows(ranked: Sequence[Ranked], chosen: Chosen, fields: Sequence[Field]) -> list[Any]:
+    """The columns of the chosen rows, in their order."""
+    which, places = chosen
+    if not fields or not len(places):
+        return [pa.array([], f.type) for f in fields]
+    found = []
+    for number, each in enumerate(ranked):
+        here = np.flatnonzero(which == number)
+        found += [(source, slots, here[some]) for source, slots, some in each.by_source(places[here])]
+    few = None
+    if len(places) <= _FEW and all(is_exact(f.type) for f in fields):
+        few = _few_rows(found, len(places), fields)
+    return _many_rows(found, fields) if few is None else few
+
+
+def _few_rows(
+    found: Sequence[tuple[Source, Slots, Numbers]], count: int, fields: Sequence[Field]
+) -> list[pa.Array] | None:
+    """By way of Python values; None: they do not tell everything."""
+    rows: list[dict[str, Any]] = [{}] * count
+    for source, slots, numbers in found:
+        here = source.python_rows(slots, fields)
+        if here is None:
+            return None
+        for number, row in zip(numbers.tolist(), here, strict=True):
+            rows[number] = row
+    columns = [[row[f.column] for row in rows] for f in fields]
+    for column, f in zip(columns, fields, strict=True):
+        if pa.types.is_floating(f.type) and any(value != value for value in column):
+            return None  # Python may change the bits of a NaN
+    return [pa.array(column, f.type) for column, f in zip(columns, fields, strict=True)]
+
+
+def _many_rows(found: Sequence[tuple[Source, Slots, Numbers]], fields: Sequence[Field]) -> list[Any]:
+    schema = pa.schema([f.arrow() for f in fields])
+    order: list[Numbers] = []
+    batches: list[pa.RecordBatch] = []
+    for source, slots, numbers in found:
+        for here, columns in source.rows(slots, fields):
+            order.append(numbers[here])
+            batches += pa.Table.from_arrays(columns, schema=schema).to_batches()
+    back = pa.array(np.argsort(np.concatenate(order)))
+    return list(pa.Table.from_batches(gather(batches, back, schema), schema).columns)
