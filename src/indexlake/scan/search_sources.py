@@ -53,7 +53,8 @@ class View:
     def columns(self, block: BlockRecord, positions: npt.NDArray[np.int64], fields: Sequence[Field]) -> list[Any]:
         """Columns of rows of a block, which are visible."""
         held = self.reading.state.schema.at(block.schema_snapshot)
-        found = self.files.reader(block, held.file).take(positions, file_columns(fields, held.by_id))
+        taken = self.files.reader(block, held.file).take(positions, file_columns(fields, held.by_id))
+        found = dict(zip(taken.column_names, taken.columns, strict=True))
         return [file_values(f, found, len(positions)) for f in fields]
 
     def python_rows(
