@@ -1,8 +1,9 @@
 """The process that gets killed: it writes without pause and says what it is about to do and what was acknowledged.
 
-Several *lanes* (threads) write to four tables at once, one of them clustered.  Each owns the rows whose ``lane`` is its own, and the columns
-that it has added, so what one lane left behind can be judged by itself.  Before each operation a lane logs its effect,
-after the acknowledgement that it is done.  The log is a file: what was written to it outlives the process.
+Several *lanes* (threads) write to four tables at once, one of them clustered.  Each owns the rows whose ``lane`` is its
+own, and the columns that it has added, so what one lane left behind can be judged by itself.  Before each operation a
+lane logs its effect, after the acknowledgement that it is done.  The log is a file: what was written to it outlives the
+process.
 """
 
 from __future__ import annotations
