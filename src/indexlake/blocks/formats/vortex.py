@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from indexlake.arrow import batch_size
@@ -89,12 +90,15 @@ class VortexReader:
         self._lock = threading.Lock()
         with self._guarded():
             self._file = vortex.open_readable(self._bytes)
-            self._ranges = part_ranges(self._file, file.size(), mapped=file.is_mapped)
+            self._ranges = part_ranges(self._file, file.size(), mapped=file.map is not None)
         self.row_count = len(self._file)
 
     @property
     def bytes_read(self) -> int:
         return self._input.bytes_read
+
+    def chunk_starts(self) -> Positions:
+        return np.append(np.arange(0, self.row_count, BATCH_ROWS), self.row_count).astype(np.uint64)
 
     def read(
         self,
