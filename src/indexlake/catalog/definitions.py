@@ -16,7 +16,7 @@ from indexlake.catalog.partitions import add_partitions, new_partition_ids
 from indexlake.catalog.segments import add_primary_index
 from indexlake.catalog.tables import next_values
 from indexlake.config import TableConfig
-from indexlake.errors import AlreadyExistsError, ConflictError, NotFoundError
+from indexlake.errors import AlreadyExistsError, ConflictError, NotFoundError, SchemaError
 from indexlake.schema import Field
 
 if TYPE_CHECKING:
@@ -237,6 +237,14 @@ class DropNamespace:
         self.found[:] = [table.table_id for table in tables if table.is_clustered]
         tx.execute("update indexlake_namespace set end_snapshot = ? where namespace_id = ?", (snapshot, namespace_id))
         return True
+
+
+LAYOUTS = ("heap", "clustered")
+
+
+def check_layout(layout: str) -> None:
+    if layout not in LAYOUTS:
+        raise SchemaError(f"layout={layout!r} is not known; it is one of {', '.join(map(repr, LAYOUTS))}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,13 +24,15 @@ from indexlake.catalog import data_files, definitions, fields, partitions
 from indexlake.commit.effects import swap_blocks
 from indexlake.commit.requirements import require_plan
 from indexlake.commit.section import Section
+from indexlake.display.progress import ProgressBar
 from indexlake.errors import NotFoundError, SchemaError
 from indexlake.partitions.partition import Partition
 from indexlake.partitions.ranges import Ranges
 from indexlake.partitions.runs import Stretch, stretches
 from indexlake.pipeline.job import Job, JobBusy, Watched
+from indexlake.pipeline.meta import publish_meta
 from indexlake.pipeline.rewrite import RewriteResult, live_rows
-from indexlake.pipeline.runner import Runner
+from indexlake.pipeline.runner import Runner, choose_runner
 from indexlake.pipeline.sort_tasks import StagedRuns, remove, sort_tasks, sorted_blocks, stage
 from indexlake.scan.plan import BlockTask, block_task
 from indexlake.snapshots.state import TableState
@@ -71,6 +73,17 @@ class _Conversion:
     @property
     def done(self) -> set[int]:
         return {block.data_file_id for _, inputs, _ in self.rounds for block in inputs}
+
+
+def cluster_table(lake: Lake, name: str, layout: str, *, progress: bool | None) -> RewriteResult:
+    """What ``lake.cluster_table`` does."""
+    lake._check(writing=True)
+    definitions.check_layout(layout)
+    table = lake.table(name)
+    bar = ProgressBar(f"cluster {table.name}", progress)
+    result = convert(lake, table._table_id, layout, choose_runner(lake.storage), bar=bar)
+    publish_meta(lake, table._table_id)
+    return result
 
 
 def convert(lake: Lake, table_id: int, layout: str, runner: Runner, **watched: Unpack[Watched]) -> RewriteResult:
