@@ -131,9 +131,11 @@ def test_a_block_that_is_not_sorted(lake: il.Lake, monkeypatch: pytest.MonkeyPat
 
         return rows, key_column(rows, schema)
 
+    for key in (5, 4, 3, 2, 1):
+        t.insert(rows(key))
     with monkeypatch.context() as patch:
         patch.setattr("indexlake.partitions.ranges.sorted_by_key", unsorted)
-        t.insert(rows(*range(20, 0, -1)))
+        lake.pipeline(runner="threads").dump()
     (block,) = blocks(t)
     assert (block.path, "is not sorted by its keys") in damages(lake)
 
