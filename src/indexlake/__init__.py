@@ -25,6 +25,7 @@ from indexlake.errors import (
 )
 from indexlake.expr.expression import Expression
 from indexlake.lake import Lake
+from indexlake.restore import restore
 from indexlake.scan.scan import Scan
 from indexlake.snapshots.stats import Snapshot, TableStats
 from indexlake.snapshots.time_travel import LakeView
@@ -91,5 +92,6 @@ __all__ = [
     "connect",
     "expr",
     "files",
+    "restore",
     "spark",
 ]

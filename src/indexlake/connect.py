@@ -98,51 +98,24 @@ def connect(
         For tests that let time pass: returns the time, in microseconds since 1970, by which retention and grace periods
         are measured.  Commits are still dated by the lake's own time, which is also the default here.
     """
-    address = os.fspath(catalog) if isinstance(catalog, str | os.PathLike) else None
-    if not isinstance(address, str) or not address:
-        raise CatalogError(f"il.connect takes a folder, a postgresql:// address or ':memory:', not {catalog!r}.")
-    _check_path(address)
-    root = _storage_address(storage)
-    options = checked_options(storage_options)
+    root = storage_address(storage)
     open_lake = partial(Lake, automatic=automatic, retry_timeout=checked_timeout(retry_timeout), clock=clock)
-    cache = CacheSpec.of(cache_dir, cache_bytes)
-    spill = None if spill_dir is None else Spill.given(spill_dir)
     create = create and not read_only
-    if address == ":memory:":
-        from indexlake.catalog.sqlite import SqliteCatalog
-
-        opening = _Opening(lambda create: SqliteCatalog(":memory:"), "memory://", None, options, cache, spill)
+    opening = Opening.of(
+        catalog, storage_options, catalog_schema, read_only=read_only, cache=CacheSpec.of(cache_dir, cache_bytes),
+        spill=None if spill_dir is None else Spill.given(spill_dir),
+    )  # fmt: skip
+    if not opening.persistent:
         return opening.lake(None, open_lake, create=True, read_only=False)
     if root is not None and root.startswith("memory:"):
         raise SchemaError("A persistent catalog cannot keep its files in memory. Give a directory or s3://….")
-    if address.startswith(("postgresql://", "postgres://")):
-        from indexlake.catalog.postgres import PostgresCatalog
-
-        opening = _Opening(
-            lambda create: PostgresCatalog(address, catalog_schema=catalog_schema, create=create, read_only=read_only),
-            None, None, options, cache, spill,
-        )  # fmt: skip
-        return opening.lake(root, open_lake, create=create, read_only=read_only)
-    if "://" in address:
-        raise CatalogError(
-            f"{address.split('://')[0]}:// is not a catalog. Use a folder, postgresql://… or ':memory:'."
-        )
-    from indexlake.catalog.sqlite import SqliteCatalog
-
-    folder = os.path.abspath(os.path.expanduser(address))
-    if os.path.exists(folder) and not os.path.isdir(folder):
-        raise CatalogError(f"{address!r} is a file. A lake is a directory; name one that exists, or a new one.")
-    path = os.path.join(folder, CATALOG_FILE)
-    if not create and not os.path.exists(path):
+    if opening.folder is not None and not create and not os.path.exists(os.path.join(opening.folder, CATALOG_FILE)):
+        address = os.fspath(catalog)
         raise NotFoundError(f"There is no lake in {address!r}. {tables.advice(read_only)}", name=address)
-    opening = _Opening(
-        lambda create: SqliteCatalog(path, create=create, read_only=read_only),
-        FILES_FOLDER, folder, options, cache, spill,
-    )  # fmt: skip
     return opening.lake(root, open_lake, create=create, read_only=read_only)
 
 
-def _storage_address(storage: str | os.PathLike[str] | None) -> str | None:
+def storage_address(storage: str | os.PathLike[str] | None) -> str | None:
     if storage is None:
         return None
     root = os.fspath(storage) if isinstance(storage, str | os.PathLike) else None
@@ -160,8 +133,8 @@ def _check_path(path: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Opening:
-    """One call of ``connect``: how the catalog is opened, and what its storage needs."""
+class Opening:
+    """A catalog at an address: how it is opened, and what its storage needs."""
 
     open_catalog: Callable[[bool], Catalog]
     default_storage: str | None
@@ -170,8 +143,56 @@ class _Opening:
     cache: CacheSpec | None
     given_spill: Spill | None
 
+    @staticmethod
+    def of(
+        catalog: str | os.PathLike[str],
+        storage_options: Mapping[str, str] | None,
+        catalog_schema: str | None,
+        *,
+        read_only: bool = False,
+        cache: CacheSpec | None = None,
+        spill: Spill | None = None,
+    ) -> Opening:
+        """Whatever ``connect`` takes for a catalog.  Nothing is opened yet."""
+        address = os.fspath(catalog) if isinstance(catalog, str | os.PathLike) else None
+        if not isinstance(address, str) or not address:
+            raise CatalogError(f"il.connect takes a folder, a postgresql:// address or ':memory:', not {catalog!r}.")
+        _check_path(address)
+        options = checked_options(storage_options)
+        if address == ":memory:":
+            from indexlake.catalog.sqlite import SqliteCatalog
+
+            return Opening(lambda create: SqliteCatalog(":memory:"), "memory://", None, options, cache, spill)
+        if address.startswith(("postgresql://", "postgres://")):
+            from indexlake.catalog.postgres import PostgresCatalog
+
+            return Opening(
+                lambda create: PostgresCatalog(
+                    address, catalog_schema=catalog_schema, create=create, read_only=read_only
+                ),
+                None, None, options, cache, spill,
+            )  # fmt: skip
+        if "://" in address:
+            raise CatalogError(
+                f"{address.split('://')[0]}:// is not a catalog. Use a folder, postgresql://… or ':memory:'."
+            )
+        from indexlake.catalog.sqlite import SqliteCatalog
+
+        folder = os.path.abspath(os.path.expanduser(address))
+        if os.path.exists(folder) and not os.path.isdir(folder):
+            raise CatalogError(f"{address!r} is a file. A lake is a directory; name one that exists, or a new one.")
+        path = os.path.join(folder, CATALOG_FILE)
+        return Opening(
+            lambda create: SqliteCatalog(path, create=create, read_only=read_only),
+            FILES_FOLDER, folder, options, cache, spill,
+        )  # fmt: skip
+
+    @property
+    def persistent(self) -> bool:
+        return self.default_storage != "memory://"
+
     def lake(self, storage: str | None, open_lake: Callable[..., Lake], *, create: bool, read_only: bool) -> Lake:
-        catalog = self._there(create)
+        catalog = self.there(create)
         made = False
         try:
             if create and (catalog is None or tables.read_lake(catalog) is None):
@@ -179,25 +200,24 @@ class _Opening:
             assert catalog is not None
             record = tables.open_lake(catalog, catalog.location, read_only=read_only)
             persisted = record.properties["storage"]
-            if storage is not None and self._persisted(storage) != persisted:
+            if storage is not None and self.persisted(storage) != persisted:
                 raise SchemaError(
                     f"This lake keeps its files in {persisted!r}, not in {storage!r}. The storage root is fixed when "
                     f"a lake is made: leave storage= out.{self._way_out(catalog)}"
                 )
-            files = self._files(persisted)
+            files = self.files(persisted)
             if not read_only:
                 self._mark(catalog, files, record)
-            persistent = self.default_storage != "memory://"
-            if made and persistent:
+            if made and self.persistent:
                 log.info("made a new lake: %s, files in %s", catalog.location, files.root)
             hot = open_store(record.properties["hot"], catalog, files.spill)
-            return open_lake(catalog, files, hot, read_only=read_only, new=made and persistent)
+            return open_lake(catalog, files, hot, read_only=read_only, new=made and self.persistent)
         except BaseException:
             if catalog is not None:
                 catalog.close()
             raise
 
-    def _there(self, create: bool) -> Catalog | None:
+    def there(self, create: bool) -> Catalog | None:
         """The catalog, if there is one: looking for it makes nothing."""
         try:
             return self.open_catalog(False)
@@ -211,15 +231,15 @@ class _Opening:
         root = storage or self.default_storage
         if root is None:
             raise SchemaError("A new lake on PostgreSQL needs storage=…: a directory or s3://bucket/prefix.")
-        properties: dict[str, Any] = {"hot": registry.DEFAULT, "storage": self._persisted(root)}
-        places = [] if "://" in root else [self._resolved(properties["storage"])]
-        with _removed_after_failure([*places, *([self.folder] if self.folder else [])]):
-            files = self._files(properties["storage"])
+        properties: dict[str, Any] = {"hot": registry.DEFAULT, "storage": self.persisted(root)}
+        places = [] if "://" in root else [self.resolved(properties["storage"])]
+        with removed_after_failure([*places, *([self.folder] if self.folder else [])]):
+            files = self.files(properties["storage"])
             _probe(files)
             try:
                 owner = marked_owner(files)
                 if owner is not None:
-                    catalog = catalog or self._there(create=True)  # maybe another process has made it meanwhile
+                    catalog = catalog or self.there(create=True)  # maybe another process has made it meanwhile
                     _check_owner(catalog, owner, files)
                 catalog = catalog or self.open_catalog(True)
                 return catalog, tables.create_lake(catalog, properties, now())
@@ -228,8 +248,8 @@ class _Opening:
                     catalog.close()
                 raise
 
-    def _files(self, root: str) -> Storage:
-        files = Storage.open(self._resolved(root), self.options, self.cache, self._spill())
+    def files(self, root: str) -> Storage:
+        files = Storage.open(self.resolved(root), self.options, self.cache, self._spill())
         if files.cache is not None:
             files.cache.check()
         return files
@@ -241,7 +261,7 @@ class _Opening:
             return Spill(os.path.join(self.folder, SPILL_FOLDER), ours=True)
         return Spill()
 
-    def _persisted(self, root: str) -> str:
+    def persisted(self, root: str) -> str:
         """As the catalog remembers it: relative for files inside the lake's own folder, so that it can be moved."""
         if "://" in root or (self.folder is not None and root == FILES_FOLDER):
             return root
@@ -250,7 +270,7 @@ class _Opening:
             return os.path.relpath(full, self.folder)
         return full
 
-    def _resolved(self, root: str) -> str:
+    def resolved(self, root: str) -> str:
         return root if "://" in root or self.folder is None else os.path.join(self.folder, root)
 
     def _mark(self, catalog: Catalog, files: Storage, record: tables.LakeRecord) -> None:
@@ -304,7 +324,7 @@ def _probe(files: Storage) -> None:
 
 
 @contextmanager
-def _removed_after_failure(directories: list[str]) -> Iterator[None]:
+def removed_after_failure(directories: list[str]) -> Iterator[None]:
     """Directories that are made within, and are still empty, go if it fails."""
     missing = []
     for directory in directories:

@@ -42,6 +42,7 @@ from indexlake.errors import (
 from indexlake.hot.store import HotStore
 from indexlake.pipeline.job import JobInfo, job_info
 from indexlake.pipeline.maintenance import Maintenance
+from indexlake.pipeline.meta import Published, publish_meta
 from indexlake.pipeline.runner import LOCAL_LIMIT, choose_runner
 from indexlake.scan.execute import stop_reading
 from indexlake.scan.search_parts import Remembered
@@ -52,6 +53,7 @@ from indexlake.snapshots.state import TableState
 from indexlake.snapshots.time_travel import LakeView, snapshot_number
 from indexlake.sources.rows import RowEncoder, schema_and_rows
 from indexlake.storage import Storage
+from indexlake.storage.names import namespace_folder
 from indexlake.table import Table
 from indexlake.transaction import Transaction
 from indexlake.writes.row_ids import RowIdAllocator
@@ -99,6 +101,7 @@ class Lake:
         self._readings = Readings(catalog, hot)
         self._row_ids = RowIdAllocator(catalog)
         self._encoders: dict[int, tuple[int, RowEncoder]] = {}
+        self._metas: dict[int, Published] = {}  # by table id
         self._turns = Turns(catalog, retry_timeout)
         self._committer = Committer(catalog, hot, self._files, self._readings, self._turns)
         self._scan_threads = max(2, min(8, os.cpu_count() or 2))
@@ -169,7 +172,11 @@ class Lake:
     def create_namespace(self, name: str, exist_ok: bool = False) -> None:
         """Make a namespace for tables; ``exist_ok`` accepts one that already exists."""
         _check_name(name, "namespace")
-        self._define(CreateNamespace(name, exist_ok), "create namespace")
+        change = CreateNamespace(name, exist_ok)
+        self._define(change, "create namespace")
+        for namespace_id in change.found:
+            with suppress(IndexLakeError):  # whoever writes the first file makes it too
+                self.storage.make_dir(namespace_folder(namespace_id))
 
     def namespaces(self) -> list[str]:
         """Names of all namespaces."""
@@ -179,7 +186,10 @@ class Lake:
 
     def drop_namespace(self, name: str, cascade: bool = False, missing_ok: bool = False) -> None:
         """Remove a namespace; with ``cascade`` its tables too."""
-        self._define(DropNamespace(name, cascade, missing_ok), "drop namespace")
+        change = DropNamespace(name, cascade, missing_ok)
+        self._define(change, "drop namespace")
+        for table_id in change.found:
+            publish_meta(self, table_id)
 
     def create_table(
         self,
@@ -233,6 +243,8 @@ class Lake:
         self._define(change, "create table")
         table_id, full_name, new = change.found[0]
         table = Table(self, table_id, full_name)
+        if new and layout == "clustered":
+            publish_meta(self, table_id)
         if rows is not None and new:
             try:
                 table.insert(rows, progress=progress)
@@ -278,6 +290,7 @@ class Lake:
                 return
             raise
         self._define(DropTable(table._table_id, table.name), "drop table")
+        publish_meta(self, table._table_id)
         self._readings.states.forget(table._table_id)
 
     def _define(self, change: definitions.DefinitionChange, operation: str) -> WriteResult:
@@ -285,7 +298,11 @@ class Lake:
         ws = WriteSet(-1)
         ws.definitions.append(change)
         ws.operation = operation
-        return self._committer.commit(ws)
+        result = self._committer.commit(ws)
+        state = None if change.table_id is None else self._readings.states.get(change.table_id)
+        if state is not None and state.table.is_clustered:
+            self._maintenance.unpublished(state.table.table_id)
+        return result
 
     # ------------------------------------------------------------ transactions
 

@@ -6,6 +6,7 @@ Readers cache them and fetch what was physically written since (``changed_in``),
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from pyroaring import BitMap
 
@@ -133,12 +134,17 @@ def there(r: Transaction, file_ids: Sequence[int]) -> set[int]:
 def add_block(tx: Transaction, block: BlockRecord) -> int:
     """Insert the record under a fresh id, which is returned."""
     file_id = next_values(tx, "data_file")
-    values = [getattr(block, name) for name in BlockRecord.__slots__]
-    tx.execute(
-        f"insert into indexlake_data_file ({_BLOCK_COLUMNS}) values ({', '.join('?' * len(values))})",
-        (file_id, *values[1:]),
-    )
+    insert_blocks(tx, [replace(block, data_file_id=file_id)])
     return file_id
+
+
+def insert_blocks(tx: Transaction, blocks: Iterable[BlockRecord]) -> None:
+    """Insert records under the ids that they have."""
+    names = BlockRecord.__slots__
+    tx.execute_many(
+        f"insert into indexlake_data_file ({_BLOCK_COLUMNS}) values ({', '.join('?' * len(names))})",
+        [tuple(getattr(block, name) for name in names) for block in blocks],
+    )
 
 
 def end_live_blocks(tx: Transaction, table_id: int, snapshot: int) -> None:

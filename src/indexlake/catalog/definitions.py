@@ -195,6 +195,8 @@ class CreateNamespace:
     name: str
     exist_ok: bool = False
     table_id: ClassVar[None] = None
+    found: list[int] = field(default_factory=list, compare=False)
+    """Its number, if it is new: known after the commit without another read."""
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
         if namespace_id_of(tx, self.name) is not None:
@@ -204,7 +206,7 @@ class CreateNamespace:
                 f"Namespace {self.name!r} already exists. Accept that with exist_ok=True (in SQL: IF NOT EXISTS).",
                 name=self.name,
             )
-        make_namespace(tx, self.name, snapshot)
+        self.found[:] = [make_namespace(tx, self.name, snapshot)]
         return True
 
 
@@ -214,6 +216,8 @@ class DropNamespace:
     cascade: bool
     missing_ok: bool = False
     table_id: ClassVar[None] = None
+    found: list[int] = field(default_factory=list, compare=False)
+    """The clustered tables that went with it."""
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
         namespace_id = namespace_id_of(tx, self.name)
@@ -230,6 +234,7 @@ class DropNamespace:
             )
         for table in tables:
             _end_table(tx, table.table_id, snapshot)
+        self.found[:] = [table.table_id for table in tables if table.is_clustered]
         tx.execute("update indexlake_namespace set end_snapshot = ? where namespace_id = ?", (snapshot, namespace_id))
         return True
 

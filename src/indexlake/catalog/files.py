@@ -53,3 +53,9 @@ def forget_writers(tx: Transaction, before: int) -> None:
 def table_ids(r: ReadTransaction | Transaction) -> set[int]:
     """Every table that has a record, the dropped ones included."""
     return {table_id for (table_id,) in r.rows("select table_id from indexlake_table")}
+
+
+def clustered_table_ids(r: ReadTransaction | Transaction) -> set[int]:
+    """The clustered tables that are there now."""
+    rows = r.rows("select table_id from indexlake_table where layout = 'clustered' and end_snapshot is null")
+    return {table_id for (table_id,) in rows}

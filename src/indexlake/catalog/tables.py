@@ -15,7 +15,7 @@ from typing import Any
 from indexlake.catalog.clock import SERVER_CLOCK
 from indexlake.catalog.dialect import Dialect
 from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
-from indexlake.errors import CatalogError, NotFoundError
+from indexlake.errors import AlreadyExistsError, CatalogError, NotFoundError
 
 SCHEMA_VERSION = 4
 
@@ -226,10 +226,11 @@ def read_lake(catalog: Catalog) -> LakeRecord | None:
     with catalog.read() as r:
         if not catalog.dialect.table_exists(r, "indexlake_lake"):
             return None
-        return _lake_record(r)
+        return lake_record(r)
 
 
-def _lake_record(r: ReadTransaction | Transaction) -> LakeRecord | None:
+def lake_record(r: ReadTransaction | Transaction) -> LakeRecord | None:
+    """The lake's own record, in a transaction."""
     rows = r.rows("select lake_id, incarnation, schema_version, properties from indexlake_lake")
     if not rows:
         return None
@@ -240,27 +241,41 @@ def _lake_record(r: ReadTransaction | Transaction) -> LakeRecord | None:
 def create_lake(catalog: Catalog, properties: dict[str, Any], now: int) -> bool:
     """Make the catalog; False when another process was faster."""
     with catalog.transaction() as tx:
-        if catalog.dialect.table_exists(tx, "indexlake_lake") and _lake_record(tx) is not None:
+        if not begin_lake(tx, catalog.dialect, LakeRecord(str(uuid.uuid4()), 1, SCHEMA_VERSION, properties), now):
             return False
-        tx.execute_batch(create_statements(catalog.dialect))
-        record = LakeRecord(str(uuid.uuid4()), 1, SCHEMA_VERSION, properties)
-        tx.execute(
-            "insert into indexlake_lake values (?, ?, ?, ?)",
-            (record.lake_id, record.incarnation, record.schema_version, json.dumps(properties)),
-        )
-        tx.execute(
-            "insert into indexlake_snapshot (snapshot_id, committed_at, operation) values (0, ?, 'create lake')",
-            (tx.rows(f"select {SERVER_CLOCK}")[0][0] or now,),
-        )
         tx.commit()
     return True
+
+
+def begin_lake(tx: Transaction, dialect: Dialect, record: LakeRecord, now: int) -> bool:
+    """Make the tables of a catalog and the first snapshot; False when there is a lake."""
+    if dialect.table_exists(tx, "indexlake_lake") and lake_record(tx) is not None:
+        return False
+    tx.execute_batch(create_statements(dialect))
+    tx.execute(
+        "insert into indexlake_lake values (?, ?, ?, ?)",
+        (record.lake_id, record.incarnation, record.schema_version, json.dumps(record.properties)),
+    )
+    tx.execute(
+        "insert into indexlake_snapshot (snapshot_id, committed_at, operation) values (0, ?, 'create lake')",
+        (tx.rows(f"select {SERVER_CLOCK}")[0][0] or now,),
+    )
+    return True
+
+
+def there_is_a_lake(where: str) -> AlreadyExistsError:
+    return AlreadyExistsError(
+        f"There is a lake at {where} already, which a restore would replace. Nothing was restored: give it another "
+        "place, a new folder or an empty PostgreSQL schema.",
+        name=where,
+    )
 
 
 def next_incarnation(catalog: Catalog) -> LakeRecord:
     """This copy of the catalog becomes another one than the copies it was made from."""
     with catalog.transaction() as tx:
         tx.execute("update indexlake_lake set incarnation = incarnation + 1")
-        record = _lake_record(tx)
+        record = lake_record(tx)
         tx.commit()
     assert record is not None
     return record
@@ -290,7 +305,7 @@ def open_lake(catalog: Catalog, where: str, *, read_only: bool = False) -> LakeR
         )
     while record.schema_version < SCHEMA_VERSION:
         with catalog.transaction() as tx:
-            current = _lake_record(tx)
+            current = lake_record(tx)
             assert current is not None
             if current.schema_version == record.schema_version:
                 MIGRATIONS[record.schema_version](tx, catalog.dialect)

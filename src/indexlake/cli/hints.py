@@ -29,6 +29,7 @@ _WORDS = {
     r"lake\.cluster_table\(.*?\) sorts its rows .*create_table\(…, layout=\"clustered\"\)\.": (
         "A new table is clustered with `create table … with (layout = 'clustered')` in SQL."
     ),
+    r"\bpartial=True\b": "--partial",
     r"; give params=(?:\{.*?\}|\[…\])(?: with it)?": _NO_PARAMETERS,
 }  # fmt: skip
 """What the Python interface says, and what stands for it; the first that match are replaced first."""

@@ -20,6 +20,7 @@ from indexlake.cli.opening import open_lake
 from indexlake.cli.spark import start as start_spark
 from indexlake.display import counted
 from indexlake.errors import IndexLakeError
+from indexlake.storage import environment
 
 app = typer.Typer(name="indexlake", no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(pipeline.app, name="pipeline")
@@ -210,6 +211,24 @@ def load(
         from indexlake.cli.load import run
 
         _show([asdict(run(opened, table, source, primary_key or []))], as_json)
+
+
+@app.command()
+def restore(
+    storage: Annotated[str, typer.Argument(help="The storage root of a lake: a directory or s3://bucket/prefix.")],
+    into: Annotated[str, typer.Option(help="The new catalog: a folder or a postgresql:// address without a lake.")],
+    verify: Annotated[bool, typer.Option("--verify", help="Compare every byte with its checksum.")] = False,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Restore the rest when blocks are missing or damaged.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Rebuild a lost catalog from the files of its clustered tables; say what cannot be restored."""
+    import indexlake
+
+    options = environment.storage_options() or None
+    result = indexlake.restore(storage, into, storage_options=options, verify=verify, partial=partial)
+    print(json_text(asdict(result)) if as_json else result)
 
 
 @app.command()

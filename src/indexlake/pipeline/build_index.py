@@ -120,7 +120,7 @@ def plan(lake: Lake, table_id: int, index_id: int, group_rows: int) -> list[Buil
     most = min(group_rows, kind_named(index.kind).most_rows)
     groups: list[list[BlockTask]] = []
     rows = 0
-    for task in _uncovered(state, index_id):
+    for task in uncovered_blocks(state, index_id):
         if not groups or rows + task.record_count > most:
             groups.append([])
             rows = 0
@@ -137,7 +137,7 @@ def plan(lake: Lake, table_id: int, index_id: int, group_rows: int) -> list[Buil
     ]  # fmt: skip
 
 
-def _uncovered(state: TableState, index_id: int) -> Iterator[BlockTask]:
+def uncovered_blocks(state: TableState, index_id: int) -> Iterator[BlockTask]:
     """Every row of the live blocks without a segment, also those that are deleted or younger than a reader."""
     gaps = state.indexes[index_id].gaps
     for block in state.blocks.records if gaps else ():

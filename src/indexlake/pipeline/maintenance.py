@@ -1,8 +1,8 @@
-"""Background work of one open lake: heartbeats, pins of long readers, and the automatic dump.
+"""Background work of one open lake: heartbeats, pins of long readers, the automatic dump, and meta files.
 
 Two daemon threads, started when there is something to do.  A dump that fails is logged, shown in ``lake.jobs()``
-and tried again later; it never blocks or fails a write.  ``stop`` ends both: after the running dump, or at its
-next step.
+and tried again later; it never blocks or fails a write.  ``stop`` ends both: after the running dump and the meta files
+that are due, or at its next step.
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ RETRY_MOST_SECONDS = 300.0
 """A dump that fails again and again is tried less and less often, up to this pace."""
 
 EXPIRE_SECONDS = 600.0
+NO_TABLE = 0
+"""In the queue: look what else is due."""
+
+META_PACE = 20.0
+"""After a table's meta file was written, so many times as long passes before the next one is."""
 
 
 class Maintenance:
@@ -43,6 +48,8 @@ class Maintenance:
         self._due: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._retry: dict[int, float] = {}
         self._failures: dict[int, int] = {}  # of a table's dumps in a row
+        self._unpublished: set[int] = set()  # tables whose meta file is to be written
+        self._publish_at: dict[int, float] = {}  # not before
         self._expire_at = time.monotonic() + EXPIRE_SECONDS
         self._jobs: set[Job] = set()
         self._stop = threading.Event()
@@ -70,7 +77,17 @@ class Maintenance:
     def added_blocks(self, table_id: int) -> None:
         """After a commit of blocks that an index does not cover yet, or that may have to be merged."""
         if self._automatic:
+            with self._lock:
+                self._unpublished.add(table_id)
             self._queue(table_id)
+
+    def unpublished(self, table_id: int) -> None:
+        """After a commit that changed what the meta file of a table tells."""
+        if self._automatic and not self._stop.is_set():
+            with self._lock:
+                self._unpublished.add(table_id)
+            self._start("indexlake-dump", self._work)
+            self._due.put(NO_TABLE)
 
     def _queue(self, table_id: int) -> None:
         with self._lock:
@@ -199,10 +216,12 @@ class Maintenance:
     def _work(self) -> None:
         while True:
             try:
-                table_id = self._due.get(timeout=RETRY_SECONDS if self._retry else None)
+                table_id = self._due.get(timeout=RETRY_SECONDS if self._retry or self._unpublished else None)
             except queue.Empty:
-                table_id = 0
+                table_id = NO_TABLE
             if self._quit.is_set():
+                if not self._stop.is_set():
+                    self._publish(float("inf"))
                 return
             time_now = time.monotonic()
             ready = [t for t, at in self._retry.items() if at <= time_now]
@@ -215,6 +234,23 @@ class Maintenance:
                 self._maintain(due)
                 if self._stop.is_set():
                     return
+            self._publish(time.monotonic())
+
+    def _publish(self, moment: float) -> None:
+        """Write the meta files that are due."""
+        from indexlake.pipeline.meta import publish_meta
+
+        with self._lock:
+            due = {t for t in self._unpublished if self._publish_at.get(t, 0.0) <= moment}
+            self._unpublished -= due
+        for table_id in due:
+            begun = time.monotonic()
+            try:
+                publish_meta(self._lake, table_id)
+            except Exception as error:
+                log.warning("the meta file of table %s was not written; the next job does it: %s", table_id, error)
+            ended = time.monotonic()
+            self._publish_at[table_id] = ended + META_PACE * (ended - begun)
 
     def _maintain(self, table_id: int) -> None:
         """Dump what is due; whatever goes wrong is logged and tried again."""
@@ -235,6 +271,8 @@ class Maintenance:
                 hot = HotStoreFill(self._lake, table_id)
             keep_shape(self._lake, table_id, ThreadRunner(self._lake.storage), stop=self._quit)
             keep(self._lake, table_id, stop=self._quit)  # an index is built later: closing does not wait for it
+            with self._lock:
+                self._unpublished.add(table_id)
             self._estimates[table_id] = hot.count
             self._failures.pop(table_id, None)
             self._expire_all()

@@ -24,6 +24,7 @@ from indexlake.pipeline.freeze import freeze, thaw
 from indexlake.pipeline.job import JobStopped
 from indexlake.pipeline.load import load
 from indexlake.pipeline.merge_index import FoldResult, merge_index
+from indexlake.pipeline.meta import publish_meta
 from indexlake.pipeline.reshape import ReshapeResult, merge, split
 from indexlake.pipeline.rewrite import RewriteResult
 from indexlake.pipeline.run import Due, RunResult, run
@@ -72,7 +73,9 @@ class Pipeline:
         >>> lake.pipeline().load("orders/*.parquet", "sales.orders", mode="upsert")
         """
         bar = self._bar(f"load {table}")
-        return load(self._lake, source, table, mode, self._runner, token=token, stop=self._begin(), bar=bar)
+        result = load(self._lake, source, table, mode, self._runner, token=token, stop=self._begin(), bar=bar)
+        publish_meta(self._lake, self._lake.table(table)._table_id)
+        return result
 
     def dump(self, table: str | None = None) -> dict[str, DumpResult]:
         """Move hot rows to blocks."""
@@ -125,6 +128,7 @@ class Pipeline:
         for t in self._tables(table):
             if self._lake._readings.latest(t.table_id).ranges is not None:
                 results[t.name] = job(table_id=t.table_id, stop=stop, bar=self._bar(f"{kind} {t.name}"))
+                publish_meta(self._lake, t.table_id)
             elif table is not None:
                 raise SchemaError(
                     f"Table {t.name!r} is not clustered, so it has no partitions to {kind}. Compact it, or make it "
@@ -184,6 +188,7 @@ class Pipeline:
                 except IndexLakeError as error:
                     error.add_note(f"in {kind} of {name}; the other indexes had their turn")
                     failed.append(error)
+            publish_meta(self._lake, t.table_id)
         if failed:
             raise failed[0]
         return results
@@ -244,10 +249,11 @@ class Pipeline:
         return stop
 
     def _each(self, kind: str, table: str | None, job: Callable[..., R]) -> dict[str, R]:
-        stop = self._begin()
-        return {
-            t.name: job(table_id=t.table_id, stop=stop, bar=self._bar(f"{kind} {t.name}")) for t in self._tables(table)
-        }
+        stop, results = self._begin(), {}
+        for t in self._tables(table):
+            results[t.name] = job(table_id=t.table_id, stop=stop, bar=self._bar(f"{kind} {t.name}"))
+            publish_meta(self._lake, t.table_id)
+        return results
 
     def _bar(self, label: str) -> ProgressBar:
         return ProgressBar(label, self._progress)

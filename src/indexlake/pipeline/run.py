@@ -1,8 +1,9 @@
 """``pipeline.run``: whatever is due, in the right order.
 
 Expire first, since it makes blocks and rows unreachable; then dump, compact (a clustered table is merged and split
-instead), and freeze where the table asks for it; vacuum last, for real.  A job that somebody else is doing already is
-left to them.  A table whose job fails does not keep the others from theirs: the first error is raised when all is done.
+instead), and freeze where the table asks for it; then the meta file of a clustered table; vacuum last, for real.  A job
+that somebody else is doing already is left to them.  A table whose job fails does not keep the others from theirs: the
+first error is raised when all is done.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from indexlake.errors import IndexLakeError, NotFoundError
@@ -21,6 +23,7 @@ from indexlake.pipeline.expire import expire
 from indexlake.pipeline.freeze import freeze
 from indexlake.pipeline.job import JobBusy, JobStopped
 from indexlake.pipeline.keep_indexes import keep
+from indexlake.pipeline.meta import publish_meta
 from indexlake.pipeline.reshape import keep_shape
 from indexlake.pipeline.runner import Runner
 from indexlake.pipeline.vacuum import vacuum
@@ -136,4 +139,4 @@ def _jobs(
     if not table.dropped:
         jobs += [("dump", dump_if_due), ("compact", compact_if_due), ("merge", reshape_if_due)]
         jobs += [("freeze", freeze_if_asked), ("indexes", keep_indexes)]
-    return jobs
+    return [*jobs, ("meta", partial(publish_meta, lake, number))]

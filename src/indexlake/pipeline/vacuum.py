@@ -2,27 +2,29 @@
 
 A file goes when no record names it, nobody alive could still commit it, and the grace period has passed since it
 became unreachable.  The storage is listed before the catalog is read, so a file that is committed meanwhile is either
-not in the list or in the catalog.  Only files under the tables' own folders are looked at.  A storage that belongs to
-another lake, or to another copy of this one, is refused.
+not in the list or in the catalog.  Meta files are listed last: what the newest one of a clustered table names stays,
+and so does that file, for a lost catalog is rebuilt from them (`pipeline.meta_garbage`).  Only files under the tables'
+own folders are looked at.  A storage that belongs to another lake, or to another copy of this one, is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Unpack
 
-from indexlake.catalog import commits, files
+from indexlake.catalog import commits, files, meta_records, tables
 from indexlake.catalog.clock import correct_moments
 from indexlake.catalog.owner import check_owner
 from indexlake.display import counted
 from indexlake.errors import SchemaError
 from indexlake.pipeline.job import Job, Watched
+from indexlake.pipeline.meta_garbage import MetaGarbage, is_meta, written_at
 from indexlake.pipeline.runner import Runner
 from indexlake.storage import Storage, faults
-from indexlake.storage.names import TABLES, FileName, table_folder
+from indexlake.storage.names import TABLES, FileName, clustered_folder, namespace_folder, table_folder
 from indexlake.storage.path import FileInfo
 
 if TYPE_CHECKING:
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 GRACE = timedelta(hours=24)
 WHOLE_LAKE = 0
 """Stands for a table id in the leases of jobs that are about all tables."""
+
+NOT_RESTORED = "not_restored"
+"""Property of a lake: tables whose files are there and whose records were lost.  Vacuum leaves them alone."""
 
 FILES_PER_TASK = 200
 
@@ -62,7 +67,10 @@ def vacuum(
         raise SchemaError(f"grace must be a timedelta, zero or more; got {grace!r}.")
     check_owner(lake)
     with Job(lake, "vacuum", WHOLE_LAKE, **watched) as job:
-        listed = list(lake.storage.list(TABLES))
+        with lake.catalog.read() as r:
+            namespaces = meta_records.namespace_ids(r)
+        folders = [namespace_folder(n) for n in namespaces]
+        listed = [file for folder in (TABLES, *folders) for file in lake.storage.list(folder)]
         faults.step("vacuum.listed")
         time = lake._now()
         before = lake._clock() - int(grace.total_seconds() * 1e6)
@@ -73,21 +81,30 @@ def vacuum(
             writers = files.living_writers(r) - lapsed
             reaped = files.reaped_writers(r) | dict.fromkeys(lapsed, time)
             reachable, dropped = set(files.reachable_paths(r)), files.garbage(r)
+            clustered = files.clustered_table_ids(r)
+            record = tables.lake_record(r)
+        assert record is not None
+        spared = set(record.properties.get(NOT_RESTORED, ()))
         faults.step("vacuum.read")
         doomed: list[FileInfo] = []
         waiting = 0
         for found in listed:
-            since = None if found.path in reachable else _unreachable_since(found, writers, reaped, dropped)
+            since = None if found.path in reachable else _unreachable_since(found, writers, reaped, dropped, spared)
             if since is None:
                 continue
             if since > before:
                 waiting += 1
             else:
                 doomed.append(found)
+        metas = MetaGarbage.of(lake.storage, folders, listed, doomed, clustered, spared, before)
+        doomed = [*(file for file in doomed if file.path not in metas.named), *metas.doomed]
+        waiting += metas.waiting
         if not dry_run:
             _delete(lake, job, runner, doomed, dropped)
+            _delete(lake, job, runner, metas.last, dropped)
             _forget_missing(lake, dropped, {f.path for f in listed})
-            _remove_empty_folders(lake, doomed)
+            _remove_empty_folders(lake, (*doomed, *metas.last), namespaces)
+        doomed += metas.last
     return VacuumResult(
         dry_run, len(doomed), sum(f.size for f in doomed), len(listed) - len(doomed) - waiting, waiting,
         tuple(sorted(f.path for f in doomed)),
@@ -110,17 +127,18 @@ def _reap_writers(lake: Lake, job: Job, time: int, before: int, *, dry_run: bool
 
 
 def _unreachable_since(
-    found: FileInfo, writers: set[str], reaped: dict[str, int], dropped: dict[str, int]
+    found: FileInfo, writers: set[str], reaped: dict[str, int], dropped: dict[str, int], spared: set[int]
 ) -> int | None:
-    """When the file became unreachable, in microseconds; None when it is not ours to judge."""
+    """When the file became unreachable, in microseconds; None when it is not ours to judge, or a meta file."""
+    name = FileName.parse(found.path)
+    if is_meta(name) or (name is not None and name.table_id in spared):
+        return None
     if found.path in dropped:
         return dropped[found.path]
-    name = FileName.parse(found.path)
     if name is None or name.writer_id in writers:
         return None
     # Never committed, and nobody is left who could: unreachable since its writer was taken for dead, or left.
-    written = 0 if found.modified is None else int(found.modified.timestamp() * 1e6)
-    return max(written, reaped.get(name.writer_id, 0))
+    return max(written_at(found), reaped.get(name.writer_id, 0))
 
 
 def _delete(lake: Lake, job: Job, runner: Runner, doomed: list[FileInfo], dropped: dict[str, int]) -> None:
@@ -152,11 +170,18 @@ def _forget_missing(lake: Lake, dropped: dict[str, int], listed: Collection[str]
             tx.commit()
 
 
-def _remove_empty_folders(lake: Lake, doomed: Iterable[FileInfo]) -> None:
-    """The folders of tables that are gone for good."""
+def _remove_empty_folders(lake: Lake, doomed: Iterable[FileInfo], namespaces: Mapping[int, bool]) -> None:
+    """The folders of tables that are gone for good, and of namespaces that were dropped."""
     with lake.catalog.read() as r:
         kept = files.table_ids(r)
-    for table_id in {name.table_id for f in doomed if (name := FileName.parse(f.path))} - kept:
-        folder = table_folder(table_id)
+    empty = set()
+    for name in filter(None, (FileName.parse(f.path) for f in doomed)):
+        if name.table_id not in kept:
+            empty.add(table_folder(name.table_id))
+            if name.clustered is not None:
+                empty.add(clustered_folder(name.clustered.namespace_id, name.table_id))
+    if lake.storage.is_local:  # elsewhere nothing is there that could be empty
+        empty |= {namespace_folder(n) for n, was_dropped in namespaces.items() if was_dropped}
+    for folder in sorted(empty, key=len, reverse=True):
         if next(lake.storage.list(folder), None) is None:
             lake.storage.remove_dir_all(folder)

@@ -51,6 +51,9 @@ class LocalBackend:
     def exists(self, path: str) -> bool:
         return os.path.isfile(self._full(path))
 
+    def make_dir(self, path: str) -> None:
+        self._make_directory(self._full(path))
+
     def remove_dir_all(self, path: str) -> None:
         import shutil
 

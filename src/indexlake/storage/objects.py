@@ -83,6 +83,9 @@ class ObjectBackend:
     def exists(self, path: str) -> bool:
         return bool(self._operator.exists(path))
 
+    def make_dir(self, path: str) -> None:
+        """Names that begin so need nothing to be there first."""
+
     def remove_dir_all(self, path: str) -> None:
         self._operator.remove_all(f"{path}/")
         if self._cache is not None:

@@ -30,6 +30,7 @@ class Backend(Protocol):
     def open(self, path: str, checksums: Checksums | None) -> FileBytes: ...
     def delete(self, path: str) -> None: ...
     def exists(self, path: str) -> bool: ...
+    def make_dir(self, path: str) -> None: ...
     def remove_dir_all(self, path: str) -> None: ...
     def list(self, prefix: str) -> Iterator[FileInfo]: ...
 
@@ -144,6 +145,12 @@ class Storage:
         check_path(path)
         with translated("look for", path):
             return self._backend.exists(path)
+
+    def make_dir(self, path: str) -> None:
+        """Make a directory, where there is such a thing: on object stores it is the beginning of names."""
+        check_path(path)
+        with translated("create", path):
+            self._backend.make_dir(path)
 
     def remove_dir_all(self, path: str) -> None:
         """Delete everything below a directory.  For vacuum and dropped tables only."""

@@ -89,7 +89,7 @@ class VortexReader:
         self._lock = threading.Lock()
         with self._guarded():
             self._file = vortex.open_readable(self._bytes)
-            self._ranges = part_ranges(self._file, file.size(), mapped=file.is_mapped)
+            self._ranges = part_ranges(self._file, file.size(), mapped=file.map is not None)
         self.row_count = len(self._file)
 
     @property
