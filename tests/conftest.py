@@ -16,6 +16,7 @@ from hypothesis import settings
 
 import indexlake as il
 from indexlake.storage import faults
+from tests.support.clustered import cluster_everything
 from tests.support.flaky_proxy import FlakyProxy, flaky_proxy
 from tests.support.folders import FAST_DISK
 from tests.support.lakes import Address, connect
@@ -42,6 +43,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run the conformance suite on every combination of backends")
+    parser.addoption("--clustered", action="store_true", help="make every table with a primary key a clustered one")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -55,6 +57,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return "spark" if file.startswith(("tests/docs/", "tests/spark/")) else file
 
     return ByWhatTestsShare(config, log)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def every_table_clustered(request: pytest.FixtureRequest) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if request.config.getoption("--clustered"):
+            cluster_everything(patch)
+        yield
 
 
 @pytest.fixture(scope="session")

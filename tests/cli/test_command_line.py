@@ -242,6 +242,25 @@ def test_indexes_and_searches(tmp_path: Path) -> None:
     assert "main.t.text: 0 segments became 0" in folded[1]
 
 
+def test_restore_rebuilds_a_lost_catalog_and_says_what_is_lost(tmp_path: Path) -> None:
+    files, new = str(tmp_path / "files"), str(tmp_path / "new")
+    with il.connect(tmp_path / "old", storage=files) as lake:
+        t = lake.create_table("t", {"id": "int64"}, primary_key="id", layout="clustered")
+        t.insert([{"id": n} for n in range(20_000)])
+    code, said, _ = run("restore", files, "--into", new, "--verify")
+    assert code == 0
+    assert "main.t as of snapshot" in said
+    assert "20,000 rows in 1 block" in said
+    assert json.loads(run("tables", new, "--json")[1])[0]["rows"] == 20_000
+    code, _, error = run("restore", files, "--into", new)
+    assert (code, "There is a lake at" in error) == (1, True)
+    next(Path(files).rglob("*.delta")).unlink()
+    code, _, error = run("restore", files, "--into", str(tmp_path / "third"))
+    assert (code, "restore the rest with --partial" in error) == (1, True)
+    done = json.loads(run("restore", files, "--into", str(tmp_path / "third"), "--partial", "--json")[1])
+    assert [block["rows"] for block in done["lost_blocks"]] == [20_000]
+
+
 def test_a_clustered_table_tells_of_its_partitions(tmp_path: Path) -> None:
     folder = str(tmp_path / "lake")
     with il.connect(folder, automatic=False) as lake:
@@ -268,22 +287,3 @@ def test_a_clustered_table_tells_of_its_partitions(tmp_path: Path) -> None:
     code, out, err = run("partitions", folder, "h")
     assert (code, out) == (1, "")
     assert "'main.h' is a heap: it has no partitions. A new table is clustered with `create table … with" in err
-
-
-def test_restore_rebuilds_a_lost_catalog_and_says_what_is_lost(tmp_path: Path) -> None:
-    files, new = str(tmp_path / "files"), str(tmp_path / "new")
-    with il.connect(tmp_path / "old", storage=files) as lake:
-        t = lake.create_table("t", {"id": "int64"}, primary_key="id", layout="clustered")
-        t.insert([{"id": n} for n in range(20_000)])
-    code, said, _ = run("restore", files, "--into", new, "--verify")
-    assert code == 0
-    assert "main.t as of snapshot" in said
-    assert "20,000 rows in 1 block" in said
-    assert json.loads(run("tables", new, "--json")[1])[0]["rows"] == 20_000
-    code, _, error = run("restore", files, "--into", new)
-    assert (code, "There is a lake at" in error) == (1, True)
-    next(Path(files).rglob("*.delta")).unlink()
-    code, _, error = run("restore", files, "--into", str(tmp_path / "third"))
-    assert (code, "restore the rest with --partial" in error) == (1, True)
-    done = json.loads(run("restore", files, "--into", str(tmp_path / "third"), "--partial", "--json")[1])
-    assert [block["rows"] for block in done["lost_blocks"]] == [20_000]

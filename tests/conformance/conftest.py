@@ -2,6 +2,7 @@
 
 ``dict`` is SQLite with a second hot store, which lives in `tests/hot` and knows the engine through its protocol alone.
 ``sorted_list`` is a second index kind for primary keys, which lives in `tests/indexes` and does the same.
+``clustered``: tables with a primary key are clustered and begin with several partitions.
 
 By default a selection in which every pair of values occurs together once; `--full` takes all combinations.
 Tests that ask for `lake` or `make` run everywhere.  Lakes live as long as the session; each test has tables of
@@ -23,6 +24,7 @@ from indexlake.hot import registry as hot_registry
 from indexlake.indexes import registry as index_registry
 from tests.hot.dict_store import DictStore
 from tests.indexes.sorted_list import SortedList
+from tests.support.clustered import cluster_everything
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,11 @@ class Combination:
     storage: str
     format: str
     keys: str = "btree"
+    layout: str = "heap"
 
     def __str__(self) -> str:
-        return "-".join([self.database, self.storage, self.format, *([self.keys] if self.keys != "btree" else [])])
+        unusual = [x for x in (self.keys, self.layout) if x not in ("btree", "heap")]
+        return "-".join([self.database, self.storage, self.format, *unusual])
 
     def is_hot(self, location: str | None) -> bool:
         """Whether a row lies in the hot store."""
@@ -52,6 +56,7 @@ ALL = [
     *(Combination(*place, format) for place in PLACES for format in ("vortex", "parquet")),
     Combination("sqlite", "local", "ipc"),
     Combination("memory", "memory", "ipc", "sorted_list"),
+    *(Combination(*place, "ipc", layout="clustered") for place in PLACES),
 ]
 PAIRWISE = [
     Combination("sqlite", "local", "vortex"),
@@ -63,6 +68,7 @@ PAIRWISE = [
     Combination("sqlite", "local", "ipc"),
     Combination("dict", "local", "vortex"),
     Combination("memory", "memory", "ipc", "sorted_list"),
+    Combination("sqlite", "local", "ipc", layout="clustered"),
 ]
 
 
@@ -73,6 +79,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     formats = [m.args for m in metafunc.definition.iter_markers("formats")]
     if formats:
         chosen = [c for c in chosen if c.format in formats[0]]
+    if any(metafunc.definition.iter_markers("blocks_of_heap")):
+        chosen = [c for c in chosen if c.layout == "heap"]
     if "new_address" in signature(metafunc.function).parameters:
         # They connect again, and what is in memory is gone then.
         chosen = [c for c in chosen if c.database != "dict"]
@@ -81,6 +89,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "formats(*names): run on combinations with one of these block formats only")
+    config.addinivalue_line("markers", "blocks_of_heap: counts blocks, which partitions would cut into more")
 
 
 @pytest.fixture
@@ -88,6 +97,8 @@ def lake(combination: Combination, shared_lake: Any, monkeypatch: pytest.MonkeyP
     """The shared lake of this combination."""
     if combination.keys == "sorted_list":
         monkeypatch.setitem(index_registry.KINDS, "btree", SortedList())  # while the test runs
+    if combination.layout == "clustered":
+        cluster_everything(monkeypatch)
     if combination.database != "dict":
         return shared_lake(combination.database, combination.storage, keys=combination.keys)  # type: ignore[no-any-return]
     with pytest.MonkeyPatch.context() as patch:

@@ -69,6 +69,7 @@ def test_a_scan_is_inserted_into_another_table(make: Any) -> None:
     assert content(target) == rows(range(1, 11))
 
 
+@pytest.mark.blocks_of_heap
 def test_large_batches_go_straight_to_blocks_in_one_commit(lake: il.Lake, make: Any, combination: Any) -> None:
     t = make(SCHEMA, "id", direct_write_row_count=50, block_row_count=40)
     before = lake.snapshot_id

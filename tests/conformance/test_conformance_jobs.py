@@ -24,6 +24,7 @@ def test_a_dump_moves_all_hot_rows_and_no_answer_changes(lake: il.Lake, make: An
     assert t.stats().by_format == {combination.format: 30}
 
 
+@pytest.mark.blocks_of_heap
 def test_a_dump_cuts_blocks_of_the_configured_size(make: Any) -> None:
     t = make(SCHEMA, "id", block_row_count=8)
     t.insert(rows(range(20)))

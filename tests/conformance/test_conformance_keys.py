@@ -167,6 +167,7 @@ def test_keys_are_swapped_in_one_statement(make: Any) -> None:
     assert t.get(1) == {**row(30), "id": 1}
 
 
+@pytest.mark.blocks_of_heap
 def test_random_uuid_keys_do_not_probe_every_block(make: Any) -> None:
     import random
 

@@ -68,6 +68,7 @@ def test_row_metadata_gives_the_place_of_every_live_row(make: Any, combination: 
     assert all(r["location"].startswith(combination.format) for r in after.to_pylist())
 
 
+@pytest.mark.blocks_of_heap
 def test_stats_say_how_many_rows_are_where(lake: il.Lake, make: Any, combination: Any) -> None:
     t = tiered(make)
     stats = t.stats()
@@ -91,6 +92,7 @@ def _bytes_read(t: il.Table) -> int:
     return sum(reader.bytes_read for reader in t._lake._files._readers._items.values())
 
 
+@pytest.mark.blocks_of_heap
 def test_a_position_read_fetches_only_what_holds_the_row(lake: il.Lake, make: Any, combination: Any) -> None:
     count = 200_000
     source = random.Random(3)
@@ -109,6 +111,7 @@ def test_a_position_read_fetches_only_what_holds_the_row(lake: il.Lake, make: An
         assert 0 < _bytes_read(t) < size * 0.6, f"{_bytes_read(t):,} of {size:,} bytes"
 
 
+@pytest.mark.blocks_of_heap
 def test_blocks_that_cannot_match_are_not_opened(lake: il.Lake, make: Any) -> None:
     t = make(SCHEMA, "id", direct_write_row_count=10, block_row_count=10)
     t.insert(rows(range(100)))

@@ -189,6 +189,7 @@ def test_null_comparisons_follow_three_valued_logic_in_every_tier(make: Any) -> 
     assert ids("coalesce(city, 'none') = 'none'") == null_city
 
 
+@pytest.mark.blocks_of_heap
 def test_explain_names_blocks_hot_rows_and_how_rows_are_found(make: Any, combination: Any) -> None:
     t = tiered(make)
     everything = t.scan().explain()

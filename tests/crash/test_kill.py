@@ -30,6 +30,9 @@ HISTORY_GOES = {"expire.commit", "vacuum.deleted"}
 OF_THE_CACHE = {"cache.write", "cache.publish", "cache.evicted"}
 """No row is lost with the cache of an object store; `tests/storage/test_cache.py` kills there."""
 
+IN_RACES = {"dump.cut", "reshape.late"}
+"""Only where two jobs meet; `test_partition_nth_call.py` has them meet, and kills there."""
+
 
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
@@ -55,7 +58,7 @@ def test_every_step_that_the_engine_names_is_killed_at() -> None:
         if path.name != "faults.py"
         for name in re.findall(r"faults\.step\(\"([a-z_.]+)\"\)", path.read_text())
     }
-    assert named - HISTORY_GOES - OF_THE_CACHE == set(STEPS)
+    assert named - HISTORY_GOES - OF_THE_CACHE - IN_RACES == set(STEPS)
 
 
 @pytest.mark.parametrize("step", STEPS)

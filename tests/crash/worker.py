@@ -1,8 +1,9 @@
 """The process that gets killed: it writes without pause and says what it is about to do and what was acknowledged.
 
-Several *lanes* (threads) write to three tables at once.  Each owns the rows whose ``lane`` is its own, and the columns
-that it has added, so what one lane left behind can be judged by itself.  Before each operation a lane logs its effect,
-after the acknowledgement that it is done.  The log is a file: what was written to it outlives the process.
+Several *lanes* (threads) write to four tables at once, one of them clustered.  Each owns the rows whose ``lane`` is its
+own, and the columns that it has added, so what one lane left behind can be judged by itself.  Before each operation a
+lane logs its effect, after the acknowledgement that it is done.  The log is a file: what was written to it outlives the
+process.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from indexlake.pipeline.pipeline import Pipeline
 from indexlake.storage import faults
 from tests.support.lakes import clock_of, connect
 
-KEYS: dict[str, Any] = {"a": "id", "b": ("lane", "id"), "c": None}
+KEYS: dict[str, Any] = {"a": "id", "b": ("lane", "id"), "c": None, "d": "id"}
+CLUSTERED = "d"
 TABLES = tuple(KEYS)
 BLOCK_ROWS = 120
 SCHEMA = pa.schema(
@@ -50,6 +52,7 @@ WIDTHS = ("int8", "int16", "int32", "int64")
 WEIGHTS = {
     "one": 6, "few": 3, "block": 1, "update": 4, "update_many": 1, "delete": 3, "both": 4, "dump": 1, "define": 1,
     "compact": 0.7, "cluster": 0.3, "freeze": 0.3, "thaw": 0.2, "vacuum": 0.3, "index": 0.5, "build": 0.2, "fold": 0.3,
+    "reshape": 0.7,
 }  # fmt: skip
 STORM = {**WEIGHTS, "alter": 3, "load": 2, "upsert": 2}
 """What comes on top where definitions change and files are loaded."""
@@ -95,9 +98,11 @@ def make_tables(lake: il.Lake, request: Request) -> None:
         direct_write_row_count=BLOCK_ROWS,
         block_row_count=BLOCK_ROWS,
         dump_format=request.format,
+        partition_row_count=BLOCK_ROWS,
     )
     for name, key in KEYS.items():
-        lake.create_table(name, SCHEMA, primary_key=key, config=config, exist_ok=True)
+        layout = "clustered" if name == CLUSTERED else "heap"
+        lake.create_table(name, SCHEMA, primary_key=key, config=config, exist_ok=True, layout=layout)
 
 
 def nothing() -> State:
@@ -360,7 +365,15 @@ class Lane:
         self._job(lambda p, table: p.compact(table))
 
     def _cluster(self) -> None:
-        self._job(lambda p, table: p.compact(table, cluster_by=["value"]))
+        self._job(lambda p, table: None if table == CLUSTERED else p.compact(table, cluster_by=["value"]))
+
+    def _reshape(self) -> None:
+        """Merge the clustered table, or give it a bound more, also where there is no row."""
+        at = self._present(CLUSTERED) or self.random.getrandbits(44) * 16
+        if self.random.random() < 0.5:
+            self._job(lambda p, _: p.split(CLUSTERED, at=at))
+        else:
+            self._job(lambda p, _: p.merge(CLUSTERED))
 
     def _freeze(self) -> None:
         self._job(lambda p, table: p.freeze(table))

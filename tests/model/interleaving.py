@@ -47,6 +47,7 @@ from tests.model.model_table import (
     COMPOSITE,
     INTEGER,
     KEYLESS,
+    Kind,
     ModelTable,
     ModelTransaction,
     assignments,
@@ -73,6 +74,8 @@ class Violation(AssertionError):
 
 
 class World:
+    keys = KEYS
+
     def __init__(self, seed: int, postgres: str | None = None) -> None:
         rng = random.Random(seed)
         self.folder = str(new_folder("interleaving"))
@@ -82,17 +85,13 @@ class World:
         self.lakes = [connect(**where) for _ in range(HANDLES)]
         for lake in self.lakes:
             lake._scan_threads = 1
-        self.kind = rng.choice((INTEGER, INTEGER, INTEGER, COMPOSITE, KEYLESS, KEYLESS))
-        config = il.TableConfig(
-            direct_write_row_count=rng.choice((3, 50)), block_row_count=rng.choice((2, 3, 5)),
-            dump_format=rng.choice(("ipc", "ipc", "ipc", "parquet", "vortex")), retention=timedelta(0),
-        )  # fmt: skip
+        self.kind = self.choose_kind(rng)
         self._few = absence.FEW, hot_inline.FEW_KEYS
+        self.create(rng)
         absence.FEW, hot_inline.FEW_KEYS = rng.choice(((1, 1), (2, 2), (64, 64), (2, 1), (1, 64)))
-        self.lakes[0].create_table("t", self.kind.schema, self.kind.key or None, config=config)
         self.table_id = self.lakes[0].table("t")._table_id
         self.model = ModelTable(self.kind, self.lakes[0].snapshot_id)
-        first, rows = self.model.begin(), [self.kind.row(n, n, "a") for n in rng.sample(range(KEYS), 4)]
+        first, rows = self.model.begin(), [self.kind.row(n, n, "a") for n in rng.sample(range(self.keys), 4)]
         first.insert(rows)
         first.committed(self.lakes[0].table("t").insert(rows).snapshot_id or 0)
         self.row_ids: dict[int, int] = {}
@@ -103,6 +102,22 @@ class World:
         self.bases: list[int] = []  # where transactions began
         self.current = -1
         self.steps = 0
+
+    def choose_kind(self, rng: random.Random) -> Kind:
+        return rng.choice((INTEGER, INTEGER, INTEGER, COMPOSITE, KEYLESS, KEYLESS))
+
+    def create(self, rng: random.Random) -> None:
+        """Make the table."""
+        config = il.TableConfig(
+            direct_write_row_count=rng.choice((3, 50)), block_row_count=rng.choice((2, 3, 5)),
+            dump_format=rng.choice(("ipc", "ipc", "ipc", "parquet", "vortex")), retention=timedelta(0),
+        )  # fmt: skip
+        self.lakes[0].create_table("t", self.kind.schema, self.kind.key or None, config=config)
+
+    @property
+    def activities(self) -> dict[str, tuple[Activity, float]]:
+        """What actors do, and how often."""
+        return ACTIVITIES
 
     def close(self) -> None:
         absence.FEW, hot_inline.FEW_KEYS = self._few
@@ -155,7 +170,7 @@ class World:
         if self.kind.key:
             snapshot = rng.choice(retained)
             state_then = {self.kind.key_of(row): row for row in model.states[snapshot].values()}
-            for n in rng.sample(range(KEYS), 2):
+            for n in rng.sample(range(self.keys), 2):
                 key = self.kind.key_of(self.kind.row(n))
                 if (found := self.table(lake, snapshot).get(key)) != state_then.get(key):
                     raise Violation(f"1 read: get({key}) at {snapshot} is {found}, oracle {state_then.get(key)}")
@@ -204,7 +219,7 @@ class World:
         verb, actor, checker, activity, handle, seed = op
         self.steps += 1
         if verb == "start":
-            self.actors[actor] = ACTIVITIES[activity][0](self, self.lakes[handle], random.Random(seed))
+            self.actors[actor] = self.activities[activity][0](self, self.lakes[handle], random.Random(seed))
         if actor not in self.actors:
             return  # the shrinker removed its start
         self.current, text = actor, None
@@ -230,6 +245,7 @@ class World:
             each._maintenance._beat_once()
         dump_job.dump(lake, self.table_id, history=False)
         self.job_committed()
+        self.tidy(lake)
         self.log.append("drained: " + _expire(self, lake, self.model.last))
         for each in self.lakes:
             self.check(each, thorough=True)
@@ -237,6 +253,7 @@ class World:
             rest = {
                 name: r.rows(f"select * from {name} where {condition}")
                 for name, condition in {
+                    "indexlake_partition": "end_snapshot is not null",
                     inline_table(self.table_id): "true",
                     "indexlake_touched": "true",
                     "indexlake_locked": "true",
@@ -249,6 +266,9 @@ class World:
             }
         if any(rest.values()):
             raise Violation(f"6 shrink: left over { ({name: rows for name, rows in rest.items() if rows}) }")
+
+    def tidy(self, lake: il.Lake) -> None:
+        """What is done to a drained table before everything expires."""
 
 
 _LINK = "indexlake_index_file_block"
@@ -265,6 +285,7 @@ def _plain(found: state.TableState) -> dict[str, Any]:
             if len(log)
         },
         "schema": found.current.arrow,
+        "ranges": found.ranges and found.ranges.by_id,
         "at": found.at,
     }
 
@@ -274,13 +295,13 @@ def _plain(found: state.TableState) -> dict[str, Any]:
 
 def _statement(w: World, table: Table, expected: ModelTransaction, rng: random.Random) -> str:
     """One random statement of a transaction."""
-    n, m, v = rng.randrange(KEYS), rng.randrange(KEYS), rng.randint(-60, 60)
+    n, m, v = rng.randrange(w.keys), rng.randrange(w.keys), rng.randint(-60, 60)
     known = predicates(n, m, v, w.kind)
     where = rng.choice(known[:3] * 2 + known)
     kind = rng.choice(("insert", "insert", "merge", "merge", "update", "update", "rekey", "delete", "reinsert", "lock"))
     held = {w.kind.key_of(row) for row in expected.view.values()} if w.kind.key else set()
     if kind == "insert":
-        numbers = rng.sample(range(KEYS), rng.choice((1, 1, 2, 4)))
+        numbers = rng.sample(range(w.keys), rng.choice((1, 1, 2, 4)))
         if rng.random() < 0.8:  # mostly keys that are free
             numbers = [x for x in numbers if w.kind.key_of(w.kind.row(x)) not in held] if w.kind.key else numbers
         rows = [w.kind.row(x, v, "a") for x in numbers]
@@ -289,7 +310,7 @@ def _statement(w: World, table: Table, expected: ModelTransaction, rng: random.R
             table.insert(rows)
         return f"insert {numbers}"
     if kind == "merge":
-        numbers = rng.sample(range(KEYS - 2, KEYS + 2), rng.choice((1, 1, 2, 3)))  # half of them are rarely there
+        numbers = rng.sample(range(w.keys - 2, w.keys + 2), rng.choice((1, 1, 2, 3)))  # half of them are rarely there
         rows = [w.kind.row(x, v, "m") for x in numbers]
         expected.merge(rows)
         merge = table.merge(rows, on=list(w.kind.same)).when_matched_update({"v": il.expr("s.v")})
@@ -413,10 +434,10 @@ def statement(w: World, lake: il.Lake, rng: random.Random) -> Steps:
 
             return call
 
-    n, v = rng.randrange(KEYS), rng.randint(-60, 60)
+    n, v = rng.randrange(w.keys), rng.randint(-60, 60)
     both = Both()
-    where = rng.choice(predicates(n, rng.randrange(KEYS), v, w.kind))
-    change = rng.choice(assignments(n, rng.randrange(KEYS), v)[:3])
+    where = rng.choice(predicates(n, rng.randrange(w.keys), v, w.kind))
+    change = rng.choice(assignments(n, rng.randrange(w.keys), v)[:3])
     what = rng.choice(("insert", "insert", "update", "delete", "truncate" if rng.random() < 0.2 else "insert"))
     try:
         if what == "insert":
@@ -449,7 +470,7 @@ def bulk(w: World, lake: il.Lake, rng: random.Random) -> Steps:
     if replaces := rng.random() < 0.4:
         table.truncate()
         expected.truncate()
-    first = rng.randrange(2 * KEYS)
+    first = rng.randrange(2 * w.keys)
     rows = [w.kind.row(n, rng.randint(-9, 9), "c") for n in range(first, first + rng.randint(3, 5))]
     found = tx.state_to_write(w.table_id)
     yield f"begin at {expected.base}, {'overwrite' if replaces else 'append'}"
@@ -612,11 +633,11 @@ def schedule(w: World, seed: int, steps: int) -> Iterable[Op]:
     """Choose operations as the world unfolds."""
     rng = random.Random(seed)
     crowd = rng.randint(2, 7)
-    weights = [weight * rng.choice((0.1, 0.5, 1, 4)) for _, weight in ACTIVITIES.values()]
+    weights = [weight * rng.choice((0.1, 0.5, 1, 4)) for _, weight in w.activities.values()]
     for n in range(steps):
         alive, checker = list(w.actors), rng.randrange(HANDLES)
         if not alive or (len(alive) < crowd and rng.random() < 0.4):
-            activity = rng.choices(list(ACTIVITIES), weights)[0]
+            activity = rng.choices(list(w.activities), weights)[0]
             yield "start", n, checker, activity, rng.randrange(HANDLES), rng.random()
         else:
             actor = rng.choices(alive, [0.05 if a % 3 == 0 else 1 for a in alive])[0]  # every third is slow
@@ -624,10 +645,10 @@ def schedule(w: World, seed: int, steps: int) -> Iterable[Op]:
 
 
 def play(
-    seed: int, steps: int, ops: list[Op] | None = None, postgres: str | None = None
+    seed: int, steps: int, ops: list[Op] | None = None, postgres: str | None = None, world: type[World] = World
 ) -> tuple[str | None, list[Op], World]:
     """Run a seed, or given operations of it, and drain.  The first is the violation, if any."""
-    w = World(seed, postgres)
+    w = world(seed, postgres)
     ran: list[Op] = []
     try:
         for op in schedule(w, seed, steps) if ops is None else ops:
@@ -647,14 +668,14 @@ def play(
     return None, ran, w
 
 
-def shrink(seed: int, ops: list[Op], violation: str) -> list[Op]:
+def shrink(seed: int, ops: list[Op], violation: str, world: type[World] = World) -> list[Op]:
     """The fewest operations that still break the same check."""
     size = max(1, len(ops) // 2)
     while size:
         i = 0
         while i < len(ops):
             fewer = ops[:i] + ops[i + size :]
-            if (play(seed, 0, fewer)[0] or " ")[0] == violation[0]:
+            if (play(seed, 0, fewer, world=world)[0] or " ")[0] == violation[0]:
                 ops = fewer
             else:
                 i += size

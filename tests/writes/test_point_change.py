@@ -1,4 +1,4 @@
-"""Update and delete by primary key, or through an index, have a way of their own; it does what the general one does."""
+"""Changes of one row by primary key or through an index have a way of their own; it does what the general one does."""
 
 from __future__ import annotations
 

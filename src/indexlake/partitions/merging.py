@@ -1,73 +1,191 @@
-"""Streams of rows that are each in key order, merged into one: a batch of each is in memory."""
+"""Sources that are each in key order, merged into one stream without a sort: what no unread row can precede is given.
+
+A source is opened when the stream comes to the first key that it may hold, so sources that do not overlap are read one
+after the other and their batches passed on as they are.  Where sources overlap, the rows up to the least of the last
+keys that were read are put in order.  In memory are one batch of each open source, and what it reads ahead.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from indexlake.indexes.keys import Key, KeyColumn
-from indexlake.partitions.ranges import key_column, upper_bound
+from indexlake.indexes.keys import Key, KeyColumn, key_to_bytes
+from indexlake.partitions.ranges import key_column, lower_bound, upper_bound
 from indexlake.schema import TableSchema
-from indexlake.types.selection import gather
+from indexlake.types.selection import gather, take
+
+KeysOf = Callable[[pa.RecordBatch], KeyColumn]
 
 
-@dataclass(slots=True)
-class _Head:
-    """The rows of a stream that come next."""
-
-    rows: pa.RecordBatch
-    keys: KeyColumn
-    rest: Iterator[pa.RecordBatch]
+class Source(Protocol):
+    """Sorted rows; no key of them, as bytes, is less than ``first`` nor greater than ``last`` (None: not known)."""
 
     @property
-    def last(self) -> Key:
-        return self.keys[len(self.keys) - 1]
+    def first(self) -> bytes: ...
+
+    @property
+    def last(self) -> bytes | None: ...
+
+    def next_batch(self) -> pa.RecordBatch | None:
+        """The next rows, one at least; None: there are no more.
+
+        Of a descending stream the batches come from the last one on, each with its rows in ascending order.
+        """
+
+
+class Keyed:
+    """Rows and their keys, which are made when they are asked for."""
+
+    __slots__ = ("_keys", "_keys_of", "rows")
+
+    def __init__(self, rows: pa.RecordBatch, keys_of: KeysOf, keys: KeyColumn | None = None) -> None:
+        self.rows = rows
+        self._keys_of = keys_of
+        self._keys = keys
+
+    @property
+    def keys(self) -> KeyColumn:
+        if self._keys is None:
+            self._keys = self._keys_of(self.rows)
+        return self._keys
+
+    def key(self, row: int) -> Key:
+        return self._keys[row] if self._keys is not None else self._keys_of(self.rows.slice(row, 1))[0]
+
+    def slice(self, start: int, end: int) -> Keyed:
+        keys = None if self._keys is None else self._keys.slice(start, end - start)
+        return Keyed(self.rows.slice(start, end - start), self._keys_of, keys)
+
+
+class Merge:
+    """One stream, ascending or descending."""
+
+    def __init__(self, sources: Iterable[Source], keys_of: KeysOf, *, descending: bool = False) -> None:
+        self._keys_of = keys_of
+        self._descending = descending
+        self._heads: list[_Head] = []
+        if descending:
+            self.waiting = deque(sorted(sources, key=lambda s: (s.last is None, s.last or b""), reverse=True))
+        else:
+            self.waiting = deque(sorted(sources, key=lambda s: s.first))
+
+    @property
+    def open(self) -> list[Source]:
+        """The sources that are being read; those in ``waiting`` follow, in their order."""
+        return [head.source for head in self._heads]
+
+    def __iter__(self) -> Iterator[Keyed]:
+        """The rows of all sources in the order of the stream."""
+        while True:
+            for head in self._heads.copy():
+                if not head.fill():
+                    self._heads.remove(head)
+            if not self._heads:
+                if not self.waiting:
+                    return
+                self._open_next()
+            elif len(self._heads) == 1 and self._is_alone(self._heads[0].source):
+                yield from self._ordered([self._heads[0].all()])
+            else:
+                edges = [head.edge(self._descending) for head in self._heads]
+                limit = max(edges) if self._descending else min(edges)
+                if self.waiting and self._may_precede(self.waiting[0], key_to_bytes(limit)):
+                    self._open_next()
+                else:
+                    yield from self._ordered([head.up_to(limit, self._descending) for head in self._heads])
+
+    def _open_next(self) -> None:
+        self._heads.append(_Head(self.waiting.popleft(), self._keys_of))
+
+    def _is_alone(self, source: Source) -> bool:
+        """Whether all of this source precedes those that wait."""
+        if not self.waiting:
+            return True
+        lower, upper = (self.waiting[0], source) if self._descending else (source, self.waiting[0])
+        return lower.last is not None and lower.last < upper.first
+
+    def _may_precede(self, source: Source, key: bytes) -> bool:
+        """Whether the source may have rows that come no later than a key."""
+        return source.last is None or source.last >= key if self._descending else source.first <= key
+
+    def _ordered(self, parts: Sequence[Keyed]) -> Iterator[Keyed]:
+        parts = [part for part in parts if part.rows.num_rows]
+        if len(parts) == 1:
+            yield Keyed(turned(parts[0].rows), self._keys_of) if self._descending else parts[0]
+            return
+        keys = KeyColumn.concat([part.keys for part in parts])
+        order = keys.argsort()[::-1] if self._descending else keys.argsort()
+        for rows in gather([part.rows for part in parts], pa.array(order), parts[0].rows.schema):
+            yield Keyed(rows, self._keys_of)
+
+
+class _Head:
+    """An open source, and the rows of it that come next."""
+
+    def __init__(self, source: Source, keys_of: KeysOf) -> None:
+        self.source = source
+        self._keys_of = keys_of
+        self._next: Keyed | None = None
+        self._edge: Key | None = None
+
+    def fill(self) -> bool:
+        """Read on where nothing is left; False at the end."""
+        if self._next is None:
+            batch = self.source.next_batch()
+            self._next = None if batch is None else Keyed(batch, self._keys_of)
+            self._edge = None
+        return self._next is not None
+
+    def edge(self, descending: bool) -> Key:
+        """The last key, in the direction of the stream, that was read."""
+        if self._edge is None:
+            assert self._next is not None
+            self._edge = self._next.key(0 if descending else self._next.rows.num_rows - 1)
+        return self._edge
+
+    def all(self) -> Keyed:
+        found, self._next = self._next, None
+        assert found is not None
+        return found
+
+    def up_to(self, limit: Key, descending: bool) -> Keyed:
+        """Give the rows that come no later than a key."""
+        if self._edge == limit:
+            return self.all()
+        assert self._next is not None
+        keys, count = self._next.keys, self._next.rows.num_rows
+        at = lower_bound(keys, key_to_bytes(limit)) if descending else upper_bound(keys, limit)
+        lower, upper = self._next.slice(0, at), self._next.slice(at, count)
+        given, self._next = (upper, lower) if descending else (lower, upper)  # the edge stays: some rows are left
+        return given
+
+
+def turned(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows from the last to the first."""
+    return take(batch, pa.array(np.arange(batch.num_rows - 1, -1, -1)))
 
 
 def merged_by_key(
     streams: Iterable[Iterator[pa.RecordBatch]], schema: TableSchema
 ) -> Iterator[tuple[pa.RecordBatch, KeyColumn]]:
     """The rows of all streams in key order, with their keys.  Rows are as they lie in files."""
-    heads = [head for stream in streams if (head := _next(stream, schema)) is not None]
-    while len(heads) > 1:
-        limit = min(head.last for head in heads)
-        parts: list[tuple[pa.RecordBatch, KeyColumn]] = []
-        going: list[_Head] = []
-        for head in heads:
-            count = upper_bound(head.keys, limit)
-            if count:
-                parts.append((head.rows.slice(0, count), head.keys.slice(0, count)))
-            if count < len(head.keys):
-                going.append(_Head(head.rows.slice(count), head.keys.slice(count), head.rest))
-            elif (following := _next(head.rest, schema)) is not None:
-                going.append(following)
-        heads = going
-        yield from _sorted(parts)
-    for head in heads:
-        yield head.rows, head.keys
-        for batch in head.rest:
-            if batch.num_rows:
-                yield batch, key_column(batch, schema)
+    for part in Merge(map(Stream, streams), lambda rows: key_column(rows, schema)):
+        yield part.rows, part.keys
 
 
-def _next(stream: Iterator[pa.RecordBatch], schema: TableSchema) -> _Head | None:
-    for batch in stream:
-        if batch.num_rows:
-            return _Head(batch, key_column(batch, schema), stream)
-    return None
+class Stream:
+    """Sorted batches, of whose keys nothing is known before they are read."""
 
+    first: bytes = b""
+    last: bytes | None = None
 
-def _sorted(parts: list[tuple[pa.RecordBatch, KeyColumn]]) -> Iterator[tuple[pa.RecordBatch, KeyColumn]]:
-    if len(parts) == 1:
-        yield parts[0]
-        return
-    keys = KeyColumn.concat([keys for _, keys in parts])
-    order = keys.argsort()
-    keys = keys.take(order)
-    at = 0
-    for batch in gather([rows for rows, _ in parts], pa.array(order.astype(np.int64)), parts[0][0].schema):
-        yield batch, keys.slice(at, batch.num_rows)
-        at += batch.num_rows
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+
+    def next_batch(self) -> pa.RecordBatch | None:
+        return next((batch for batch in self._batches if batch.num_rows), None)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from indexlake.blocks.block import BlockRecord
 from indexlake.blocks.open_files import OpenFiles
 from indexlake.blocks.statistics import stats_from_bytes
-from indexlake.errors import IndexLakeError
+from indexlake.errors import IndexLakeError, SchemaError
 from indexlake.pipeline.compact import deleted_rows, lasting_format, live_blocks
 from indexlake.pipeline.curve import Curve, check_curve, comparable, cuts
 from indexlake.pipeline.job import Job, Watched
@@ -55,6 +55,11 @@ def cluster(
     own: set[str] = set()  # what this run has written is not done again
 
     def choose(state: TableState, snapshot: int) -> list[RewriteGroup]:
+        if state.ranges is not None:
+            raise SchemaError(
+                f"Table {state.table.full_name!r} is clustered: its rows are kept in the order of its primary key. "
+                "Leave cluster_by out."
+            )
         return _groups_to_cluster(state, snapshot, check_curve(state.current, columns, order)[0], own)
 
     def run(job: Job, runner: Runner, tasks: Sequence[RewriteTask]) -> Iterator[Done]:

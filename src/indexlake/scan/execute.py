@@ -8,9 +8,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from queue import Empty, Full, Queue, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -116,6 +117,19 @@ def read_task(
             if not rows.num_rows:
                 continue
         yield rows
+
+
+def parts_of(task: BlockTask, files: OpenFiles, *, backward: bool = False) -> Iterator[BlockTask]:
+    """The task cut where the chunks of its file end: each part reads one of them, in the order of their rows."""
+    starts = _reader(task, files).chunk_starts()
+    gone = None if task.deleted is None else positions_from_bytes(task.deleted)
+    cuts = list(pairwise((starts if task.only is None else np.searchsorted(task.only, starts)).tolist()))
+    for start, end in reversed(cuts) if backward else cuts:
+        only = np.arange(start, end, dtype=np.uint64) if task.only is None else task.only[start:end]
+        if gone is not None:
+            only = only[~is_among(only, gone)]
+        if len(only):
+            yield replace(task, only=only, deleted=None)
 
 
 def _read_covered(
@@ -247,8 +261,8 @@ def pieces(
             for batch in read(task):
                 yield Piece(task.kind, task.file_id, batch)
     else:
-        with _Prefetch(plan.tasks, read, workers) as ahead:
-            for task, batch in ahead:
+        with Prefetch(read, min(workers, len(plan.tasks))) as ahead:
+            for task, batch in ahead.in_order(plan.tasks):
                 yield Piece(task.kind, task.file_id, batch)
     yield from hot_pieces(plan, fields, row_id=row_id)
 
@@ -264,22 +278,20 @@ class _Stopped(Exception):
     """The consumer went away."""
 
 
-class _Prefetch:
+class Prefetch:
     """Reads a few blocks ahead, each into a short queue: memory is bounded by blocks in flight × queue length.
 
     The threads are this scan's own, so that a consumer that pauses holds up nobody else, and daemons, so that one
     that never comes back does not keep the interpreter from ending: `stop_reading` ends them then.
     """
 
-    def __init__(self, tasks: Sequence[BlockTask], read: Any, workers: int) -> None:
-        self._waiting = deque(tasks)
+    def __init__(self, read: Callable[[BlockTask], Iterator[pa.RecordBatch]], workers: int) -> None:
         self._read = read
-        self._workers = min(workers, len(tasks))
+        self._workers = workers
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._stop = threading.Event()
-        self._running: deque[tuple[BlockTask, Queue[Any]]] = deque()
 
-    def __enter__(self) -> _Prefetch:
+    def __enter__(self) -> Prefetch:
         for n in range(self._workers):
             thread = threading.Thread(target=self._work, name=f"indexlake-scan-{n}", daemon=True)
             _reading[thread] = self
@@ -294,18 +306,30 @@ class _Prefetch:
         for _n in range(self._workers):
             self._inbox.put(None)
 
-    def __iter__(self) -> Iterator[tuple[BlockTask, pa.RecordBatch]]:
-        while self._waiting or self._running:
-            while self._waiting and len(self._running) <= self._workers:
-                task = self._waiting.popleft()
-                queue: Queue[Any] = Queue(PREFETCH_BATCHES)
-                self._running.append((task, queue))
-                self._inbox.put((task, queue))
-            task, queue = self._running.popleft()
-            while (item := self._next(queue)) is not None:
-                if isinstance(item, BaseException):
-                    raise item
-                yield task, item
+    def in_order(self, tasks: Sequence[BlockTask]) -> Iterator[tuple[BlockTask, pa.RecordBatch]]:
+        """The rows of all tasks, one after the other."""
+        waiting = deque(tasks)
+        running: deque[tuple[BlockTask, Queue[Any]]] = deque()
+        while waiting or running:
+            while waiting and len(running) <= self._workers:
+                task = waiting.popleft()
+                running.append((task, self.begin(task, PREFETCH_BATCHES)))
+            task, queue = running.popleft()
+            for batch in self.rows(queue):
+                yield task, batch
+
+    def begin(self, task: BlockTask, most: int = 0) -> Queue[Any]:
+        """Have a thread read a task.  It waits while ``most`` batches are not fetched yet; 0: it never does."""
+        queue: Queue[Any] = Queue(most)
+        self._inbox.put((task, queue))
+        return queue
+
+    def rows(self, queue: Queue[Any]) -> Iterator[pa.RecordBatch]:
+        """What a thread reads into the queue."""
+        while (item := self._next(queue)) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
 
     def _next(self, queue: Queue[Any]) -> Any:
         """What comes next; nothing when reading was stopped, also while another thread waits here."""
@@ -344,7 +368,7 @@ class _Prefetch:
         raise _Stopped
 
 
-_reading: dict[threading.Thread, _Prefetch] = {}
+_reading: dict[threading.Thread, Prefetch] = {}
 """The threads of all scans of this process that have not ended."""
 
 

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 Kind = Literal["block", "history", "own block"]
 
+KeyBounds = tuple[bytes, bytes]
+"""The first and the last key of a block that is sorted by key, as bytes in key order."""
+
 
 @dataclass(frozen=True, slots=True)
 class BlockTask:
@@ -65,6 +68,7 @@ class ScanPlan:
     tasks: tuple[BlockTask, ...]
     hidden_rows: npt.NDArray[np.int64] | None = None  # rows that the reading transaction itself has closed
     notes: Mapping[str, Any] = field(default_factory=dict)
+    key_bounds: Mapping[int, KeyBounds] | None = None  # by file id; rows are given as these blocks have them
 
     @property
     def row_bytes(self) -> int:

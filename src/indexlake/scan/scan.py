@@ -17,6 +17,7 @@ from indexlake.errors import ExpressionError, SchemaError
 from indexlake.scan.access import file_test
 from indexlake.scan.execute import hot_pieces, pieces, read_task
 from indexlake.scan.first_rows import with_first_rows
+from indexlake.scan.key_order import as_key_order, rows_in_key_order, with_key_bounds
 from indexlake.scan.lookup import Offer
 from indexlake.scan.order import check_order, ordered
 from indexlake.scan.plan import BlockTask, ScanPlan, arrow_schema, plan_scan
@@ -52,6 +53,8 @@ class Explanation:
     """How many chunks of the blocks to read the local cache has now; None: there is no cache."""
     cache_misses: int | None = None
     """How many it does not have.  A read that needs only some chunks of a block fetches only those."""
+    order: str | None = None
+    """How the rows come into the order that was asked for."""
     partitions_total: int | None = None
     """How many partitions there are at the snapshot; None: the table is a heap."""
     partitions_read: tuple[int, ...] = ()
@@ -70,6 +73,8 @@ class Explanation:
         if len(self.tasks) > 20:
             lines.append(f"    … {len(self.tasks) - 20} more")
         lines.append(f"  hot rows: {self.hot_rows:,}")
+        if self.order is not None:
+            lines.append(f"  order: {self.order}")
         if self.cache_hits is not None:
             lines.append(f"  local cache: {self.cache_hits:,} chunks of these blocks here, {self.cache_misses:,} not")
         return "\n".join(lines)
@@ -198,6 +203,9 @@ class Scan(Result):
             fields, shown, row_id = self._output(schema)
             predicate = self._bind(schema)
             order = check_order(self._order_by, schema)
+            test = file_test(predicate, schema)
+            by_key = as_key_order(reading, order, test) if ordering else None
+            order = by_key or order
             needed = {} if counting else {f.name: f for f in fields}
             for name in [*(predicate.columns if predicate else ()), *(c for c, _ in order if not counting)]:
                 if name != ROW_ID:
@@ -206,8 +214,9 @@ class Scan(Result):
                 reading, table._lake._files, predicate=predicate, columns=tuple(needed.values()), counting=counting
             )
         self._snapshot = reading.snapshot
-        if ordering and order and self._limit is not None:
-            test = file_test(predicate, schema)
+        if by_key:
+            plan = with_key_bounds(reading, plan)
+        elif ordering and order and self._limit is not None:
             plan = with_first_rows(reading, table._lake._files, plan, test, order, self._limit + self._offset)
         return plan, fields, shown, row_id, order
 
@@ -229,11 +238,14 @@ class Scan(Result):
         def stream() -> Iterator[pa.RecordBatch]:
             locked: list[int] = []
             try:
-                rows = self._rows(plan, wanted, with_id)
-                if order:
-                    inner = arrow_schema(wanted, row_id=with_id)
-                    most = None if self._limit is None else self._limit + self._offset
-                    rows = ordered(rows, inner, order, most, lake.storage.spill)
+                most = None if self._limit is None else self._limit + self._offset
+                if plan.key_bounds is not None:
+                    rows = rows_in_key_order(plan, lake._files, lake._scan_threads, wanted, order, most, row_id=with_id)
+                else:
+                    rows = self._rows(plan, wanted, with_id)
+                    if order:
+                        inner = arrow_schema(wanted, row_id=with_id)
+                        rows = ordered(rows, inner, order, most, lake.storage.spill)
                 for batch in _window(rows, self._offset, self._limit):
                     if self._for_update:
                         locked += batch.column(ROW_ID).to_pylist()
@@ -275,7 +287,7 @@ class Scan(Result):
 
     def explain(self) -> Explanation:
         """Which blocks are read and why; runs the planning, reads no block."""
-        plan, *_ = self._plan(counting=True)
+        plan, *_, order = self._plan(counting=True)
         cache = self._table._lake.storage.cache
         tasks = []
         rows = here = chunks = 0
@@ -293,7 +305,7 @@ class Scan(Result):
         return Explanation(
             plan.table, plan.snapshot, self._where, plan.notes.get("blocks", 0), len(plan.tasks), rows,
             plan.hot.count, plan.notes.get("found by", "statistics"), tuple(tasks), plan.notes.get("offers", ()),
-            plan.notes.get("segments", 0), hits, misses, partitions_total=total, partitions_read=touched,
+            plan.notes.get("segments", 0), hits, misses, _order_text(plan, order) if order else None, total, touched,
         )  # fmt: skip
 
 
@@ -338,6 +350,17 @@ def bind_condition(where: str, schema: pa.Schema, params: Mapping[str, Any] | Se
     if not pa.types.is_boolean(bound.type) and not pa.types.is_null(bound.type):
         raise ExpressionError(f"{where!r} is of type {bound.type}; a predicate must be true or false.", text=where)
     return bound
+
+
+def _order_text(plan: ScanPlan, order: list[tuple[str, str]]) -> str:
+    by = ", ".join(f"{column} {direction}" for column, direction in order)
+    if plan.key_bounds is None:
+        return f"{by}: sorted"
+    lying = sum(task.file_id not in plan.key_bounds for task in plan.tasks)
+    sorted_first = [counted(lying, "block")] if lying else []
+    sorted_first += [counted(plan.hot.count, "hot row")] if plan.hot.count else []
+    text = f"{by}: as the blocks lie, no sort"
+    return text + (f" but of {' and '.join(sorted_first)}, merged in" if sorted_first else "")
 
 
 def _live_count(task: BlockTask) -> int:

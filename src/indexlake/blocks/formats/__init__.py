@@ -55,6 +55,9 @@ class BlockReader(Protocol):
     def bytes_read(self) -> int:
         """Bytes taken from storage so far."""
 
+    def chunk_starts(self) -> Positions:
+        """The positions at which those rows begin that are best read together, and after them the row count."""
+
     def read(
         self,
         columns: Sequence[str],

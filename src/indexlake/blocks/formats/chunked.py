@@ -58,7 +58,7 @@ class ChunkedReader:
         self.path = chunks.path
         self.schema = schema
         self._chunks = chunks
-        self._starts = chunks.starts()
+        self._starts: Positions = chunks.starts()
         self._plans: dict[tuple[str, ...], _RowPlan] = {}
 
     @property
@@ -68,6 +68,9 @@ class ChunkedReader:
     @property
     def bytes_read(self) -> int:
         return self._chunks.bytes_read
+
+    def chunk_starts(self) -> Positions:
+        return self._starts
 
     def read(
         self,

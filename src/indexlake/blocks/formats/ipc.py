@@ -1,11 +1,9 @@
 """Arrow IPC blocks: small ones that wait for compaction, and the data and delta files of clustered tables.
 
-Record batches of equal length (at most `BATCH_ROWS` rows, fewer if rows are large; the last may be shorter), buffers
-compressed with lz4.  The length is in the schema metadata, so a row is found without reading other batches.
-
-A small file, of up to 32 Ki rows and 64 MiB, is not compressed and has batches of at most 8 Ki rows: a single row is
-read where it lies in the memory map, without decoding.  Batches that are given away are copies: no result changes
-with a file.
+Record batches of equal length (at most `BATCH_ROWS` rows, fewer if rows are large; the last may be shorter).  The
+length is in the schema metadata, so a row is found without reading other batches.  Nothing is compressed: a single row
+is read where it lies in the memory map, without decoding.  Batches that are given away are copies: no result changes
+with a file.  Files with compressed buffers, which were written before, are read as well.
 
 Each batch has its column statistics in front of it, as custom metadata of its message.  A file of several batches ends
 with one that has no rows and in front of which are the row count and the statistics of all others: they are read at
@@ -27,7 +25,6 @@ import pyarrow as pa
 from indexlake.arrow.batch_size import BATCH_BYTES
 from indexlake.blocks.formats.batches import ahead, encoded, rechunked, stored_schema
 from indexlake.blocks.formats.chunked import ChunkedReader
-from indexlake.blocks.formats.ipc_footer import batch_ranges
 from indexlake.blocks.prune import Bounds, prune, read_bounds
 from indexlake.blocks.statistics import StatisticsBuilder, stats_to_bytes
 from indexlake.errors import CorruptionError
@@ -40,19 +37,14 @@ from indexlake.types.convert import in_files, mapped_leaves
 if TYPE_CHECKING:
     from indexlake.expr import Bound
 
-BATCH_ROWS = 1024
-"""What a single row costs grows with it, for all columns of its batch are decoded; what a batch costs on its own does
-not, and a full read of shorter ones takes longer."""
+BATCH_ROWS = 8_192
 STATISTICS = b"indexlake.statistics"
 
 _BATCH_ROWS = "indexlake.batch_rows"
-_SMALL = "indexlake.small"
+_PLAIN = "indexlake.small"
+"""Says that buffers are not compressed."""
 _ALL_ROWS = b"indexlake.row_count"
 _ALL_STATISTICS = b"indexlake.batch_statistics"
-_SMALL_ROWS = 32_768
-_SMALL_BATCH_ROWS = 8_192
-_WHOLE_BYTES = 1 << 20
-"""Of batches that are no larger, all bytes are verified before any column is read."""
 _COLUMN_SETS = 16
 _UNREADABLE = (pa.ArrowException, OSError)
 _LENGTH = struct.Struct("<I")
@@ -61,12 +53,10 @@ _LENGTH = struct.Struct("<I")
 def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch], metadata: Mapping[str, str]) -> int:
     """Write all batches and return how many rows they hold."""
     stored = stored_schema(schema, ipc_type)
-    few, rows = ahead(encoded(batches, stored), _SMALL_ROWS + 1, BATCH_BYTES)
-    small = rows is None
-    batch_rows = _batch_rows(few, _SMALL_BATCH_ROWS if small else BATCH_ROWS)
-    marks = {_BATCH_ROWS: str(batch_rows)} | ({_SMALL: "true"} if small else {})
-    stored = stored.with_metadata({**metadata, **marks})
-    options = pa.ipc.IpcWriteOptions(compression=None if small else "lz4", use_threads=False)
+    few, rows = ahead(encoded(batches, stored), BATCH_ROWS, BATCH_BYTES)
+    batch_rows = _batch_rows(few)
+    stored = stored.with_metadata({**metadata, _BATCH_ROWS: str(batch_rows), _PLAIN: "true"})
+    options = pa.ipc.IpcWriteOptions(use_threads=False)
     row_count = 0
     statistics: list[bytes] = []
     with pa.ipc.new_file(pa.PythonFile(out, mode="w"), stored, options=options) as writer:
@@ -90,11 +80,11 @@ def ipc_type(type: Any) -> Any:
     return mapped_leaves(type, in_files)
 
 
-def _batch_rows(first: list[pa.RecordBatch], most: int) -> int:
+def _batch_rows(first: list[pa.RecordBatch]) -> int:
     """How many rows a record batch of this file gets, judged by the first rows."""
     rows = sum(batch.num_rows for batch in first)
     size = sum(int(batch.nbytes) for batch in first)
-    return max(1, min(most, BATCH_BYTES * rows // max(size, 1))) if rows else most
+    return max(1, min(BATCH_ROWS, BATCH_BYTES * rows // max(size, 1))) if rows else BATCH_ROWS
 
 
 def _statistics_of(batch: pa.RecordBatch) -> bytes:
@@ -120,10 +110,9 @@ class _Batches:
         self._count = 0
         self._has_statistics = False
         self._bounds: dict[tuple[str, str], Bounds] = {}
-        self._mapped: dict[int, pa.RecordBatch] | None = None  # of a small file, as they lie in the memory map
-        self._reader: Any = None  # of a small file
+        self._mapped: dict[int, pa.RecordBatch] | None = None  # as they lie in the memory map
+        self._reader: Any = None  # of a mapped file
         self._idle: dict[tuple[str, ...], list[tuple[Any, bool]]] = {}  # by columns; each serves one thread at a time
-        self._ranges: list[tuple[int, int]] = []  # of the batches, if each is verified as a whole
         self._lock = threading.Lock()
 
     @property
@@ -133,7 +122,7 @@ class _Batches:
     def starts(self) -> Any:
         with self._guarded():
             reader = self._open(self._names) if self._file.map is not None else None
-            if reader is not None and _SMALL.encode() in (reader.schema.metadata or {}):
+            if reader is not None and _PLAIN.encode() in (reader.schema.metadata or {}):
                 self._mapped, self._reader = {}, reader
             else:
                 reader = self._open(self._names[:1])
@@ -150,10 +139,6 @@ class _Batches:
                 rows = int(tail[_ALL_ROWS])
                 self._has_statistics = True
                 self._count -= 1
-            if self._mapped is None and self._file.map is not None:
-                ranges = batch_ranges(self._file)[: self._count]
-                if max(length for _, length in ranges) <= _WHOLE_BYTES:
-                    self._ranges = ranges
         starts = np.arange(self._count + 1, dtype=np.uint64) * np.uint64(batch_rows)
         starts[-1] = rows
         return starts
@@ -191,15 +176,13 @@ class _Batches:
         return found
 
     def _read(self, index: int, columns: list[str]) -> pa.RecordBatch:
-        """Columns of a batch of a compressed file: what is decoded is memory of its own."""
+        """Columns of a batch that does not lie in a memory map."""
         idle = self._idle.get(tuple(columns))
         if idle is None:
             if len(self._idle) >= _COLUMN_SETS:
                 self._idle = {}
             idle = self._idle[tuple(columns)] = []
         try:
-            if self._ranges:
-                self._file.read_at(*self._ranges[index])
             try:
                 reader, in_order = idle.pop()
             except IndexError:
@@ -215,8 +198,7 @@ class _Batches:
         # All columns of a batch come in one read; a selection is read buffer by buffer.
         some = [] if len(columns) == len(self._names) else sorted(map(self._names.index, columns))
         options = pa.ipc.IpcReadOptions(included_fields=some, use_threads=False)
-        whole = pa.BufferReader(self._file.map) if self._ranges else pa.PythonFile(self._file.duplicate(), mode="r")
-        return pa.ipc.open_file(whole, options=options)
+        return pa.ipc.open_file(pa.PythonFile(self._file.duplicate(), mode="r"), options=options)
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from indexlake.arrow import batch_size
@@ -95,6 +96,9 @@ class VortexReader:
     @property
     def bytes_read(self) -> int:
         return self._input.bytes_read
+
+    def chunk_starts(self) -> Positions:
+        return np.append(np.arange(0, self.row_count, BATCH_ROWS), self.row_count).astype(np.uint64)
 
     def read(
         self,

@@ -20,7 +20,7 @@ from indexlake.types.python_rows import is_exact, python_dicts
 from indexlake.types.uuids import is_uuid
 
 _MOST_PARTS = 64
-_PART_BYTES = 4 << 20
+_PART_BYTES = 1 << 20
 
 
 class RowScan:
@@ -50,6 +50,7 @@ class RowScan:
             if is_uuid(field.type)
             or pa.types.is_temporal(field.type.value_type if pa.types.is_dictionary(field.type) else field.type)
         ]
+        self._floats = [field.name for field in logical if pa.types.is_floating(field.type)]
         self._ranges = ranges
         self._starts = [start for start, _ in ranges]
         self._scan = file.to_repeated_scan(logical.names)
@@ -70,8 +71,9 @@ class RowScan:
         if not self._exact:
             return None
         rows = self._scalar_rows(positions)
-        if any(value != value for row in rows for value in row.values()):  # Python may change the bits of a NaN
-            return None
+        for name in self._floats:
+            if any(row[name] != row[name] for row in rows):  # Python may change the bits of a NaN
+                return None
         return rows
 
     def as_batch(self, rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:

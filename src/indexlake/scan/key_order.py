@@ -1,0 +1,181 @@
+"""Scans in the order of the primary key of a clustered table: its blocks have that order already and are not sorted.
+
+They are merged by the bounds of their keys (`partitions/merging`), whatever partitions they belonged to.  Rows that lie
+in no such order (hot rows, history blocks, blocks from before the table was clustered) are sorted together, and are one
+more source of the merge.  Chunks of blocks are read ahead by threads, a few; a scan with a limit begins without.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from queue import Queue
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from indexlake.expr.test import ColumnTest, Test, conjuncts
+from indexlake.indexes.keys import KeyColumn
+from indexlake.partitions.merging import Merge, Source, Stream, turned
+from indexlake.scan.execute import Prefetch, parts_of, pieces, read_task
+from indexlake.scan.order import OrderBy, ordered
+from indexlake.scan.plan import BlockTask, KeyBounds, ScanPlan, arrow_schema
+from indexlake.scan.sorted_runs import BATCH_ROWS
+from indexlake.schema import ROW_ID
+
+if TYPE_CHECKING:
+    from indexlake.blocks.open_files import OpenFiles
+    from indexlake.schema import Field
+    from indexlake.snapshots.reading import Reading
+
+
+def as_key_order(reading: Reading, order: OrderBy, test: Test) -> list[tuple[str, str]] | None:
+    """The whole primary key in one direction, if rows of a clustered table that are in this order are in that one.
+
+    Columns for which the test leaves one value do not count, nor do any that follow the whole key.
+    """
+    schema = reading.schema
+    if reading.state.ranges is None or not order:
+        return None
+    fixed = {part.column for part in conjuncts(test) if isinstance(part, ColumnTest) and part.op == "="}
+    keys = [f for f in schema.key_fields if f.column not in fixed]
+    wanted = [(c, d) for c, d in order if c == ROW_ID or schema.field(c).column not in fixed][: len(keys)]
+    if [c for c, _ in wanted] != [f.name for f in keys[: len(wanted)]] or len({d for _, d in wanted}) > 1:
+        return None
+    direction = wanted[0][1] if wanted else "asc"
+    return [(f.name, direction) for f in schema.key_fields]
+
+
+def with_key_bounds(reading: Reading, plan: ScanPlan) -> ScanPlan:
+    """The plan with the bounds of the keys of all blocks whose rows are sorted by key."""
+    bounds: dict[int, KeyBounds] = {}
+    for task in plan.tasks:
+        record = reading.state.blocks.record(task.file_id) if task.kind == "block" else None
+        if record is not None and record.first_key is not None and record.last_key is not None:
+            bounds[task.file_id] = record.first_key, record.last_key
+    for block in () if reading.writes is None else reading.writes.own_live_blocks():
+        if block.placed is not None:
+            bounds[block.token] = block.placed.first_key, block.placed.last_key
+    return replace(plan, key_bounds=bounds)
+
+
+def rows_in_key_order(
+    plan: ScanPlan,
+    files: OpenFiles,
+    workers: int,
+    fields: Sequence[Field],
+    order: OrderBy,
+    most: int | None,
+    *,
+    row_id: bool,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a plan with key bounds, in the order of the whole key; ``fields`` hold its columns.
+
+    Of those that have to be sorted, ``most`` are enough.
+    """
+    schema, descending = arrow_schema(fields, row_id=row_id), order[0][1] == "desc"
+    bounds = plan.key_bounds
+    assert bounds is not None
+    lying = replace(plan, tasks=tuple(task for task in plan.tasks if task.file_id not in bounds))
+    names, codecs = [f.name for f in plan.schema.key_fields], plan.schema.key_codecs
+
+    def keys_of(batch: pa.RecordBatch) -> KeyColumn:
+        return KeyColumn.from_arrays(codecs, [batch.column(name) for name in names])
+
+    def read(task: BlockTask) -> Iterator[pa.RecordBatch]:
+        return read_task(task, files, fields, plan.predicate, row_id=row_id, hidden=plan.hidden_rows)
+
+    with _ReadAhead(read, workers, at_once=most is None) as ahead:
+        sources: list[Source] = [
+            _Block(ahead, parts_of(task, files, backward=descending), *bounds[task.file_id], backward=descending)
+            for task in plan.tasks
+            if task.file_id in bounds
+        ]
+        if lying.tasks or plan.hot.count:
+            loose = (piece.batch for piece in pieces(lying, files, workers, fields, row_id=row_id))
+            rows = ordered(loose, schema, order, most, files.storage.spill)
+            sources.append(Stream(map(turned, rows) if descending else rows))
+        ahead.merge = Merge(sources, keys_of, descending=descending)
+        for found in ahead.merge:
+            for start in range(0, found.rows.num_rows, BATCH_ROWS):
+                yield found.rows.slice(start, BATCH_ROWS)
+
+
+class _Block:
+    """A block that is sorted by key, read chunk by chunk."""
+
+    def __init__(
+        self, ahead: _ReadAhead, parts: Iterator[BlockTask], first: bytes, last: bytes, *, backward: bool
+    ) -> None:
+        self.first: bytes = first
+        self.last: bytes | None = last
+        self.pending: deque[Queue[Any]] = deque()  # what threads read, in order
+        self.parts = parts
+        self._ahead = ahead
+        self._backward = backward
+        self._read: list[pa.RecordBatch] = []  # of one chunk, the next one last
+
+    def next_batch(self) -> pa.RecordBatch | None:
+        while not self._read:
+            found = self._ahead.chunk(self)
+            if found is None:
+                return None
+            self._read = found if self._backward else found[::-1]
+        return self._read.pop()
+
+
+class _ReadAhead:
+    """Reads the chunks of blocks, by threads: one ahead of each open block, and some more in the order of the keys.
+
+    ``at_once=False``: threads are started when a second chunk is needed.
+    """
+
+    def __init__(self, read: Callable[[BlockTask], Iterator[pa.RecordBatch]], workers: int, *, at_once: bool) -> None:
+        self.merge: Merge | None = None
+        self._read = read
+        self._workers = workers if workers > 1 else 0
+        self._begun = at_once
+        self._threads: Prefetch | None = None
+        self._pending = 0
+
+    def __enter__(self) -> _ReadAhead:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._threads is not None:
+            self._threads.stop()
+
+    def chunk(self, block: _Block) -> list[pa.RecordBatch] | None:
+        """The rows of the next chunk of a block; None: there is none."""
+        if not self._begun or not self._workers:
+            self._begun = True
+            part = next(block.parts, None)
+            return None if part is None else list(self._read(part))
+        if self._threads is None:
+            self._threads = Prefetch(self._read, self._workers).__enter__()
+        if not block.pending and not self._ask(block):
+            return None
+        self._look_ahead()
+        self._pending -= 1
+        return list(self._threads.rows(block.pending.popleft()))
+
+    def _ask(self, block: _Block) -> bool:
+        part = next(block.parts, None)
+        if part is None or self._threads is None:
+            return False
+        block.pending.append(self._threads.begin(part))
+        self._pending += 1
+        return True
+
+    def _look_ahead(self) -> None:
+        assert self.merge is not None
+        open_ = [source for source in self.merge.open if isinstance(source, _Block)]
+        for block in open_:
+            if len(block.pending) < 2:
+                self._ask(block)
+        for source in (*open_, *self.merge.waiting):
+            while self._pending <= self._workers and isinstance(source, _Block) and self._ask(source):
+                pass
+            if self._pending > self._workers:
+                return

@@ -1,0 +1,43 @@
+"""Randomised interleavings on clustered tables, whose partitions merge, split, join, fold, move and are cut.
+
+`INDEXLAKE_SEEDS=<count>` runs so many seeds instead of a few, `INDEXLAKE_FIRST_SEED=<n>` begins at n,
+`INDEXLAKE_STEPS=<n>` sets the length of a run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+
+from tests.model.interleaving import play, shrink
+from tests.model.partition_world import PartitionWorld
+
+FIRST = int(os.environ.get("INDEXLAKE_FIRST_SEED", "0"))
+STEPS = int(os.environ.get("INDEXLAKE_STEPS", "80"))
+SEEDS = 10
+
+
+@pytest.mark.timeout(0)
+def test_every_interleaving_agrees_with_the_oracle_while_partitions_change() -> None:
+    counts = run_seeds(SEEDS)
+    wanted = ["committed", "conflict", "duplicate", "dump committed", "merge committed", "join committed"]
+    for seen in [*wanted, "cut committed", "fold committed"]:
+        assert counts[seen], f"no run led to {seen!r}: the test is weaker than it looks"
+
+
+def run_seeds(count: int, postgres: str | None = None) -> Counter[str]:
+    """What happened in them."""
+    count = int(os.environ.get("INDEXLAKE_SEEDS", count))
+    counts: Counter[str] = Counter()
+    for seed in range(FIRST, FIRST + count):
+        violation, ops, world = play(seed, STEPS, postgres=postgres, world=PartitionWorld)
+        counts += world.counts
+        if violation:
+            fewer = ops if postgres else shrink(seed, ops, violation, PartitionWorld)
+            again, _, shrunk = play(seed, 0, fewer, postgres, PartitionWorld)
+            log = "\n".join((shrunk if again else world).log)
+            pytest.fail(f"seed {seed}, {len(fewer)} operations of {len(ops)}: {violation}\n{log}", pytrace=False)
+    print(f"{count} seeds: {dict(sorted(counts.items()))}")
+    return counts

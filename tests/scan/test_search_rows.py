@@ -1,0 +1,98 @@
+"""What a search gives back: the rows of now, exactly as they were written, few or many."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import indexlake as il
+
+NAN = np.array([0x7FF8000000000001], np.uint64).view(np.float64)[0]
+"""One whose bits Python does not keep."""
+
+
+@pytest.fixture
+def table(lake: il.Lake) -> il.Table:
+    config = il.TableConfig(block_row_count=50, direct_write_row_count=50)
+    t = lake.create_table("t", {"id": "int64", "note": "string", "x": "float64", "y": "float64"}, config=config)
+    t.create_index("words", "note", kind="bm25")
+    t.create_index("places", ["x", "y"], kind="rtree")
+    rows = range(200)
+    t.insert(
+        pa.table({"id": rows, "note": [f"late {n}" for n in rows], "x": [float(n) for n in rows], "y": [0.0] * 200})
+    )
+    return t
+
+
+def ids(table: il.Table, text: str, k: int = 300) -> list[int]:
+    return sorted(table.search("note", text, k=k, columns=["id"]).to_arrow()["id"].to_pylist())
+
+
+def test_a_search_sees_what_has_been_written_since_the_last_one(table: il.Table) -> None:
+    assert ids(table, "late") == list(range(200))
+    table.delete("id < 5")
+    assert ids(table, "late") == list(range(5, 200))
+    table.update({"note": "early"}, "id = 7")
+    assert ids(table, "early") == [7]
+    assert 7 not in ids(table, "late")
+    table.insert({"id": 900, "note": "late again", "x": 1.0, "y": 1.0})
+    assert ids(table, "again") == [900]
+    with table._lake.transaction() as tx:
+        own = tx.table("t")
+        own.insert({"id": 901, "note": "again", "x": 1.0, "y": 1.0})
+        own.delete("id = 900")
+        assert ids(own, "again") == [901]
+        assert ids(table, "again") == [900]
+    assert ids(table, "again") == [901]
+    assert table.search("note", "late", where="id = 8").to_pylist()[0]["id"] == 8
+    assert ids(table, "8") == [8]
+
+
+@pytest.mark.parametrize("k", [3, 200])
+def test_values_come_back_bit_by_bit(lake: il.Lake, k: int) -> None:
+    config = il.TableConfig(block_row_count=50, direct_write_row_count=50)
+    t = lake.create_table("t", {"note": "string", "value": "float64"}, config=config)
+    t.create_index("words", "note", kind="bm25")
+    values = np.full(200, NAN)
+    t.insert(pa.table({"note": ["late"] * 200, "value": values}))
+    found = t.search("note", "late", k=k).to_arrow()["value"].to_numpy()
+    assert found.view(np.uint64).tolist() == values[:k].view(np.uint64).tolist()
+
+
+def test_as_many_rows_as_there_are_come_in_order(table: il.Table) -> None:
+    found = table.search("places", (0.0, 0.0), k=1_000_000).to_arrow()
+    assert found["id"].to_pylist() == list(range(200))
+    assert found["_distance"].to_pylist() == [float(n) for n in range(200)]
+    assert table.search("places", (0.0, 0.0), k=30, where="id >= 100").to_arrow()["id"].to_pylist() == [
+        *range(100, 130)
+    ]
+
+
+def test_columns_that_are_younger_than_a_block_have_their_default(table: il.Table) -> None:
+    with table.alter() as a:
+        a.add_column("size", "int64", default=3)
+    (row,) = table.search("note", "8", columns=["id", "size"]).to_pylist()
+    assert (row["id"], row["size"]) == (8, 3)
+
+
+def test_threads_search_while_rows_come(table: il.Table) -> None:
+    wrong: list[list[int]] = []
+
+    def look() -> None:
+        for _ in range(50):
+            found = ids(table, "late")
+            if found != list(range(len(found))):
+                wrong.append(found)
+
+    threads = [threading.Thread(target=look) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for n in range(200, 230):
+        table.insert({"id": n, "note": "late", "x": float(n), "y": 0.0})
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert ids(table, "late") == list(range(230))
