@@ -135,9 +135,10 @@ def test_a_block_that_is_not_sorted(lake: il.Lake, monkeypatch: pytest.MonkeyPat
 
         return rows, key_column(rows, schema)
 
+    t.insert([{"id": n, "text": "hot"} for n in (3, 2, 1)])
     with monkeypatch.context() as patch:
         patch.setattr("indexlake.partitions.ranges.sorted_by_key", unsorted)
-        t.insert(rows(*range(20, 0, -1)))
+        lake.pipeline(runner="threads").dump("shop.t")
     (block,) = blocks(t)
     assert (block.path, "is not sorted by its keys") in damages(lake)
 
