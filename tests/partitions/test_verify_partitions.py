@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,9 @@ from pyroaring import BitMap
 import indexlake as il
 from indexlake.blocks.block import BlockRecord
 from indexlake.catalog import delete_entries
+from indexlake.partitions.meta import meta_to_bytes
+from indexlake.pipeline.meta import read_meta
+from indexlake.pipeline.verify_meta import metas_of
 from tests.partitions.partition_tables import blocks, cut, encoded, rows, table
 
 
@@ -131,11 +135,10 @@ def test_a_block_that_is_not_sorted(lake: il.Lake, monkeypatch: pytest.MonkeyPat
 
         return rows, key_column(rows, schema)
 
-    for key in (5, 4, 3, 2, 1):
-        t.insert(rows(key))
+    t.insert([{"id": n, "text": "hot"} for n in (3, 2, 1)])
     with monkeypatch.context() as patch:
         patch.setattr("indexlake.partitions.ranges.sorted_by_key", unsorted)
-        lake.pipeline(runner="threads").dump()
+        lake.pipeline(runner="threads").dump("shop.t")
     (block,) = blocks(t)
     assert (block.path, "is not sorted by its keys") in damages(lake)
 
@@ -145,7 +148,9 @@ def test_a_key_that_two_blocks_have(lake: il.Lake, t: il.Table):
     lake.pipeline(runner="threads").dump()
     sql(lake, "delete from indexlake_delete where table_id = ?", t._table_id)
     second = ids(t)[1]
-    assert damages(lake) == {(None, f"partition {second} has live rows with the same key 12")}
+    lost, (path, other) = sorted(damages(lake), key=lambda found: found[0] or "")
+    assert lost == (None, f"partition {second} has live rows with the same key 12")
+    assert (str(path).endswith(".meta"), "differs from the catalog" in other) == (True, True)
 
 
 def test_a_key_that_a_block_and_a_hot_row_have(lake: il.Lake, t: il.Table):
@@ -184,3 +189,60 @@ def test_keys_of_several_columns(lake: il.Lake, type: pa.DataType):
     sql(lake, "update indexlake_data_file set partition_id = ? where relative_path = ?", second, path)
     low, high = (values[0], "a"), (values[2], "a")
     assert damages(lake) == {(path, f"has keys from {low} to {high}, which its partition {second} does not hold")}
+
+
+# ------------------------------------------------------------ meta files
+
+
+def newest_meta(lake: il.Lake, t: il.Table) -> Path:
+    lake.pipeline(runner="threads").dump(t.name)
+    assert lake.pipeline(runner="threads").verify().ok
+    found = metas_of(lake.storage, t._state().table.namespace_id, t._table_id)
+    return Path(lake.storage.root, found[0].file.path)
+
+
+def test_a_meta_file_that_is_damaged(lake: il.Lake, t: il.Table):
+    path = newest_meta(lake, t)
+    data = path.read_bytes()
+    path.write_bytes(data[:-20] + b"x" + data[-19:])
+    ((named, what),) = damages(lake)
+    assert (named is not None, path.name in str(named), "checksum does not fit" in what) == (True, True, True)
+    path.write_bytes(b"nothing of ours")
+    ((named, what),) = damages(lake)
+    assert (path.name in str(named), what) == (True, "is damaged: it does not begin as a meta file")
+
+
+def test_a_meta_file_that_differs_from_the_catalog(lake: il.Lake, t: il.Table):
+    path = newest_meta(lake, t)
+    sql(lake, "update indexlake_data_file set first_key = first_key where table_id = ?", t._table_id)
+    assert lake.pipeline(runner="threads").verify().ok
+    sql(lake, "update indexlake_data_file set role = 'data' where partition_id = ?", ids(t)[0])
+    ((named, what),) = damages(lake)
+    assert path.name in str(named)
+    assert what.startswith("differs from the catalog, in which nothing has changed since snapshot")
+
+
+def test_a_meta_file_older_than_the_newest_commit_is_no_problem(lake: il.Lake, t: il.Table):
+    newest_meta(lake, t)
+    t.delete("id = 7")
+    t.insert(rows(*range(200, 220)))
+    assert lake.pipeline(runner="threads").verify().ok
+
+
+def test_a_meta_file_of_a_snapshot_that_is_not_there(lake: il.Lake, t: il.Table):
+    path = newest_meta(lake, t)
+    meta = replace(read_meta(lake.storage, str(path.relative_to(lake.storage.root))), snapshot=10**6)
+    path.write_bytes(meta_to_bytes(meta)[1])
+    ((_, what),) = damages(lake)
+    assert what == f"tells about snapshot {10**6}; the newest is {lake.snapshot_id}"
+
+
+def test_a_meta_file_that_names_other_files(lake: il.Lake, t: il.Table):
+    path = newest_meta(lake, t)
+    meta = read_meta(lake.storage, str(path.relative_to(lake.storage.root)))
+    first, *others = meta.blocks
+    path.write_bytes(meta_to_bytes(replace(meta, blocks=(replace(first, size=1), *others)))[1])
+    t.delete("id = 7")
+    ((named, what),) = damages(lake)
+    assert path.name in str(named)
+    assert what.startswith(f"knows block {first.data_file_id} as another file")

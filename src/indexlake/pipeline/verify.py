@@ -30,7 +30,9 @@ from indexlake.indexes.keys import key_to_bytes
 from indexlake.indexes.kind import SegmentFile
 from indexlake.partitions.partition import Partition
 from indexlake.pipeline.job import Job, Watched
+from indexlake.pipeline.meta import MetaFile
 from indexlake.pipeline.runner import Runner
+from indexlake.pipeline.verify_meta import MetaNow, meta_now, metas_of, wrong_metas
 from indexlake.pipeline.verify_partitions import KeyOrder, PartitionTask, key_twice, partition_tasks, wrong_records
 from indexlake.schema import ROW_ID, VERSION, TableSchema
 from indexlake.snapshots import state as table_state
@@ -116,7 +118,8 @@ def verify(
     with Job(lake, "verify", lease, **watched) as job:
         for name, table_id in tables:
             try:
-                state, dangling, parts = _state(lake, name, table_id)
+                metas = _metas(lake, table_id)
+                state, dangling, parts, now = _state(lake, name, table_id)
             except NotFoundError:
                 continue  # it was dropped and has expired meanwhile
             except IndexLakeError as error:
@@ -124,6 +127,7 @@ def verify(
                 continue
             count += 1
             problems += _records(name, state)
+            problems += [Problem(name, *wrong) for wrong in wrong_metas(lake.storage.uncached(), metas, state, now)]
             problems += [
                 Problem(name, None, f"block {block} is linked to segment {segment}, which has no record")
                 for block, segment in dangling
@@ -143,16 +147,24 @@ def verify(
     with lake.catalog.read() as r:
         known = set(files.reachable_paths(r))
     # What expired while it was looked at may be gone, and rightly so.
-    lasting = tuple(p for p in problems if p.path is None or p.path in known)
+    lasting = tuple(p for p in problems if p.path is None or p.path in known or p.path.endswith(".meta"))
     unreachable = sum(f.path not in known for f in lake.storage.list(TABLES))
     return VerifyResult(count, len(seen), size, unreachable, lasting)
 
 
-def _state(lake: Lake, name: str, table_id: int) -> tuple[TableState, list[tuple[int, int]], list[PartitionTask]]:
+def _metas(lake: Lake, table_id: int) -> Sequence[MetaFile]:
+    table = lake._readings.latest(table_id).table
+    return metas_of(lake.storage.uncached(), table.namespace_id, table_id) if table.is_clustered else ()
+
+
+def _state(
+    lake: Lake, name: str, table_id: int
+) -> tuple[TableState, list[tuple[int, int]], list[PartitionTask], MetaNow | None]:
     with lake.catalog.read() as r:
         state = table_state.load(r, table_id, commits.last_snapshot(r)[0])
         reading = Reading(r, state, state.at, lake._hot)
-        return state, segments.links_to_nothing(r, table_id), list(partition_tasks(name, reading))
+        parts = list(partition_tasks(name, reading))
+        return state, segments.links_to_nothing(r, table_id), parts, meta_now(reading)
 
 
 def _tasks(name: str, state: TableState) -> Iterator[VerifyTask]:
