@@ -16,6 +16,7 @@ import indexlake as il
 from indexlake.catalog import data_files, table_heads
 from indexlake.catalog import partitions as partition_records
 from indexlake.commit import effects, moved, requirements
+from indexlake.commit.write_set import TableWrites
 from indexlake.partitions import ranges
 from indexlake.partitions.partition import Partition
 from indexlake.pipeline import dump as dump_job
@@ -173,6 +174,19 @@ def resolve_again(s: Stage) -> None:
     assert s.merge().merges == 1
     tx.commit()
     s.check(tens(k for k in range(20) if k not in (3, 12)))
+
+
+def located_in_the_past(s: Stage) -> None:
+    """A transaction locates rows at its own snapshot, when its process has heard of the merge already."""
+    s.block(range(10))
+    s.block(range(10, 20))
+    s.note()
+    tx = s.two.transaction()
+    assert s.merge().merges == 1
+    assert len(s.u) == 20
+    tx.table("t").update({"v": 1}, "id in (3, 12)")
+    tx.commit()
+    s.check(tens(range(20)) | {3: 1, 12: 1})
 
 
 def look_again(s: Stage) -> None:
@@ -378,6 +392,11 @@ def _quietly(original: Any, tx: Any, labels: Any, snapshot: int, *, role: str | 
     )
 
 
+def _located_now(original: Any, self: TableWrites, found: Any, base: int) -> None:
+    original(self, found, base)
+    self.located_at = found.at
+
+
 def _without_purge_number(original: Any, tx: Any, table_id: int, horizon: int, snapshot: int) -> None:
     tx.execute(
         "update indexlake_table set horizon = ?, changed_in = ? where table_id = ?", (horizon, snapshot, table_id)
@@ -400,6 +419,7 @@ RULES: dict[str, tuple[Callable[[Stage], None], Patch]] = {
     "sorted": (unsorted, _set(ranges, "sorted_by_key", lambda rows, schema: (rows, ranges.key_column(rows, schema)))),
     "zero_carry": (zero_carry, _set(dump_job, "touched_positions", lambda *_: iter(()))),
     "resolve_again": (resolve_again, _set(moved, "check", lambda *_: None)),
+    "located at its snapshot": (located_in_the_past, _changed(TableWrites, "__init__", _located_now)),
     "look_again": (look_again, _set(data_files, "has_new_live_blocks", lambda *_: False)),
     "partitions_live": (partitions_live, _set(partition_records, "live_partitions", partition_records.read_partitions)),
     "inputs_live": (inputs_live, _set(reshape, "blocks_live", lambda *_: True)),
