@@ -31,6 +31,7 @@ from indexlake.commit.turns import RETRY_TIMEOUT, Turn, Turns, checked_retries, 
 from indexlake.commit.write_set import WriteResult, WriteSet
 from indexlake.config import TableConfig
 from indexlake.display import Listing, html_table, html_text, shown
+from indexlake.display.progress import ProgressBar
 from indexlake.errors import (
     ConflictError,
     IndexLakeError,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from indexlake.pipeline.pipeline import Pipeline
+    from indexlake.pipeline.rewrite import RewriteResult
     from indexlake.sql.run.engine import Engine
     from indexlake.sql.run.result import SqlResult
 
@@ -220,8 +222,7 @@ class Lake:
         >>> t = lake.create_table("sales.items", pa.schema({"order_id": pa.int64(), "sku": pa.string()}))
         """
         self._check(writing=True)
-        if layout not in LAYOUTS:
-            raise SchemaError(f"layout={layout!r} is not known; it is one of {', '.join(map(repr, LAYOUTS))}.")
+        _check_layout(layout)
         if config is not None and not isinstance(config, TableConfig):
             raise SchemaError(f"config is an il.TableConfig(…), not {config!r}.")
         try:
@@ -292,6 +293,25 @@ class Lake:
         self._define(DropTable(table._table_id, table.name), "drop table")
         publish_meta(self, table._table_id)
         self._readings.states.forget(table._table_id)
+
+    def cluster_table(self, name: str, layout: str = "clustered", *, progress: bool | None = None) -> RewriteResult:
+        """Give a table the other layout: clustered by its primary key, or with ``layout="heap"`` no longer so.
+
+        All rows are written anew, in one job and one commit; the table is read and written meanwhile.  Earlier
+        snapshots stay readable as long as they would have.
+
+        Examples
+        --------
+        >>> lake.cluster_table("sales.orders")
+        >>> lake.cluster_table("sales.orders", layout="heap")
+        """
+        from indexlake.pipeline.convert import convert
+
+        self._check(writing=True)
+        _check_layout(layout)
+        table = self.table(name)
+        bar = ProgressBar(f"cluster {table.name}", progress)
+        return convert(self, table._table_id, layout, choose_runner(self.storage), bar=bar)
 
     def _define(self, change: definitions.DefinitionChange, operation: str) -> WriteResult:
         self._check(writing=True)
@@ -473,6 +493,11 @@ class Lake:
 
     def _writer_id(self) -> str:
         return self._maintenance.writer_id or self._maintenance.register_writer()
+
+
+def _check_layout(layout: str) -> None:
+    if layout not in LAYOUTS:
+        raise SchemaError(f"layout={layout!r} is not known; it is one of {', '.join(map(repr, LAYOUTS))}.")
 
 
 def _check_name(name: str, what: str) -> None:

@@ -329,6 +329,14 @@ def _end_table(tx: Transaction, table_id: int, snapshot: int) -> bool:
     )
 
 
+def set_layout(tx: Transaction, table_id: int, layout: str, snapshot: int) -> None:
+    """What was prepared for the other layout finds another version of the table."""
+    tx.execute(
+        "update indexlake_table set layout = ?, schema_version = ?, changed_in = ? where table_id = ?",
+        (layout, snapshot, snapshot, table_id),
+    )
+
+
 def forget_former_names(tx: Transaction, table_id: int, horizon: int) -> None:
     """Names that no retained snapshot shows."""
     tx.execute("delete from indexlake_former_name where table_id = ? and end_snapshot <= ?", (table_id, horizon))
