@@ -120,7 +120,7 @@ def reshaping(w: World, lake: il.Lake, rng: random.Random) -> Steps:
     with ExitStack() as stack:
         job = stack.enter_context(Job(lake, "merge", w.table_id, scope=uuid.uuid4().hex))
         state = lake._readings.latest(w.table_id)
-        step = choose_step(w, state, rng)
+        step = next((found for _ in range(4) if (found := choose_step(w, state, rng)) is not None), None)
         if step is None:
             return
         if rng.random() < 0.7:
