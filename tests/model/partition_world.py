@@ -104,8 +104,8 @@ def choose_step(w: World, state: TableState, rng: random.Random) -> Step | None:
     if kind == "move":
         return partition_policy._move(part, 1)
     if kind == "fold":
-        some = rng.sample(part.deltas, rng.randint(0, len(part.deltas)))
-        return Step("fold", (part,), tuple(some)) if some else None
+        deltas = rng.sample(part.deltas, rng.randint(0, len(part.deltas)))
+        return Step("fold", (part,), tuple(deltas)) if deltas else None
     if not part.blocks:
         return None
     return Step("merge", (part,), part.blocks, _sizes(part, rng) if kind == "split" else ())

@@ -6,6 +6,7 @@ Each is about one rule.  It holds on the engine as it is, and is broken when the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +21,7 @@ from indexlake.commit.write_set import TableWrites
 from indexlake.partitions import ranges
 from indexlake.partitions.partition import Partition
 from indexlake.pipeline import dump as dump_job
-from indexlake.pipeline import expire, partition_policy, reshape
+from indexlake.pipeline import partition_policy, reshape
 from indexlake.pipeline.runner import ThreadRunner
 from indexlake.snapshots import state
 from indexlake.storage import faults
@@ -36,7 +37,7 @@ class Stage:
 
     def __init__(self, one: il.Lake, two: il.Lake) -> None:
         self.one, self.two = one, two
-        config = il.TableConfig(direct_write_row_count=2, block_row_count=100, retention=0)
+        config = il.TableConfig(direct_write_row_count=2, block_row_count=100, retention=timedelta(0))
         self.t = one.create_table("t", SCHEMA, primary_key="id", layout="clustered", config=config)
         self.u = two.table("t")
         self.table_id = self.t._table_id
@@ -306,7 +307,7 @@ def expired(s: Stage) -> None:
     s.split(10)
     kept = s.note()
     with s.one.catalog.read() as r:
-        moment = dict(r.rows("select snapshot_id, committed_at from indexlake_snapshot"))[kept]
+        [(moment,)] = r.rows("select committed_at from indexlake_snapshot where snapshot_id = ?", (kept,))
     s.split(20)
     assert len(s.u) == 30
     clock_of(s.one).stop(moment + 60_000_000)
@@ -437,11 +438,7 @@ RULES: dict[str, tuple[Callable[[Stage], None], Patch]] = {
     ),
     "ranges_retained": (
         expired,
-        _changed(
-            expire.partitions,
-            "drop_ended_partitions",
-            lambda original, tx, t, horizon: original(tx, t, 2**62),
-        ),
+        _changed(partition_records, "drop_ended_partitions", lambda original, tx, t, horizon: original(tx, t, 2**62)),
     ),
     "purge_partitions": (expired, _changed(table_heads, "set_horizon", _without_purge_number)),
 }
