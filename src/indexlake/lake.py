@@ -17,44 +17,32 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from indexlake.blocks.open_files import OpenFiles
 from indexlake.catalog import activity, commits, definitions
-from indexlake.catalog.definitions import (
-    CreateNamespace,
-    CreateTable,
-    DropNamespace,
-    DropTable,
-    split_name,
-)
 from indexlake.catalog.driver import Catalog
 from indexlake.catalog.owner import adopt
 from indexlake.commit.group import Committer
 from indexlake.commit.turns import RETRY_TIMEOUT, Turn, Turns, checked_retries, checked_timeout
 from indexlake.commit.write_set import WriteResult, WriteSet
-from indexlake.config import TableConfig
 from indexlake.display import Listing, html_table, html_text, shown
 from indexlake.errors import (
     ConflictError,
     IndexLakeError,
-    NotFoundError,
     OwnershipError,
-    SchemaError,
     SnapshotExpiredError,
 )
 from indexlake.hot.store import HotStore
+from indexlake.lake_definitions import LakeDefinitions
 from indexlake.pipeline.job import JobInfo, job_info
 from indexlake.pipeline.maintenance import Maintenance
-from indexlake.pipeline.meta import Published, publish_meta
+from indexlake.pipeline.meta import Published
 from indexlake.pipeline.runner import LOCAL_LIMIT, choose_runner
 from indexlake.scan.execute import stop_reading
 from indexlake.scan.search_parts import Remembered
-from indexlake.schema import as_schema, new_fields
 from indexlake.snapshots.pins import Pins
 from indexlake.snapshots.reading import Readings
 from indexlake.snapshots.state import TableState
 from indexlake.snapshots.time_travel import LakeView, snapshot_number
-from indexlake.sources.rows import RowEncoder, schema_and_rows
+from indexlake.sources.rows import RowEncoder
 from indexlake.storage import Storage
-from indexlake.storage.names import namespace_folder
-from indexlake.table import Table
 from indexlake.transaction import Transaction
 from indexlake.writes.row_ids import RowIdAllocator
 
@@ -65,15 +53,13 @@ if TYPE_CHECKING:
     from indexlake.sql.run.engine import Engine
     from indexlake.sql.run.result import SqlResult
 
-LAYOUTS = ("heap", "clustered")
-
 T = TypeVar("T")
 
 EXIT_SECONDS = 4.0
 _open_lakes: weakref.WeakSet[Lake] = weakref.WeakSet()
 
 
-class Lake:
+class Lake(LakeDefinitions):
     """Made by ``il.connect``.  A context manager: leaving it closes the lake."""
 
     def __init__(
@@ -168,141 +154,6 @@ class Lake:
         self._check()
         with self.catalog.read() as r:
             return commits.last_snapshot(r)[0]
-
-    def create_namespace(self, name: str, exist_ok: bool = False) -> None:
-        """Make a namespace for tables; ``exist_ok`` accepts one that already exists."""
-        _check_name(name, "namespace")
-        change = CreateNamespace(name, exist_ok)
-        self._define(change, "create namespace")
-        for namespace_id in change.found:
-            with suppress(IndexLakeError):  # whoever writes the first file makes it too
-                self.storage.make_dir(namespace_folder(namespace_id))
-
-    def namespaces(self) -> list[str]:
-        """Names of all namespaces."""
-        self._check()
-        with self.catalog.read() as r:
-            return definitions.list_namespaces(r)
-
-    def drop_namespace(self, name: str, cascade: bool = False, missing_ok: bool = False) -> None:
-        """Remove a namespace; with ``cascade`` its tables too."""
-        change = DropNamespace(name, cascade, missing_ok)
-        self._define(change, "drop namespace")
-        for table_id in change.found:
-            publish_meta(self, table_id)
-
-    def create_table(
-        self,
-        name: str,
-        schema_or_data: Any,
-        primary_key: str | Sequence[str] | None = None,
-        layout: str = "heap",
-        exist_ok: bool = False,
-        config: TableConfig | None = None,
-        defaults: Mapping[str, Any] | None = None,
-        progress: bool | None = None,
-    ) -> Table:
-        """Make a table from a schema, or from data which is then inserted in a second commit.
-
-        A schema is a ``pa.schema(…)``, or a dict of column names and types.  A type is one of pyarrow's or its name as
-        pyarrow prints it: ``"int64"``, ``"timestamp[us, tz=UTC]"``, ``"list<string>"``, ``"decimal128(10, 2)"``.
-
-        Data is what ``insert`` takes: files too, whose types are found by looking at all of them.  Data that is
-        refused leaves no table behind.  A dict whose values are all types or all strings is a schema, any other dict is
-        one row; give a row of strings as ``[row]``.
-
-        ``layout="clustered"`` keeps the rows sorted by primary key, in partitions that are split as they grow: ranges
-        of keys and ordered scans read little more than what they return.
-
-        Examples
-        --------
-        >>> t = lake.create_table("sales.customers", {"id": "int64", "name": "string"}, primary_key="id")
-        >>> t = lake.create_table("sales.items", pa.schema({"order_id": pa.int64(), "sku": pa.string()}))
-        """
-        self._check(writing=True)
-        if layout not in LAYOUTS:
-            raise SchemaError(f"layout={layout!r} is not known; it is one of {', '.join(map(repr, LAYOUTS))}.")
-        if config is not None and not isinstance(config, TableConfig):
-            raise SchemaError(f"config is an il.TableConfig(…), not {config!r}.")
-        try:
-            namespace, table_name = split_name(name)
-        except NotFoundError as error:
-            raise SchemaError(str(error)) from None
-        rows = None
-        schema = as_schema(schema_or_data)
-        if schema is None:
-            from indexlake.sources.files import reaching
-
-            schema, rows = schema_and_rows(reaching(schema_or_data, self.storage))
-        fields, key = new_fields(schema, primary_key, defaults or {})
-        if layout == "clustered" and not key:
-            raise SchemaError("A clustered table is kept in the order of its primary key. Pass primary_key=….")
-        change = CreateTable(
-            namespace, table_name, tuple(fields), tuple(key), config or TableConfig(), layout, exist_ok
-        )
-        self._define(change, "create table")
-        table_id, full_name, new = change.found[0]
-        table = Table(self, table_id, full_name)
-        if new and layout == "clustered":
-            publish_meta(self, table_id)
-        if rows is not None and new:
-            try:
-                table.insert(rows, progress=progress)
-            except BaseException:
-                with suppress(IndexLakeError):
-                    if not len(table):
-                        self.drop_table(name)
-                raise
-        return table
-
-    def table(self, name: str) -> Table:
-        """A handle to a table."""
-        return self._table(name)
-
-    def _table(self, name: str, transaction: Transaction | None = None, snapshot: int | None = None) -> Table:
-        self._check()
-        namespace, table_name = split_name(name)
-        with self.catalog.read() as r:
-            at = snapshot if transaction is None else transaction.snapshot_id
-            record = definitions.find_table(r, namespace, table_name, at)
-            if record is None:
-                known = [t.full_name for t in definitions.list_tables(r, at)]
-        if record is None:
-            full = f"{namespace}.{table_name}"
-            near = definitions.near_name(full, known)
-            hint = f" Did you mean {near!r}?" if near else ""
-            raise NotFoundError(f"There is no table {full!r}.{hint}", name=full)
-        return Table(self, record.table_id, record.full_name, transaction=transaction, snapshot=snapshot)
-
-    def tables(self) -> list[str]:
-        """Names of all tables, with their namespaces."""
-        self._check()
-        with self.catalog.read() as r:
-            return [t.full_name for t in definitions.list_tables(r)]
-
-    def drop_table(self, name: str, missing_ok: bool = False) -> None:
-        """Remove a table.  Past snapshots show it until they expire."""
-        self._check(writing=True)
-        try:
-            table = self.table(name)
-        except NotFoundError:
-            if missing_ok:
-                return
-            raise
-        self._define(DropTable(table._table_id, table.name), "drop table")
-        publish_meta(self, table._table_id)
-        self._readings.states.forget(table._table_id)
-
-    def _define(self, change: definitions.DefinitionChange, operation: str) -> WriteResult:
-        self._check(writing=True)
-        ws = WriteSet(-1)
-        ws.definitions.append(change)
-        ws.operation = operation
-        result = self._committer.commit(ws)
-        state = None if change.table_id is None else self._readings.states.get(change.table_id)
-        if state is not None and state.table.is_clustered:
-            self._maintenance.unpublished(state.table.table_id)
-        return result
 
     # ------------------------------------------------------------ transactions
 
@@ -473,11 +324,6 @@ class Lake:
 
     def _writer_id(self) -> str:
         return self._maintenance.writer_id or self._maintenance.register_writer()
-
-
-def _check_name(name: str, what: str) -> None:
-    if not isinstance(name, str) or not name or "." in name or "\x00" in name:
-        raise SchemaError(f"{name!r} is not a {what} name: it must be a non-empty string without dots.")
 
 
 @atexit.register

@@ -23,6 +23,7 @@ from indexlake.scan.point import find_in_blocks, find_recent, read_row
 from indexlake.scan.result import Result
 from indexlake.scan.scan import Scan, bind_predicate
 from indexlake.schema import ROW_ID, TableSchema
+from indexlake.snapshots.partition_info import PartitionInfo, clustered_stats, partitions
 from indexlake.snapshots.state import TableState
 from indexlake.snapshots.stats import Snapshot, TableStats, snapshot_of, table_stats
 from indexlake.snapshots.time_travel import check_snapshot, snapshot_number
@@ -396,12 +397,19 @@ class Table(TableDefinition, Result):
         """How many rows are where."""
         with self._reading() as reading:
             live, dead = reading.hot.sizes()
+            clustered = clustered_stats(reading)
         state, snapshot = reading.state, reading.snapshot
         everything = self.scan()
         everything._snapshot = snapshot
         rows, cache = everything.count(), self._lake.storage.cache
         cached = cache.stats(table_folder(state.table.table_id)) if cache is not None else None
-        return table_stats(self._name, state, snapshot, rows, live, dead, cached)
+        return table_stats(self._name, state, snapshot, rows, live, dead, cached, clustered)
+
+    def partitions(self) -> list[PartitionInfo]:
+        """The key ranges of a clustered table in their order, with the files that hold their rows; prints itself."""
+        with self._reading() as reading:
+            pass
+        return partitions(reading)
 
     def locate(self, row_id: int) -> str | None:
         """Where a row lies: ``inline``, or ``format:path:group:offset``.  None: there is no such row."""

@@ -47,7 +47,8 @@ def test_where_nothing_is_due_spark_is_not_started(folder: Path) -> None:
     done = command("pipeline", "run", folder, JAVA_HOME="/nowhere")  # Spark could not start
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("vacuum: deleted 0 files")
-    for job in ("dump", "compact", "freeze", "thaw", "build-index", "merge-index", "expire", "vacuum", "verify"):
+    jobs = ("dump", "compact", "merge", "split", "freeze", "thaw", "build-index", "merge-index", "expire", "vacuum")
+    for job in (*jobs, "verify"):
         done = run("pipeline", job, str(folder), "--json")
         assert done[0] == 0, (job, done)
         assert "Starting Spark" not in done[2]
@@ -258,3 +259,31 @@ def test_restore_rebuilds_a_lost_catalog_and_says_what_is_lost(tmp_path: Path) -
     assert (code, "restore the rest with --partial" in error) == (1, True)
     done = json.loads(run("restore", files, "--into", str(tmp_path / "third"), "--partial", "--json")[1])
     assert [block["rows"] for block in done["lost_blocks"]] == [20_000]
+
+
+def test_a_clustered_table_tells_of_its_partitions(tmp_path: Path) -> None:
+    folder = str(tmp_path / "lake")
+    with il.connect(folder, automatic=False) as lake:
+        t = lake.create_table("main.c", {"id": "int64"}, primary_key="id", layout="clustered")
+        before = lake.snapshot_id
+        t.insert(pa.table({"id": range(20_000)}))
+        lake.create_table("main.h", {"id": "int64"}, primary_key="id")
+    code, out, _ = run("partitions", folder, "c", "--json")
+    (found,) = json.loads(out)
+    assert (code, found["begin_key"], found["end_key"], found["delta_rows"]) == (0, None, None, 20_000)
+    assert "20,000" in run("partitions", folder, "c")[1]
+    (then,) = json.loads(run("partitions", folder, "c", "--at", str(before), "--json")[1])
+    assert then["files"] == []
+    code, out, _ = run("pipeline", "merge", folder, "--runner", "threads")
+    assert (code, out) == (
+        0,
+        "main.c: 0 merges, 0 folds, 0 splits, 0 joins and 1 move: 0 rows of 0 bytes written anew\n",
+    )
+    assert run("pipeline", "split", folder, "--table", "h", "--runner", "threads")[0] == 1
+    assert "1 partition, the largest of 20,000 rows" in run("stats", folder, "c")[1]
+    told = json.loads(run("stats", folder, "c", "--json")[1])
+    assert (told["rows"], told["clustered"]["partitions"], told["clustered"]["written_per_given"]) == (20_000, 1, 1.0)
+    assert json.loads(run("stats", folder, "h", "--json")[1])["clustered"] is None
+    code, out, err = run("partitions", folder, "h")
+    assert (code, out) == (1, "")
+    assert "'main.h' is a heap: it has no partitions. A new table is clustered with `create table … with" in err

@@ -104,8 +104,8 @@ def choose_step(w: World, state: TableState, rng: random.Random) -> Step | None:
     if kind == "move":
         return partition_policy._move(part, 1)
     if kind == "fold":
-        some = rng.sample(part.deltas, rng.randint(0, len(part.deltas)))
-        return Step("fold", (part,), tuple(some)) if some else None
+        deltas = rng.sample(part.deltas, rng.randint(0, len(part.deltas)))
+        return Step("fold", (part,), tuple(deltas)) if deltas else None
     if not part.blocks:
         return None
     return Step("merge", (part,), part.blocks, _sizes(part, rng) if kind == "split" else ())
@@ -120,7 +120,7 @@ def reshaping(w: World, lake: il.Lake, rng: random.Random) -> Steps:
     with ExitStack() as stack:
         job = stack.enter_context(Job(lake, "merge", w.table_id, scope=uuid.uuid4().hex))
         state = lake._readings.latest(w.table_id)
-        step = choose_step(w, state, rng)
+        step = next((found for _ in range(4) if (found := choose_step(w, state, rng)) is not None), None)
         if step is None:
             return
         if rng.random() < 0.7:

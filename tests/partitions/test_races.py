@@ -6,6 +6,7 @@ Each is about one rule.  It holds on the engine as it is, and is broken when the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,10 +17,11 @@ import indexlake as il
 from indexlake.catalog import data_files, table_heads
 from indexlake.catalog import partitions as partition_records
 from indexlake.commit import effects, moved, requirements
+from indexlake.commit.write_set import TableWrites
 from indexlake.partitions import ranges
 from indexlake.partitions.partition import Partition
 from indexlake.pipeline import dump as dump_job
-from indexlake.pipeline import expire, partition_policy, reshape
+from indexlake.pipeline import partition_policy, reshape
 from indexlake.pipeline.runner import ThreadRunner
 from indexlake.snapshots import state
 from indexlake.storage import faults
@@ -35,7 +37,7 @@ class Stage:
 
     def __init__(self, one: il.Lake, two: il.Lake) -> None:
         self.one, self.two = one, two
-        config = il.TableConfig(direct_write_row_count=2, block_row_count=100, retention=0)
+        config = il.TableConfig(direct_write_row_count=2, block_row_count=100, retention=timedelta(0))
         self.t = one.create_table("t", SCHEMA, primary_key="id", layout="clustered", config=config)
         self.u = two.table("t")
         self.table_id = self.t._table_id
@@ -44,7 +46,7 @@ class Stage:
         self.waiting: dict[str, Callable[[], Any]] = {}
 
     def block(self, keys: Iterable[int], *, on: il.Lake | None = None) -> None:
-        """One direct insert, in an order that is not that of the keys, so that row ids have no rank in the block."""
+        """One direct insert.  What is made of several that interleave has its row ids in no order."""
         keys = [*keys][::-1]
         (on or self.one).table("t").insert(pa.table({"id": keys, "v": [k * 10 for k in keys]}, SCHEMA))
 
@@ -165,14 +167,27 @@ def zero_carry(s: Stage) -> None:
 
 def resolve_again(s: Stage) -> None:
     """A row is located, its block merged away, then the delete comes."""
-    s.block(range(10))
-    s.block(range(10, 20))
+    s.block(range(0, 20, 2))
+    s.block(range(1, 20, 2))
     s.note()
     tx = s.two.transaction()
     tx.table("t").delete("id in (3, 12)")
     assert s.merge().merges == 1
     tx.commit()
     s.check(tens(k for k in range(20) if k not in (3, 12)))
+
+
+def located_in_the_past(s: Stage) -> None:
+    """A transaction locates rows at its own snapshot, when its process has heard of the merge already."""
+    s.block(range(0, 20, 2))
+    s.block(range(1, 20, 2))
+    s.note()
+    tx = s.two.transaction()
+    assert s.merge().merges == 1
+    assert len(s.u) == 20
+    tx.table("t").update({"v": 1}, "id in (3, 12)")
+    tx.commit()
+    s.check(tens(range(20)) | {3: 1, 12: 1})
 
 
 def look_again(s: Stage) -> None:
@@ -292,7 +307,7 @@ def expired(s: Stage) -> None:
     s.split(10)
     kept = s.note()
     with s.one.catalog.read() as r:
-        moment = dict(r.rows("select snapshot_id, committed_at from indexlake_snapshot"))[kept]
+        [(moment,)] = r.rows("select committed_at from indexlake_snapshot where snapshot_id = ?", (kept,))
     s.split(20)
     assert len(s.u) == 30
     clock_of(s.one).stop(moment + 60_000_000)
@@ -378,6 +393,11 @@ def _quietly(original: Any, tx: Any, labels: Any, snapshot: int, *, role: str | 
     )
 
 
+def _located_now(original: Any, self: TableWrites, found: Any, base: int) -> None:
+    original(self, found, base)
+    self.located_at = found.at
+
+
 def _without_purge_number(original: Any, tx: Any, table_id: int, horizon: int, snapshot: int) -> None:
     tx.execute(
         "update indexlake_table set horizon = ?, changed_in = ? where table_id = ?", (horizon, snapshot, table_id)
@@ -400,6 +420,7 @@ RULES: dict[str, tuple[Callable[[Stage], None], Patch]] = {
     "sorted": (unsorted, _set(ranges, "sorted_by_key", lambda rows, schema: (rows, ranges.key_column(rows, schema)))),
     "zero_carry": (zero_carry, _set(dump_job, "touched_positions", lambda *_: iter(()))),
     "resolve_again": (resolve_again, _set(moved, "check", lambda *_: None)),
+    "located at its snapshot": (located_in_the_past, _changed(TableWrites, "__init__", _located_now)),
     "look_again": (look_again, _set(data_files, "has_new_live_blocks", lambda *_: False)),
     "partitions_live": (partitions_live, _set(partition_records, "live_partitions", partition_records.read_partitions)),
     "inputs_live": (inputs_live, _set(reshape, "blocks_live", lambda *_: True)),
@@ -417,11 +438,7 @@ RULES: dict[str, tuple[Callable[[Stage], None], Patch]] = {
     ),
     "ranges_retained": (
         expired,
-        _changed(
-            expire.partitions,
-            "drop_ended_partitions",
-            lambda original, tx, t, horizon: original(tx, t, 2**62),
-        ),
+        _changed(partition_records, "drop_ended_partitions", lambda original, tx, t, horizon: original(tx, t, 2**62)),
     ),
     "purge_partitions": (expired, _changed(table_heads, "set_horizon", _without_purge_number)),
 }

@@ -45,7 +45,8 @@ class Target:
     schema: TableSchema
     schema_version: int
     format: str
-    block_row_count: int
+    block_row_count: int  # of a clustered table: rows that a partition should have
+    block_bytes: int
     indexes: tuple[Index, ...]  # each block gets a segment of each
     namespace_id: int
     planned_at: int
@@ -61,9 +62,15 @@ class Target:
         indexes = tuple(index for index in state.live_indexes if not (waiting and index.slow))
         ranges = None if state.ranges is None else state.ranges.only_live()
         format = format or (table.config.dump_format if ranges is None else "ipc")
+        config = table.config
+        full = (
+            (config.block_row_count, BLOCK_BYTES)
+            if ranges is None
+            else (config.partition_row_count, config.partition_bytes)
+        )
         return Target(
-            table.table_id, writer_id, state.current, table.schema_version, format, table.config.block_row_count,
-            indexes, table.namespace_id, state.at, ranges,
+            table.table_id, writer_id, state.current, table.schema_version, format, *full, indexes,
+            table.namespace_id, state.at, ranges,
         )  # fmt: skip
 
     def with_schema(self, schema: TableSchema, schema_snapshot: int) -> Target:
@@ -111,11 +118,14 @@ class Target:
 def write_blocks(
     storage: Storage, target: Target, batches: Iterator[pa.RecordBatch], take_ids: Callable[[int], int]
 ) -> Iterator[NewBlock]:
-    """Blocks of the batches, which have all columns of the schema; ``take_ids(n)`` is the first of n new row ids."""
+    """Blocks of a heap table; the batches have all columns of the schema.
+
+    ``take_ids(n)`` is the first of n new row ids.
+    """
     rows = RowStream(batches)
     while rows.more():
         taken = _numbered(rows.take(target.block_row_count, BLOCK_BYTES), target.schema, take_ids)
-        yield from target.write_rows(storage, taken)
+        yield target.write(storage, taken)
 
 
 class RowStream:
@@ -131,6 +141,13 @@ class RowStream:
             if self._rest is None:
                 return False
         return True
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """All rows that are left."""
+        while self.more():
+            assert self._rest is not None
+            part, self._rest = self._rest, None
+            yield part
 
     def take(self, rows: int, size: int | None = None) -> Iterator[pa.RecordBatch]:
         """So many rows, or fewer when they have come to so many bytes."""

@@ -48,6 +48,16 @@ def live_block_ids(r: Transaction, file_ids: Sequence[int]) -> set[int]:
     return found
 
 
+def live_ids(r: Transaction, table_id: int) -> set[int]:
+    """All live data blocks of a table."""
+    rows = r.rows(
+        """select data_file_id from indexlake_data_file where table_id = ? and end_snapshot is null
+        and role <> 'history'""",
+        (table_id,),
+    )
+    return {file_id for (file_id,) in rows}
+
+
 def live_blocks_with(r: Transaction, table_id: int, low: int, high: int, since: int) -> list[BlockRecord]:
     """Live data blocks written since, whose row ids may lie between the bounds, newest first."""
     rows = r.rows(
@@ -104,6 +114,11 @@ def relabel(tx: Transaction, labels: Iterable[tuple[int, int]], snapshot: int, *
     )
 
 
+def label(r: Transaction, file_id: int) -> int:
+    """The partition that a block of a clustered table is in."""
+    return int(r.rows("select partition_id from indexlake_data_file where data_file_id = ?", (file_id,))[0][0])
+
+
 def live_blocks_of(r: Transaction, partition_ids: Sequence[int]) -> list[BlockRecord]:
     """The live blocks of some partitions."""
     found: list[BlockRecord] = []
@@ -149,12 +164,7 @@ def insert_blocks(tx: Transaction, blocks: Iterable[BlockRecord]) -> None:
 
 def end_live_blocks(tx: Transaction, table_id: int, snapshot: int) -> None:
     """Truncate: every live data block ends here."""
-    live = tx.rows(
-        """select data_file_id from indexlake_data_file where table_id = ? and end_snapshot is null
-        and role <> 'history'""",
-        (table_id,),
-    )
-    end_blocks(tx, [file_id for (file_id,) in live], snapshot)
+    end_blocks(tx, sorted(live_ids(tx, table_id)), snapshot)
 
 
 def end_blocks(tx: Transaction, file_ids: Sequence[int], snapshot: int) -> None:

@@ -16,7 +16,7 @@ from indexlake.catalog.partitions import add_partitions, new_partition_ids
 from indexlake.catalog.segments import add_primary_index
 from indexlake.catalog.tables import next_values
 from indexlake.config import TableConfig
-from indexlake.errors import AlreadyExistsError, ConflictError, NotFoundError
+from indexlake.errors import AlreadyExistsError, ConflictError, NotFoundError, SchemaError
 from indexlake.schema import Field
 
 if TYPE_CHECKING:
@@ -239,6 +239,14 @@ class DropNamespace:
         return True
 
 
+LAYOUTS = ("heap", "clustered")
+
+
+def check_layout(layout: str) -> None:
+    if layout not in LAYOUTS:
+        raise SchemaError(f"layout={layout!r} is not known; it is one of {', '.join(map(repr, LAYOUTS))}.")
+
+
 @dataclass(frozen=True, slots=True)
 class CreateTable:
     namespace: str
@@ -326,6 +334,14 @@ def _end_table(tx: Transaction, table_id: int, snapshot: int) -> bool:
             where table_id = ? and end_snapshot is null""",
             (snapshot, snapshot, snapshot, table_id),
         )
+    )
+
+
+def set_layout(tx: Transaction, table_id: int, layout: str, snapshot: int) -> None:
+    """What was prepared for the other layout finds another version of the table."""
+    tx.execute(
+        "update indexlake_table set layout = ?, schema_version = ?, changed_in = ? where table_id = ?",
+        (layout, snapshot, snapshot, table_id),
     )
 
 

@@ -56,7 +56,10 @@ def _scenes(console: Console, folder: Path, rows: int) -> None:
         _sql(console, lake, orders)
         _title(console, "7  Every kind of index finds every row, from the moment its commit returns")
         _search(console, lake)
-        _title(console, "8  The pipeline: Spark loads, dumps, compacts and freezes; answers stay the same")
+        _title(console, "8  A clustered table: rows in the order of their key, in partitions that split as they grow")
+        with il.connect(folder, automatic=False) as quiet:  # so that jobs run when they are called
+            _clustered(console, quiet)
+        _title(console, "9  The pipeline: Spark loads, dumps, compacts and freezes; answers stay the same")
         _pipeline(console, lake, orders, rows)
         _title(console, "Where the rows live")
         console.print(str(orders.stats()), highlight=False)
@@ -163,6 +166,31 @@ def _search(console: Console, lake: il.Lake) -> None:
             table.add_row(kind, what, f"{len(rows)}", f"{rows[0]['text']!r}{measure}", f"{seconds * 1e3:,.1f}")
     console.print(table)
     console.print(str(reviews.scan("mail like 'user000%'").explain()), highlight=False)
+
+
+def _clustered(console: Console, lake: il.Lake) -> None:
+    lake.drop_table("sales.events", missing_ok=True)
+    events = lake.create_table(
+        "sales.events", {"at": "int64", "what": "string"}, primary_key="at", layout="clustered",
+        config=il.TableConfig(partition_row_count=25_000),
+    )  # fmt: skip
+    pipeline = lake.pipeline(runner="threads")
+    keys = random.Random(1).sample(range(1_000_000), 125_000)
+    for first in range(0, 100_000, 25_000):
+        events.insert(pa.table({"at": keys[first : first + 25_000], "what": ["random"] * 25_000}))
+    merged = pipeline.merge(events.name)[events.name]
+    console.print(f"100,000 rows with random keys: {merged}", highlight=False)
+    for first in range(100_000, 125_000, 5_000):
+        events.insert([{"at": key, "what": "later"} for key in keys[first : first + 5_000]])
+    dumped = pipeline.dump(events.name)[events.name]
+    console.print(f"25,000 more, hot at first: {dumped}", highlight=False)
+    console.print(str(events.partitions()), highlight=False)
+    console.print(str(events.stats().clustered), highlight=False)
+    scan = events.scan("at between 500000 and 500200", order_by="at")
+    scan.to_arrow()
+    seconds, rows = _timed(scan.to_pylist)
+    console.print(f"{len(rows)} rows of a range of keys, in their order: {seconds * 1e3:,.1f} ms", highlight=False)
+    console.print(str(scan.explain()), highlight=False)
 
 
 def _index(console: Console, table: il.Table, kind: str, columns: list[str]) -> bool:

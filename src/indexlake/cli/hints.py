@@ -27,6 +27,9 @@ _WORDS = {
     r"cluster_by names columns of one table: give its name too": "--cluster-by is about one table: give --table",
     r"cluster_by=\[…\]": "--cluster-by",
     r"\bpartial=True\b": "--partial",
+    r"lake\.cluster_table\(.*?\) sorts its rows .*create_table\(…, layout=\"clustered\"\)\.": (
+        "A new table is clustered with `create table … with (layout = 'clustered')` in SQL."
+    ),
     r"; give params=(?:\{.*?\}|\[…\])(?: with it)?": _NO_PARAMETERS,
 }  # fmt: skip
 """What the Python interface says, and what stands for it; the first that match are replaced first."""

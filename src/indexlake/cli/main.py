@@ -129,6 +129,28 @@ def indexes(lake: Lake, table: OneTable, as_json: AsJson = False) -> None:
 
 
 @app.command()
+def stats(lake: Lake, table: OneTable, as_json: AsJson = False) -> None:
+    """Say where the rows of a table live, and of a clustered one how even its partitions are."""
+    with open_lake(lake, reading=True) as opened:
+        found = opened.table(table).stats()
+        print(json_text(found) if as_json else found)
+
+
+@app.command()
+def partitions(
+    lake: Lake,
+    table: OneTable,
+    at: Annotated[int | None, typer.Option(help="A past snapshot.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the partitions of a clustered table: their keys, rows and files."""
+    with open_lake(lake, reading=True) as opened:
+        whole = opened.table(table)
+        found = (whole if at is None else whole.at(at)).partitions()
+        print(json_text(found) if as_json else found)
+
+
+@app.command()
 def search(
     lake: Lake,
     table: OneTable,

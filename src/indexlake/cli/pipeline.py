@@ -110,6 +110,18 @@ def thaw(lake: Lake, table: OneTable = None, runner: RunnerName = "spark", as_js
     _run(lake, runner, as_json, lambda jobs: jobs.thaw(table))
 
 
+@app.command()
+def merge(lake: Lake, table: OneTable = None, runner: RunnerName = "spark", as_json: AsJson = False) -> None:
+    """Merge the deltas of clustered tables into their data, and split what becomes too large."""
+    _run(lake, runner, as_json, lambda jobs: jobs.merge(table))
+
+
+@app.command()
+def split(lake: Lake, table: OneTable = None, runner: RunnerName = "spark", as_json: AsJson = False) -> None:
+    """Split the partitions of clustered tables that have become too large."""
+    _run(lake, runner, as_json, lambda jobs: jobs.split(table))
+
+
 OneIndex = Annotated[str | None, typer.Option("--index", help="One index of the table; all if left out.")]
 
 

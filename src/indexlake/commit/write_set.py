@@ -49,8 +49,9 @@ class AbsentValues:
 class TableWrites:
     """The changes to one table."""
 
-    def __init__(self, state: TableState) -> None:
+    def __init__(self, state: TableState, base: int) -> None:
         self.state = state
+        self.base = base  # the snapshot that it was read at; the state may be newer
         self.truncate = False
         self.blind = False  # a truncate that removes whatever is there when it commits
         self.closed = BitMap64()  # row ids of versions that this transaction replaces or deletes
@@ -58,7 +59,7 @@ class TableWrites:
         self.block_closes: dict[int, Any] = {}  # data file id -> positions
         self.addresses: dict[int, RowIds | Noted] = {}  # of those blocks, to find rows again that moved
         self.places: dict[int, tuple[RowIdArray, RowIdArray]] = {}  # data file id -> row ids and positions: they moved
-        self.located_at = state.at  # where rows lie that are closed is known as of this snapshot
+        self.located_at = base  # where rows lie that are closed is known as of this snapshot
         self.rows: dict[int, Values] = {}  # row id -> new version
         self.unkeyed: set[int] = set()  # rows whose key is the one they had: no need to look for it
         self.blocks: list[NewBlock] = []
@@ -130,8 +131,8 @@ class TableWrites:
         A statement of its own is blind; a transaction may have read the rows that it removes.  The counts begin anew:
         what was live is counted when the truncate commits, once.
         """
-        state, locked = self.state, self.locked
-        self.__init__(state)  # type: ignore[misc]
+        state, base, locked = self.state, self.base, self.locked
+        self.__init__(state, base)  # type: ignore[misc]
         self.truncate, self.blind, self.locked = True, blind, locked
 
     # -- a definition that changed meanwhile
@@ -208,7 +209,7 @@ class WriteSet:
     def writes(self, state: TableState) -> TableWrites:
         found = self.tables.get(state.table.table_id)
         if found is None:
-            found = self.tables[state.table.table_id] = TableWrites(state)
+            found = self.tables[state.table.table_id] = TableWrites(state, self.base)
         return found
 
     def files(self) -> Sequence[NewBlock]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,10 @@ class Ranges:
     def only_live(self) -> Ranges:
         """What a task needs to know."""
         return Ranges(self.live)
+
+    def at(self, snapshot: int) -> Ranges:
+        """The partitions of a snapshot, all of them live."""
+        return Ranges(replace(p, end_snapshot=None) for p in self.by_id.values() if p.visible_at(snapshot))
 
     def is_live(self, partition_id: int) -> bool:
         found = self.by_id.get(partition_id)

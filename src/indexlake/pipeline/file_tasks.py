@@ -1,7 +1,7 @@
 """Files are loaded by tasks: each reads some files, or some row groups of one, and writes blocks of its own.
 
-Rows do not leave the task.  They are read by the same code as in ``insert``, so they mean the same; what a task cannot
-read is an error that names the file.
+They are read by the same code as in ``insert``, so they mean the same; what a task cannot read is an error that names
+the file.  Rows do not leave the task, but those of a clustered table are sorted across all tasks.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from indexlake.blocks.new_block import NewBlock
-from indexlake.blocks.stream import Target, write_blocks
+from indexlake.blocks.stream import Target
+from indexlake.partitions.writing import without_ids, write_many
 from indexlake.pipeline.loader import IdRange, give_back_ids, reserve_ids
+from indexlake.pipeline.sort_tasks import StagedRuns, remove, sorted_load, stage
 from indexlake.schema.fitting import conform
 from indexlake.sources.files import Files, SourceFile
 from indexlake.sources.rows import gathered
@@ -46,27 +48,34 @@ class FileTask:
         return sum(file.size for file in self.files)
 
 
-def run_task(storage: Storage, task: FileTask, check: Callable[[], None]) -> tuple[NewBlock, ...]:
+def _rows(task: FileTask, check: Callable[[], None]) -> Iterator[pa.RecordBatch]:
     schema = task.target.schema
+    for batch in gathered(FileStream(task.files, schema)):
+        check()
+        yield conform(batch, schema)
 
-    def rows() -> Iterator[pa.RecordBatch]:
-        for batch in gathered(FileStream(task.files, schema)):
-            check()
-            yield conform(batch, schema)
 
-    blocks = tuple(write_blocks(storage, task.target, rows(), IdRange(task.first_id, task.number).take))
+def run_task(storage: Storage, task: FileTask, check: Callable[[], None]) -> tuple[NewBlock, ...]:
+    blocks = tuple(write_many(storage, task.target, _rows(task, check), IdRange(task.first_id, task.number).take))
     for block in blocks:
         block.keys = {}  # the segment has them
     return blocks
+
+
+def run_stage(storage: Storage, task: FileTask, check: Callable[[], None]) -> StagedRuns | None:
+    """For a clustered table: its rows are sorted together with those of other tasks."""
+    return stage(storage, task.target, without_ids(_rows(task, check), task.target.schema))
 
 
 def write_files(lake: Lake, files: Files, state: TableState, runner: Runner, job: Job) -> list[NewBlock]:
     """The rows of the files in blocks, which nothing names yet."""
     found = checked_files(files, state.current)
     shares = list(_shares([replace(file, path=os.path.abspath(file.path)) for file in found]))
+    target = Target.of(state, lake._writer_id())
+    if target.ranges is not None and len(shares) > 1:
+        return _sorted_files(shares, target, runner, job)
     table_id = state.table.table_id
     first = reserve_ids(lake, table_id, len(shares))
-    target = Target.of(state, lake._writer_id())
     tasks = [FileTask(share, target, n, first) for n, share in enumerate(shares)]
     job.expect(tasks=len(tasks))
     blocks: list[NewBlock] = []
@@ -79,6 +88,21 @@ def write_files(lake: Lake, files: Files, state: TableState, runner: Runner, job
         give_back_ids(lake, table_id, first, len(shares), 0)
         raise
     return blocks
+
+
+def _sorted_files(shares: Sequence[tuple[SourceFile, ...]], target: Target, runner: Runner, job: Job) -> list[NewBlock]:
+    tasks = [FileTask(share, target, n, 0) for n, share in enumerate(shares)]
+    job.expect(tasks=len(tasks))
+    staged: list[StagedRuns] = []
+    try:
+        with closing(runner.map(run_stage, tasks, job.check)) as results:
+            for task, done in zip(tasks, results, strict=True):
+                staged += [done] if done is not None else []
+                job.add(size=task.size)
+    except BaseException:
+        remove(job.lake.storage, staged)
+        raise
+    return sorted_load(job, runner, target, staged)
 
 
 def _shares(files: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, ...]]:

@@ -1,6 +1,7 @@
 """Freeze and thaw: warm blocks become cold Parquet, which every engine reads, and back.
 
-One block in, one block out, deleted rows left behind.  Frozen tables answer the same; point reads are slower.
+One block in, one block out, deleted rows left behind.  Frozen tables answer the same; point reads are slower.  Blocks
+of clustered tables stay sorted by key, in their partitions; those that wait for a merge are not frozen.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from indexlake.snapshots.state import TableState
 
 COLD = "parquet"
-WARM = "vortex"
 
 
 def freeze(
@@ -41,6 +41,7 @@ def thaw(lake: Lake, table_id: int, runner: Runner, **watched: Unpack[Watched]) 
     """Rewrite Parquet blocks as warm ones."""
 
     def choose(state: TableState, snapshot: int) -> list[RewriteGroup]:
-        return [([b], WARM) for b in live_blocks(state, snapshot) if b.format == COLD]
+        warm = "vortex" if state.ranges is None else "ipc"
+        return [([b], warm) for b in live_blocks(state, snapshot) if b.format == COLD]
 
     return rewrite(lake, table_id, "thaw", choose, runner, **watched)

@@ -80,7 +80,7 @@ def _publish(lake: Lake, table_id: int, *, even_heap: bool = False) -> str | Non
         if known is not None and changed <= known.upto:
             return None
         pin = lake._pins.pin(reading.state.at)
-        meta = _meta(reading)
+        meta = table_meta(reading)
     with pin:  # the files that are named stay until the meta file is there
         header, data = meta_to_bytes(meta)
         if known is None:
@@ -100,7 +100,7 @@ def _write(lake: Lake, namespace_id: int, table_id: int, snapshot: int, data: by
     return path
 
 
-def _meta(reading: Reading) -> TableMeta:
+def table_meta(reading: Reading) -> TableMeta:
     """What the catalog says of the table, in this read transaction."""
     state, r = reading.state, reading.transaction
     lake = tables.lake_record(r)
@@ -170,12 +170,12 @@ def _header(storage: Storage, path: str) -> Header | None:
 
 def _published(storage: Storage, namespace_id: int, table_id: int, now: Header) -> Published | None:
     """The newest meta file in the table's folder, unless it belongs to an earlier copy of the catalog."""
-    found = meta_files(storage, _metas_in(storage, clustered_folder(namespace_id, table_id))).get(table_id, [])
+    found = meta_files(storage, metas_in(storage, clustered_folder(namespace_id, table_id))).get(table_id, [])
     newest = found[0].header if found else None
     if newest is None or newest.incarnation != now.incarnation or newest.snapshot > now.snapshot:
         return None
     return Published(newest.state, newest.snapshot)
 
 
-def _metas_in(storage: Storage, folder: str) -> Iterator[FileInfo]:
+def metas_in(storage: Storage, folder: str) -> Iterator[FileInfo]:
     return (file for file in storage.list(folder) if file.path.endswith(".meta"))

@@ -195,8 +195,9 @@ def _cut(part: Part, target: int) -> Step | None:
     runs = list(_runs(part.blocks))
     bounds: list[bytes] = []
     held, left = 0, sum(rows for _, rows in runs)
+    least = target if part.data else MOVE_FROM * target  # what is appended to data waits until it fills a partition
     for first, rows in runs:
-        if held >= MOVE_FROM * target and left >= target and held + rows > target:
+        if held >= MOVE_FROM * target and left >= least and held + rows > target:
             bounds.append(first)
             held = 0
         held += rows

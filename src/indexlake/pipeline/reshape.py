@@ -154,13 +154,11 @@ def reshape(
             if state.table.end_snapshot is not None or state.ranges is None:
                 break
             steps = choose(state, lambda part, state=state: rows_beyond(lake, state, part))  # type: ignore[misc]
-            faults.step("reshape.planned")
-            done = 0
-            for plan in _run_and_commit(job, runner, state, steps):
-                done += 1
-                result = result.with_step(plan)
-            if not done:
+            if not steps:
                 break
+            faults.step("reshape.planned")
+            for plan in _run_and_commit(job, runner, state, steps):
+                result = result.with_step(plan)
     return result
 
 

@@ -1,16 +1,17 @@
 """Rewrites: live rows of some blocks become new blocks; compact, freeze and thaw differ only in what they choose.
 
-A task reads its inputs as of one snapshot and writes them in row-id order, a batch of each input in memory.  The
-commit swaps inputs for outputs: readers at earlier snapshots keep the inputs until the horizon.  A task whose inputs
-are no longer live at the commit is dropped and planned again; rows that were changed or deleted meanwhile become
-delete entries of the outputs, found from the row ids in the results without reading a file.
+A task reads its inputs as of one snapshot and writes them in row-id order, a batch of each input in memory.  A block of
+a clustered table is rewritten alone, in the order that it has, and stays in the partition that it is in.  The commit
+swaps inputs for outputs: readers at earlier snapshots keep the inputs until the horizon.  A task whose inputs are no
+longer live at the commit is dropped and planned again; rows that were changed or deleted meanwhile become delete
+entries of the outputs, found from the row ids in the results without reading a file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Unpack
@@ -18,9 +19,10 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 import pyarrow as pa
 
-from indexlake.blocks.new_block import NewBlock
+from indexlake.blocks.new_block import NewBlock, Placed
 from indexlake.blocks.open_files import OpenFiles
 from indexlake.blocks.stream import RowStream, Target
+from indexlake.catalog import data_files
 from indexlake.commit.effects import swap_blocks
 from indexlake.commit.requirements import blocks_live, require_plan
 from indexlake.commit.section import Section
@@ -36,6 +38,7 @@ from indexlake.types.selection import gather
 
 if TYPE_CHECKING:
     from indexlake.blocks.block import BlockRecord
+    from indexlake.catalog.driver import Transaction
     from indexlake.lake import Lake
 
 TASKS_PER_COMMIT = 32
@@ -54,6 +57,7 @@ class RewriteTask:
     planned_at: int
     inputs: tuple[BlockTask, ...]  # by smallest row id
     bounds: tuple[tuple[int, int], ...]  # smallest and largest row id of each input
+    placed: Placed | None = None  # where the one input of a clustered table belongs
 
     @property
     def rows(self) -> int:
@@ -158,8 +162,19 @@ def plan(lake: Lake, table_id: int, choose: Choose) -> list[RewriteTask]:
         ordered = sorted(blocks, key=lambda b: (b.min_row_id, b.data_file_id))
         inputs = tuple(block_task(state, b, state.at) for b in ordered)
         bounds = tuple((b.min_row_id, b.max_row_id) for b in ordered)
-        tasks.append(RewriteTask(table_id, Target.of(state, lake._writer_id(), format), state.at, inputs, bounds))
+        target = Target.of(state, lake._writer_id(), format)
+        tasks.append(RewriteTask(table_id, target, state.at, inputs, bounds, _place(ordered)))
     return tasks
+
+
+def _place(blocks: Sequence[BlockRecord]) -> Placed | None:
+    block = blocks[0]
+    if block.partition_id is None:
+        return None
+    assert len(blocks) == 1, "blocks of clustered tables are rewritten one by one"
+    assert block.first_key is not None
+    assert block.last_key is not None
+    return Placed(block.partition_id, block.first_key, block.last_key, block.role == "delta")
 
 
 # ---------------------------------------------------------------- the task: files only, no catalog
@@ -173,9 +188,20 @@ def run_task(storage: Storage, task: RewriteTask, check: Callable[[], None]) -> 
         for block, (low, _) in zip(task.inputs, task.bounds, strict=True)
     ]
     try:
+        if task.placed is not None:
+            return _write_placed(storage, task, checked(inputs[0][1](), check))
         return write_rows(storage, task.target, in_row_id_order(inputs), task.target.block_row_count, check)
     finally:
         files.clear()
+
+
+def _write_placed(storage: Storage, task: RewriteTask, batches: Iterator[pa.RecordBatch]) -> Rewritten:
+    rows = RowStream(batches)
+    if task.placed is None or not rows.more():
+        return Rewritten(())
+    block = task.target.write_placed(storage, rows.rest(), task.placed)
+    block.keys = {}  # the rows keep their keys: nobody has to look for them
+    return Rewritten((block,))
 
 
 def write_rows(
@@ -270,6 +296,7 @@ def commit(job: Job, group: Sequence[Done]) -> list[Done]:
         for task, rewritten in group:
             inputs = [t.file_id for t in task.inputs]
             if blocks_live(tx, inputs):
+                _follow_labels(tx, inputs, rewritten.blocks)
                 swap_blocks(tx, task.table_id, inputs, rewritten.blocks, touched, s)
                 done.append((task, rewritten))
         if done:
@@ -277,3 +304,10 @@ def commit(job: Job, group: Sequence[Done]) -> list[Done]:
             faults.step("rewrite.commit")
             section.commit()
     return done
+
+
+def _follow_labels(tx: Transaction, inputs: Sequence[int], outputs: Iterable[NewBlock]) -> None:
+    """A block of a clustered table may have got another partition since the plan."""
+    for block in outputs:
+        if block.placed is not None:
+            block.placed = replace(block.placed, partition_id=data_files.label(tx, inputs[0]))

@@ -2,8 +2,8 @@
 
 Reads every file that a retained snapshot reaches and compares each chunk with its checksum, decodes every block and
 compares its row ids, versions and statistics with its record, looks the first and the last key of each segment up, and
-cross-checks the records.  What it compares with is read from the catalog, not from what this process remembers.  It
-reports and never repairs.
+cross-checks the records; of clustered tables also ranges, order and keys (``verify_partitions``).  What it compares
+with is read from the catalog, not from what this process remembers.  It reports and never repairs.
 """
 
 from __future__ import annotations
@@ -28,10 +28,15 @@ from indexlake.errors import IndexLakeError, NotFoundError
 from indexlake.indexes.index import Index
 from indexlake.indexes.keys import key_to_bytes
 from indexlake.indexes.kind import SegmentFile
+from indexlake.partitions.partition import Partition
 from indexlake.pipeline.job import Job, Watched
+from indexlake.pipeline.meta import MetaFile
 from indexlake.pipeline.runner import Runner
+from indexlake.pipeline.verify_meta import MetaNow, meta_now, metas_of, wrong_metas
+from indexlake.pipeline.verify_partitions import KeyOrder, PartitionTask, key_twice, partition_tasks, wrong_records
 from indexlake.schema import ROW_ID, VERSION, TableSchema
 from indexlake.snapshots import state as table_state
+from indexlake.snapshots.reading import Reading
 from indexlake.snapshots.state import TableState
 from indexlake.storage import Storage
 from indexlake.storage.checksum import Checksums
@@ -92,6 +97,7 @@ class VerifyTask:
     block: BlockRecord
     schema: TableSchema
     segments: tuple[Covering, ...]
+    partition: Partition | None = None  # where a block of a clustered table belongs
 
     @property
     def paths(self) -> list[str]:
@@ -112,7 +118,8 @@ def verify(
     with Job(lake, "verify", lease, **watched) as job:
         for name, table_id in tables:
             try:
-                state, dangling = _state(lake, table_id)
+                metas = _metas(lake, table_id)
+                state, dangling, parts, now = _state(lake, name, table_id)
             except NotFoundError:
                 continue  # it was dropped and has expired meanwhile
             except IndexLakeError as error:
@@ -120,6 +127,7 @@ def verify(
                 continue
             count += 1
             problems += _records(name, state)
+            problems += [Problem(name, *wrong) for wrong in wrong_metas(lake.storage.uncached(), metas, state, now)]
             problems += [
                 Problem(name, None, f"block {block} is linked to segment {segment}, which has no record")
                 for block, segment in dangling
@@ -132,18 +140,31 @@ def verify(
                     seen.update(task.paths)
                     size += task.size
                     job.add(rows=task.block.record_count, size=task.size)
+            damaged = {p.path for p in problems}
+            parts = [p for p in parts if not damaged & {b.block.path for b in p.blocks}]
+            with lake._pins.pin(state.at), closing(runner.map(run_partition_task, parts, job.check)) as twice:
+                problems += [problem for found in twice for problem in found]
     with lake.catalog.read() as r:
         known = set(files.reachable_paths(r))
     # What expired while it was looked at may be gone, and rightly so.
-    lasting = tuple(p for p in problems if p.path is None or p.path in known)
+    lasting = tuple(p for p in problems if p.path is None or p.path in known or p.path.endswith(".meta"))
     unreachable = sum(f.path not in known for f in lake.storage.list(TABLES))
     return VerifyResult(count, len(seen), size, unreachable, lasting)
 
 
-def _state(lake: Lake, table_id: int) -> tuple[TableState, list[tuple[int, int]]]:
+def _metas(lake: Lake, table_id: int) -> Sequence[MetaFile]:
+    table = lake._readings.latest(table_id).table
+    return metas_of(lake.storage.uncached(), table.namespace_id, table_id) if table.is_clustered else ()
+
+
+def _state(
+    lake: Lake, name: str, table_id: int
+) -> tuple[TableState, list[tuple[int, int]], list[PartitionTask], MetaNow | None]:
     with lake.catalog.read() as r:
         state = table_state.load(r, table_id, commits.last_snapshot(r)[0])
-        return state, segments.links_to_nothing(r, table_id)
+        reading = Reading(r, state, state.at, lake._hot)
+        parts = list(partition_tasks(name, reading))
+        return state, segments.links_to_nothing(r, table_id), parts, meta_now(reading)
 
 
 def _tasks(name: str, state: TableState) -> Iterator[VerifyTask]:
@@ -160,7 +181,8 @@ def _tasks(name: str, state: TableState) -> Iterator[VerifyTask]:
             covered[link.index_file_id][link.ordinal] = block
     for block in state.blocks.records:
         schema = state.schema.at(block.schema_snapshot)
-        yield VerifyTask(name, block, schema, tuple(first[block.data_file_id]))
+        own = None if state.ranges is None else state.ranges.by_id.get(block.partition_id or 0)
+        yield VerifyTask(name, block, schema, tuple(first[block.data_file_id]), own)
 
 
 def run_task(storage: Storage, task: VerifyTask, check: Callable[[], None]) -> list[Problem]:
@@ -190,6 +212,15 @@ def run_task(storage: Storage, task: VerifyTask, check: Callable[[], None]) -> l
     return problems
 
 
+def run_partition_task(storage: Storage, task: PartitionTask, check: Callable[[], None]) -> list[Problem]:
+    check()
+    try:
+        wrong = key_twice(storage.uncached(), task)
+    except IndexLakeError:  # of a file, about which its own task has the word
+        wrong = None
+    return [] if wrong is None else [Problem(task.table, None, wrong)]
+
+
 def _bytes(storage: Storage, path: str, checksum: bytes) -> None:
     with storage.open_file(path, Checksums.from_bytes(checksum)) as file:
         file.verify()
@@ -203,8 +234,11 @@ def _rows(storage: Storage, task: VerifyTask) -> str | None:
     parts = [np.zeros(0, np.int64)]
     low, high = block.max_snapshot, block.min_snapshot
     statistics = StatisticsBuilder(pa.schema([f.arrow(f.column) for f in task.schema.fields]))
+    order = None if task.partition is None else KeyOrder(block, task.partition, task.schema)
     for batch in reader.read([*task.schema.columns, ROW_ID, VERSION]):
         statistics.add(batch)
+        if order is not None:
+            order.add(batch)
         parts.append(batch.column(ROW_ID).to_numpy())
         versions = batch.column(VERSION).fill_null(block.begin_snapshot).to_numpy()
         low, high = min(low, int(versions.min())), max(high, int(versions.max()))
@@ -225,7 +259,7 @@ def _rows(storage: Storage, task: VerifyTask) -> str | None:
     for f in task.schema.fields:
         if f.column in said and not said[f.column].covers(found[f.column]):
             return f"column {f.name!r} has {found[f.column]}; its record says {said[f.column]}"
-    return None
+    return None if order is None else order.wrong()
 
 
 def _keys(storage: Storage, covering: Covering) -> str | None:
@@ -249,6 +283,8 @@ def _keys(storage: Storage, covering: Covering) -> str | None:
 def _records(name: str, state: TableState) -> Iterator[Problem]:
     """What the records of a table say about each other."""
     known = {b.data_file_id: b for b in state.blocks.records}
+    for path, what in wrong_records(state):
+        yield Problem(name, path, what)
     for path, times in Counter(b.path for b in state.blocks.records).items():
         if times > 1:
             yield Problem(name, path, f"is named by {times} blocks")

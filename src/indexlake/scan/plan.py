@@ -106,8 +106,12 @@ def plan_scan(
 def plan_blocks(reading: Reading, files: OpenFiles, test: Test) -> tuple[list[BlockTask], dict[str, Any]]:
     """The committed rows in blocks that may satisfy the test, and how they were found."""
     path = choose_path(reading, files, test, ByStatistics(reading, test))
-    tasks = [block_task(reading.state, block, reading.snapshot, only, covered) for block, only, covered in path.places]
-    return tasks, {"found by": path.found_by, "offers": path.offers, "segments": path.segments}
+    places = list(path.places)
+    tasks = [block_task(reading.state, block, reading.snapshot, only, covered) for block, only, covered in places]
+    notes: dict[str, Any] = {"found by": path.found_by, "offers": path.offers, "segments": path.segments}
+    if reading.state.ranges is not None:
+        notes["partitions"] = [b for b, _, _ in places if b.partition_id is not None], reading.state.ranges
+    return tasks, notes
 
 
 def plan_keys(

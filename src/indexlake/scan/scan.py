@@ -23,6 +23,7 @@ from indexlake.scan.order import check_order, ordered
 from indexlake.scan.plan import BlockTask, ScanPlan, arrow_schema, plan_scan
 from indexlake.scan.result import Result, check_count
 from indexlake.schema import ROW_ID, Field, TableSchema
+from indexlake.snapshots.partition_info import partition_of
 from indexlake.storage.checksum import Checksums
 
 if TYPE_CHECKING:
@@ -54,6 +55,10 @@ class Explanation:
     """How many it does not have.  A read that needs only some chunks of a block fetches only those."""
     order: str | None = None
     """How the rows come into the order that was asked for."""
+    partitions_total: int | None = None
+    """How many partitions there are at the snapshot; None: the table is a heap."""
+    partitions_read: tuple[int, ...] = ()
+    """Those that hold the blocks to read."""
 
     def __str__(self) -> str:
         asked = f" in {counted(self.segments_read, 'segment')}" if self.segments_read else ""
@@ -61,6 +66,7 @@ class Explanation:
             f"scan {self.table} at snapshot {self.snapshot_id}" + (f" where {self.where}" if self.where else ""),
             f"  blocks: {self.blocks_read} of {self.blocks_total} read, {self.rows_in_blocks:,} candidate rows, "
             f"found by {self.found_by}{asked}",
+            *self._partitions(),
             *(f"    index {offer}" for offer in self.offers),
             *(f"    {task}" for task in self.tasks[:20]),
         ]
@@ -72,6 +78,14 @@ class Explanation:
         if self.cache_hits is not None:
             lines.append(f"  local cache: {self.cache_hits:,} chunks of these blocks here, {self.cache_misses:,} not")
         return "\n".join(lines)
+
+    def _partitions(self) -> list[str]:
+        if self.partitions_total is None:
+            return []
+        some = ", ".join(map(str, self.partitions_read[:10])) + (", …" if len(self.partitions_read) > 10 else "")
+        return [
+            f"  partitions: {len(self.partitions_read)} of {self.partitions_total}" + (f" ({some})" if some else "")
+        ]
 
     __repr__ = __str__
 
@@ -287,11 +301,24 @@ class Scan(Result):
                 text += f", {own:,} of {all_:,} chunks in the local cache"
             tasks.append(text)
         hits, misses = (None, None) if cache is None else (here, chunks - here)
+        total, touched = _partitions(plan)
         return Explanation(
             plan.table, plan.snapshot, self._where, plan.notes.get("blocks", 0), len(plan.tasks), rows,
             plan.hot.count, plan.notes.get("found by", "statistics"), tuple(tasks), plan.notes.get("offers", ()),
-            plan.notes.get("segments", 0), hits, misses, _order_text(plan, order) if order else None,
+            plan.notes.get("segments", 0), hits, misses, _order_text(plan, order) if order else None, total, touched,
         )  # fmt: skip
+
+
+def _partitions(plan: ScanPlan) -> tuple[int | None, tuple[int, ...]]:
+    """How many partitions there are, and in which of them the plan's blocks lie."""
+    if "partitions" not in plan.notes:
+        return None, ()
+    blocks, ranges = plan.notes["partitions"]
+    there = ranges.at(plan.snapshot)
+    if not there.live:  # the table was a heap then
+        return None, ()
+    found = {partition_of(block, there) for block in blocks}
+    return len(there.live), tuple(p.partition_id for p in there.live if p.partition_id in found)
 
 
 def checked_columns(columns: Any) -> list[str] | None:

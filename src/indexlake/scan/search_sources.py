@@ -54,7 +54,8 @@ class View:
         """Columns of rows of a block, which are visible."""
         held = self.reading.state.schema.at(block.schema_snapshot)
         found = self.files.reader(block, held.file).take(positions, file_columns(fields, held.by_id))
-        return [file_values(f, found, len(positions)) for f in fields]
+        columns = dict(zip(found.column_names, found.columns, strict=True))
+        return [file_values(f, columns, len(positions)) for f in fields]
 
     def python_rows(
         self, block: BlockRecord, positions: npt.NDArray[np.int64], fields: Sequence[Field]

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from indexlake.display import counted, html_facts, html_text
+from indexlake.snapshots.partition_info import ClusteredStats
 from indexlake.snapshots.state import TableState
 from indexlake.storage.cache import CacheStats
 
@@ -55,6 +56,8 @@ class TableStats:
     by_format: dict[str, int]
     cache: CacheStats | None = None
     """What the local cache did for this table; None: there is none."""
+    clustered: ClusteredStats | None = None
+    """Of its partitions; None: the table is a heap."""
 
     def __str__(self) -> str:
         width = 40
@@ -69,6 +72,8 @@ class TableStats:
             f"{counted(self.superseded_hot_rows, 'superseded row')} hot, "
             f"{counted(self.history_blocks, 'history block')}"
         )
+        if self.clustered is not None:
+            lines.append(f"  {self.clustered}")
         if self.cache is not None:
             lines.append(f"  {self.cache}")
         return "\n".join(lines)
@@ -80,8 +85,9 @@ class TableStats:
 
 
 def table_stats(
-    name: str, state: TableState, snapshot: int, rows: int, live: int, dead: int, cache: CacheStats | None
-) -> TableStats:
+    name: str, state: TableState, snapshot: int, rows: int, live: int, dead: int, cache: CacheStats | None,
+    clustered: ClusteredStats | None,
+) -> TableStats:  # fmt: skip
     """The counts at a snapshot; ``live`` and ``dead`` are those of hot rows, now."""
     visible = state.blocks.visible_at(snapshot)
     blocks = [b for b, seen in zip(state.blocks.records, visible, strict=True) if seen and b.role != "history"]
@@ -95,7 +101,7 @@ def table_stats(
         by_format[b.format] = by_format.get(b.format, 0) + b.record_count - gone
     return TableStats(
         name, snapshot, rows, live, dead, len(blocks), sum(b.record_count for b in blocks), deleted, len(history),
-        sum(b.size for b in [*blocks, *history]), by_format, cache,
+        sum(b.size for b in [*blocks, *history]), by_format, cache, clustered,
     )  # fmt: skip
 
 

@@ -84,7 +84,7 @@ def plan_frame(
     if not in_lists(reading.schema):
         reading = replace(reading, filled=filled_columns(state.blocks, plan, others, fields))
     stage = None if lake.read_only else Stage(storage, state.table.table_id, lake._writer_id)
-    cut = portions(plan, others, reading, spark.sparkContext.defaultParallelism, stage)
+    cut = portions(plan, others, state, reading, spark.sparkContext.defaultParallelism, stage)
     parts: list[DataFrame] = []
     if alone:
         parts.append(native.frame(spark, storage, alone, fields, row_id=row_id))

@@ -1,5 +1,8 @@
 """Loads a Spark DataFrame into a table: straight to blocks, each Spark task its own, all in one commit.
 
+Rows for a clustered table are staged as sorted runs, then sorted across all tasks: the frame is computed once, and keys
+are compared by our order of them and by nobody else's.
+
 What a task writes is named in its result; only what is in the results that Spark accepts is ever committed, so tasks
 that die, are repeated or run twice leave nothing but files for vacuum.
 """
@@ -19,11 +22,13 @@ import pyarrow as pa
 from indexlake.blocks.formats import open_reader
 from indexlake.blocks.formats.batches import BATCH_ROWS, rechunked
 from indexlake.blocks.new_block import NewBlock, NewFile
-from indexlake.blocks.stream import Target, write_blocks
+from indexlake.blocks.stream import Target
 from indexlake.commit.write_set import WriteResult
 from indexlake.errors import IndexLakeError, JobError, SchemaError
+from indexlake.partitions.writing import without_ids, write_many
 from indexlake.pipeline.job import Job
 from indexlake.pipeline.loader import IdRange, Loader, give_back_ids, reserve_ids
+from indexlake.pipeline.sort_tasks import StagedRuns, sorted_load, stage
 from indexlake.schema import TableSchema, unknown_column
 from indexlake.schema.fitting import conform
 from indexlake.spark.handover import handed_over
@@ -61,6 +66,10 @@ def _written(lake: Lake, frame: DataFrame, runner: SparkRunner, job: Job, state:
     table_id = state.table.table_id
     check_columns(frame.schema, state.current)
     target = Target.of(state, lake._writer_id())
+    if target.ranges is not None:
+        sort = IndexLakeSort(target, lake.storage, frame.columns)
+        staged = accepted([pickle.loads(row) for row in handed_over(runner, frame, sort, job.check)])
+        return sorted_load(job, runner, target, staged)
     partitions = FEWEST_PARTITIONS
     while True:
         first = reserve_ids(lake, table_id, partitions)
@@ -137,6 +146,11 @@ class _Work(ABC):
                 raise
             return Written(partition, (), error)
 
+    def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """With the columns and types of the table."""
+        schema = self._target.schema
+        return (conform(_typed(batch, schema), schema) for batch in batches)
+
     @abstractmethod
     def _files(self, storage: Storage, batches: Iterator[pa.RecordBatch], partition: int) -> Iterator[Any]:
         """The files that hold the rows."""
@@ -153,11 +167,19 @@ class IndexLakeWrite(_Work):
     def _files(self, storage: Storage, batches: Iterator[pa.RecordBatch], partition: int) -> Iterator[NewBlock]:
         if partition >= self._partitions:
             return  # no ids are left for it: the driver will see
-        schema = self._target.schema
-        rows = (conform(_typed(batch, schema), schema) for batch in batches)
-        for block in write_blocks(storage, self._target, rows, IdRange(self._first, partition).take):
+        rows = self._rows(batches)
+        for block in write_many(storage, self._target, rows, IdRange(self._first, partition).take):
             block.keys = {}  # the segment has them
             yield block
+
+
+class IndexLakeSort(_Work):
+    """Stages rows for a clustered table, sorted by key."""
+
+    def _files(self, storage: Storage, batches: Iterator[pa.RecordBatch], partition: int) -> Iterator[StagedRuns]:
+        rows = without_ids(self._rows(batches), self._target.schema)
+        if (staged := stage(storage, self._target, rows)) is not None:
+            yield staged
 
 
 class IndexLakeStage(_Work):

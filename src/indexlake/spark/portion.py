@@ -1,8 +1,9 @@
 """Portions: what one Spark task reads of a scan plan, and the code that reads it there.
 
 A portion names some blocks of the plan and may carry hot rows; more hot rows than travel well are staged in files.  It
-is plain bytes without secrets.  ``Reading`` is what all portions of a plan share; it opens the storage where it runs
-and never sees the catalog.
+is plain bytes without secrets.  Portions of a clustered table are in key order, and a partition lies in one of them
+unless it is too large; Spark cannot be told, as its sources in Python have no way to.  ``Reading`` is what all portions
+of a plan share; it opens the storage where it runs and never sees the catalog.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ from indexlake.storage import Storage, StorageSpec
 from indexlake.storage.names import FileName
 
 if TYPE_CHECKING:
+    from indexlake.blocks.block_index import BlockIndex
     from indexlake.expr import Bound
+    from indexlake.partitions.ranges import Ranges
+    from indexlake.snapshots.state import TableState
 
 MOST_BYTES = 128 << 20
 """Of the files that one task reads."""
@@ -142,12 +146,18 @@ class _Unpack(pickle.Unpickler):
 
 
 def portions(
-    plan: ScanPlan, tasks: Sequence[BlockTask], reading: Reading, parallelism: int, stage: Stage | None
-) -> list[bytes]:
+    plan: ScanPlan, tasks: Sequence[BlockTask], state: TableState, reading: Reading, parallelism: int,
+    stage: Stage | None,
+) -> list[bytes]:  # fmt: skip
     """Everything that is to be read of a plan, cut for so many tasks at a time."""
     named = {f.name for f in reading.fields} | (set(reading.predicate.columns) if reading.predicate else set())
-    parts = [*((_cost(task, len(named)), task) for task in tasks), *_hot_parts(plan, reading, stage)]
-    return [reading.packed(tuple(group)) for group in groups(parts, parallelism)]
+    parts: list[tuple[int, Part]] = [(_cost(task, len(named)), task) for task in tasks]
+    hot: list[tuple[int, Part]] = list(_hot_parts(plan, reading, stage))
+    if state.ranges is None:
+        return [reading.packed(tuple(group)) for group in groups([*parts, *hot], parallelism)]
+    units = list(_by_partition(parts, state.ranges, state.blocks))
+    units += [[part] for part in hot]
+    return [reading.packed(tuple(group)) for group in groups_in_order(units, parallelism)]
 
 
 def groups(parts: Sequence[tuple[int, Part]], parallelism: int) -> list[list[Part]]:
@@ -155,9 +165,7 @@ def groups(parts: Sequence[tuple[int, Part]], parallelism: int) -> list[list[Par
 
     More are a multiple of the cores, so that none waits for the last few.
     """
-    total = sum(cost for cost, _ in parts)
-    waves = max(1, ceil(total / MOST_BYTES / parallelism))
-    number = min(len(parts), waves * parallelism, ceil(total / LEAST_BYTES))
+    number = _number(sum(cost for cost, _ in parts), len(parts), parallelism)
     found: list[list[Part]] = [[] for _ in range(number)]
     loads = [(0, n) for n in range(number)]
     for cost, part in sorted(parts, key=lambda pair: -pair[0]):
@@ -165,6 +173,44 @@ def groups(parts: Sequence[tuple[int, Part]], parallelism: int) -> list[list[Par
         found[n].append(part)
         heapq.heappush(loads, (load + cost, n))
     return found
+
+
+def groups_in_order(units: Sequence[Sequence[tuple[int, Part]]], parallelism: int) -> list[list[Part]]:
+    """As many groups; units stay whole and in their order."""
+    total = sum(cost for unit in units for cost, _ in unit)
+    number = _number(total, len(units), parallelism)
+    found: list[list[Part]] = [[] for _ in range(number)]
+    before = 0
+    for unit in units:
+        cost = sum(cost for cost, _ in unit)
+        found[min(number - 1, int((before + cost / 2) * number / total))] += [part for _, part in unit]
+        before += cost
+    return [group for group in found if group]
+
+
+def _number(total: int, count: int, parallelism: int) -> int:
+    waves = max(1, ceil(total / MOST_BYTES / parallelism))
+    return min(count, waves * parallelism, ceil(total / LEAST_BYTES))
+
+
+def _by_partition(
+    parts: Sequence[tuple[int, Part]], ranges: Ranges, blocks: BlockIndex
+) -> Iterator[list[tuple[int, Part]]]:
+    """The blocks of each partition together, in the order of their keys; then those that are in none."""
+    placed: dict[int, list[tuple[int, Part]]] = {}
+    others: list[tuple[int, Part]] = []
+    for cost, part in parts:
+        record = blocks.record(part.file_id) if isinstance(part, BlockTask) else None
+        number = None if record is None else record.partition_id
+        home = others if number is None or number not in ranges.by_id else placed.setdefault(number, [])
+        home.append((cost, part))
+    for number in sorted(placed, key=lambda number: ranges.by_id[number].begin_key or b""):
+        unit = placed[number]
+        if sum(cost for cost, _ in unit) > MOST_BYTES:
+            yield from ([part] for part in unit)
+        else:
+            yield unit
+    yield from ([part] for part in others)
 
 
 def _cost(task: BlockTask, column_count: int) -> int:

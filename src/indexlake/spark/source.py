@@ -104,7 +104,7 @@ class TableReader(DataSourceReader):
             asked = [f.with_name(a.name).with_nullable(a.nullable) for f, a in zip(reading.schema, schema, strict=True)]
             self._reading = replace(reading, schema=pa.schema(asked))
             stage = Stage(lake.storage, table._table_id, cache(lambda: lasting_writer(lake)))
-            self._portions = portions(plan, plan.tasks, self._reading, TASKS, stage)
+            self._portions = portions(plan, plan.tasks, table._state(), self._reading, TASKS, stage)
         return rest
 
     def partitions(self) -> list[InputPartition]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from indexlake.blocks.new_block import NewBlock
-from indexlake.blocks.stream import Target, write_blocks
+from indexlake.blocks.stream import Target
 from indexlake.display.progress import ProgressBar
 from indexlake.errors import ConflictError, ConstraintError, SchemaError
+from indexlake.partitions.writing import block_rows, write_many, write_sorted
 from indexlake.schema.fitting import Values
 from indexlake.snapshots.state import TableState
 from indexlake.sources.rows import take_rows
@@ -45,7 +46,7 @@ def prepare_insert(lake: Lake, state: TableState, rows: Any, progress: bool | No
             first = lake._row_ids.take(table.table_id, len(taken)) if taken else 0
             return Prepared(state, list(enumerate(taken, first)), [])
         target = Target.of(state, lake._writer_id(), waiting=True)
-        blocks = list(write_blocks(lake.storage, target, taken, partial(lake._row_ids.take, table.table_id)))
+        blocks = list(write_many(lake.storage, target, taken, partial(lake._row_ids.take, table.table_id)))
     return Prepared(state, [], blocks)
 
 
@@ -73,6 +74,8 @@ class Insert:
                 self._prepared = None
             else:
                 tx.write_set.single = False
+                if self._prepared.state.table.layout != state.table.layout:
+                    self._prepared = _laid_out(tx._lake, self._prepared, state)
         if self._prepared is None:
             try:
                 self._prepared = prepare_insert(tx._lake, state, self._rows, self._progress)
@@ -81,6 +84,18 @@ class Insert:
                     raise ConflictError("The definition of the table changed meanwhile.") from None
                 raise
         return insert(tx, self._prepared.state, self._prepared)
+
+
+def _laid_out(lake: Lake, prepared: Prepared, now: TableState) -> Prepared:
+    """The same rows for the layout that the table has now."""
+    before = prepared.state
+    target = Target.of(now, lake._writer_id()).with_schema(before.current, before.table.schema_version)
+    blocks: list[NewBlock] = []
+    for block in prepared.blocks:
+        rows = list(block_rows(lake.storage, block, before.current.file))
+        blocks += write_sorted(lake.storage, target, rows, None)
+    state = replace(before, table=replace(before.table, layout=now.table.layout), ranges=now.ranges)
+    return Prepared(state, prepared.rows, blocks)
 
 
 def can_be_taken_again(rows: Any) -> bool:

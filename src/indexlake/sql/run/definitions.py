@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -66,9 +67,11 @@ class Definitions:
 
     def _create(self, statement: st.CreateTable) -> SqlChange:
         name = statement.table.full(self._view.namespace)
-        config = TableConfig(**self._options(statement.options))
+        options = self._options(statement.options, "layout")
+        layout = options.pop("layout", "heap")
+        config = TableConfig(**options)
         if statement.query is not None:
-            return self._create_from_query(statement, name, statement.query, config)
+            return self._create_from_query(statement, name, statement.query, layout, config)
         fields, defaults = [], {}
         for column in statement.columns:
             field = declared_field(self._engine, column.type, column.name)
@@ -76,13 +79,13 @@ class Definitions:
             if column.default is not None:
                 defaults[column.name] = self._default(column, field)
         self._lake.create_table(
-            name, pa.schema(fields), primary_key=list(statement.primary_key) or None,
+            name, pa.schema(fields), primary_key=list(statement.primary_key) or None, layout=layout,
             exist_ok=statement.if_not_exists, config=config, defaults=defaults,
         )  # fmt: skip
         return _done("create table")
 
     def _create_from_query(
-        self, statement: st.CreateTable, name: str, query: st.Query, config: TableConfig
+        self, statement: st.CreateTable, name: str, query: st.Query, layout: str, config: TableConfig
     ) -> SqlChange:
         if statement.if_not_exists and self._found(name) is not None:
             return _done("create table")
@@ -90,7 +93,7 @@ class Definitions:
         planned.storing = True
         schema, batches = planned.run()
         fields = planned.stored_fields(schema)
-        table = self._lake.create_table(name, pa.schema(fields), config=config)
+        table = self._lake.create_table(name, pa.schema(fields), layout=layout, config=config)
         if not statement.with_data:
             return _done("create table")
         try:
@@ -118,14 +121,15 @@ class Definitions:
             raise SchemaError(f"The default of column {column.name!r}: {error}", column=column.name) from None
         return python_value(table.column(0)[0])
 
-    def _options(self, options: Sequence[tuple[str, Fragment]]) -> dict[str, Any]:
-        """``with (dump_format = 'parquet')`` and ``set (…)``: the fields of ``TableConfig``."""
+    def _options(self, options: Sequence[tuple[str, Fragment]], *more: str) -> dict[str, Any]:
+        """``with (dump_format = 'parquet')`` and ``set (…)``: the fields of ``TableConfig``, and ``more`` options."""
         values: dict[str, Any] = {}
         for name, written in options:
-            if name.lower() not in TableConfig.__dataclass_fields__:
-                known = ", ".join(TableConfig.__dataclass_fields__)
+            if name.lower() not in (*more, *TableConfig.__dataclass_fields__):
+                known = ", ".join((*more, *TableConfig.__dataclass_fields__))
                 raise written.source.error(f"There is no table option {name!r}; there are {known}.", written.start)
-            values[name.lower()] = constant_value(self._engine, written, self._parameters)
+            value = constant_value(self._engine, written, self._parameters)
+            values[name.lower()] = float(value) if isinstance(value, Decimal) else value
         return values
 
     # ------------------------------------------------------------ alter table

@@ -1,0 +1,1 @@
+"""Clustered tables beside heap tables, Lance, Parquet, DuckDB and Spark."""

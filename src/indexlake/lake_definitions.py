@@ -1,0 +1,194 @@
+"""The namespaces and tables of a lake, and how they come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from indexlake.catalog import definitions
+from indexlake.catalog.definitions import (
+    CreateNamespace,
+    CreateTable,
+    DropNamespace,
+    DropTable,
+    check_layout,
+    split_name,
+)
+from indexlake.commit.write_set import WriteResult, WriteSet
+from indexlake.config import TableConfig
+from indexlake.errors import IndexLakeError, NotFoundError, SchemaError
+from indexlake.pipeline.meta import publish_meta
+from indexlake.schema import as_schema, new_fields
+from indexlake.sources.rows import schema_and_rows
+from indexlake.storage.names import namespace_folder
+from indexlake.table import Table
+
+if TYPE_CHECKING:
+    from indexlake.lake import Lake
+    from indexlake.pipeline.rewrite import RewriteResult
+    from indexlake.transaction import Transaction
+
+
+class LakeDefinitions:
+    """What ``Lake`` has of them."""
+
+    def _as_lake(self) -> Lake:
+        from indexlake.lake import Lake
+
+        assert isinstance(self, Lake)
+        return self
+
+    def create_namespace(self, name: str, exist_ok: bool = False) -> None:
+        """Make a namespace for tables; ``exist_ok`` accepts one that already exists."""
+        lake = self._as_lake()
+        _check_name(name, "namespace")
+        change = CreateNamespace(name, exist_ok)
+        self._define(change, "create namespace")
+        for namespace_id in change.found:
+            with suppress(IndexLakeError):  # whoever writes the first file makes it too
+                lake.storage.make_dir(namespace_folder(namespace_id))
+
+    def namespaces(self) -> list[str]:
+        """Names of all namespaces."""
+        lake = self._as_lake()
+        lake._check()
+        with lake.catalog.read() as r:
+            return definitions.list_namespaces(r)
+
+    def drop_namespace(self, name: str, cascade: bool = False, missing_ok: bool = False) -> None:
+        """Remove a namespace; with ``cascade`` its tables too."""
+        lake = self._as_lake()
+        change = DropNamespace(name, cascade, missing_ok)
+        self._define(change, "drop namespace")
+        for table_id in change.found:
+            publish_meta(lake, table_id)
+
+    def create_table(
+        self,
+        name: str,
+        schema_or_data: Any,
+        primary_key: str | Sequence[str] | None = None,
+        layout: str = "heap",
+        exist_ok: bool = False,
+        config: TableConfig | None = None,
+        defaults: Mapping[str, Any] | None = None,
+        progress: bool | None = None,
+    ) -> Table:
+        """Make a table from a schema, or from data which is then inserted in a second commit.
+
+        A schema is a ``pa.schema(…)``, or a dict of column names and types.  A type is one of pyarrow's or its name as
+        pyarrow prints it: ``"int64"``, ``"timestamp[us, tz=UTC]"``, ``"list<string>"``, ``"decimal128(10, 2)"``.
+
+        Data is what ``insert`` takes: files too, whose types are found by looking at all of them.  Data that is
+        refused leaves no table behind.  A dict whose values are all types or all strings is a schema, any other dict is
+        one row; give a row of strings as ``[row]``.
+
+        ``layout="clustered"`` keeps the rows sorted by primary key, in partitions that are split as they grow: ranges
+        of keys and ordered scans read little more than what they return.
+
+        Examples
+        --------
+        >>> t = lake.create_table("sales.customers", {"id": "int64", "name": "string"}, primary_key="id")
+        >>> t = lake.create_table("sales.items", pa.schema({"order_id": pa.int64(), "sku": pa.string()}))
+        """
+        lake = self._as_lake()
+        lake._check(writing=True)
+        check_layout(layout)
+        if config is not None and not isinstance(config, TableConfig):
+            raise SchemaError(f"config is an il.TableConfig(…), not {config!r}.")
+        try:
+            namespace, table_name = split_name(name)
+        except NotFoundError as error:
+            raise SchemaError(str(error)) from None
+        rows = None
+        schema = as_schema(schema_or_data)
+        if schema is None:
+            from indexlake.sources.files import reaching
+
+            schema, rows = schema_and_rows(reaching(schema_or_data, lake.storage))
+        fields, key = new_fields(schema, primary_key, defaults or {})
+        if layout == "clustered" and not key:
+            raise SchemaError("A clustered table is kept in the order of its primary key. Pass primary_key=….")
+        change = CreateTable(
+            namespace, table_name, tuple(fields), tuple(key), config or TableConfig(), layout, exist_ok
+        )
+        self._define(change, "create table")
+        table_id, full_name, new = change.found[0]
+        table = Table(lake, table_id, full_name)
+        if new and layout == "clustered":
+            publish_meta(lake, table_id)
+        if rows is not None and new:
+            try:
+                table.insert(rows, progress=progress)
+            except BaseException:
+                with suppress(IndexLakeError):
+                    if not len(table):
+                        self.drop_table(name)
+                raise
+        return table
+
+    def table(self, name: str) -> Table:
+        """A handle to a table."""
+        return self._table(name)
+
+    def _table(self, name: str, transaction: Transaction | None = None, snapshot: int | None = None) -> Table:
+        lake = self._as_lake()
+        lake._check()
+        namespace, table_name = split_name(name)
+        with lake.catalog.read() as r:
+            at = snapshot if transaction is None else transaction.snapshot_id
+            record = definitions.find_table(r, namespace, table_name, at)
+            if record is None:
+                known = [t.full_name for t in definitions.list_tables(r, at)]
+        if record is None:
+            full = f"{namespace}.{table_name}"
+            near = definitions.near_name(full, known)
+            hint = f" Did you mean {near!r}?" if near else ""
+            raise NotFoundError(f"There is no table {full!r}.{hint}", name=full)
+        return Table(lake, record.table_id, record.full_name, transaction=transaction, snapshot=snapshot)
+
+    def tables(self) -> list[str]:
+        """Names of all tables, with their namespaces."""
+        lake = self._as_lake()
+        lake._check()
+        with lake.catalog.read() as r:
+            return [t.full_name for t in definitions.list_tables(r)]
+
+    def drop_table(self, name: str, missing_ok: bool = False) -> None:
+        """Remove a table.  Past snapshots show it until they expire."""
+        lake = self._as_lake()
+        lake._check(writing=True)
+        try:
+            table = self.table(name)
+        except NotFoundError:
+            if missing_ok:
+                return
+            raise
+        self._define(DropTable(table._table_id, table.name), "drop table")
+        publish_meta(lake, table._table_id)
+        lake._readings.states.forget(table._table_id)
+
+    def cluster_table(self, name: str, layout: str = "clustered", *, progress: bool | None = None) -> RewriteResult:
+        """Give a table the other layout, clustered by its primary key or ``"heap"``, while it is read and written."""
+        lake = self._as_lake()
+        from indexlake.pipeline.convert import cluster_table
+
+        return cluster_table(lake, name, layout, progress=progress)
+
+    def _define(self, change: definitions.DefinitionChange, operation: str) -> WriteResult:
+        lake = self._as_lake()
+        lake._check(writing=True)
+        ws = WriteSet(-1)
+        ws.definitions.append(change)
+        ws.operation = operation
+        result = lake._committer.commit(ws)
+        state = None if change.table_id is None else lake._readings.states.get(change.table_id)
+        if state is not None and state.table.is_clustered:
+            lake._maintenance.unpublished(state.table.table_id)
+        return result
+
+
+def _check_name(name: str, what: str) -> None:
+    if not isinstance(name, str) or not name or "." in name or "\x00" in name:
+        raise SchemaError(f"{name!r} is not a {what} name: it must be a non-empty string without dots.")

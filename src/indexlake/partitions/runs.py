@@ -1,0 +1,212 @@
+"""Sorting more rows than memory should hold: sorted runs, staged in small pieces whose first keys are known.
+
+The rows of a clustered table are sorted by key, those of a heap table by row id.  The pieces of all runs together tell
+where the keys are to be cut, so that each stretch has about as many rows as a block should have, whatever their
+distribution.  A stretch is read out of all runs and fits in memory.  So each row is staged once, and runs that
+different tasks have written go together.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from indexlake.blocks.formats.batches import encoded, stored_schema
+from indexlake.blocks.formats.ipc import ipc_type
+from indexlake.blocks.stream import BLOCK_BYTES, Target
+from indexlake.indexes.keys import KeyColumn, key_to_bytes
+from indexlake.partitions.ranges import key_column, lower_bound
+from indexlake.schema import ROW_ID
+from indexlake.types.selection import gather, with_dictionaries
+
+RUN_BYTES = 64 << 20
+"""Rows that are sorted at a time."""
+
+PIECE_BYTES = 512 << 10
+PIECES_PER_BLOCK = 64
+"""A piece has no more rows than this part of a full block: its first key is where a block may begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Consecutive rows of a run: a place in a staged file."""
+
+    offset: int
+    length: int
+    rows: int
+    size: int  # in memory
+    first: bytes
+
+    def share(self, target: Target) -> float:
+        """What part of a block they are."""
+        return max(self.rows / target.block_row_count, self.length / target.block_bytes, self.size / BLOCK_BYTES)
+
+
+def _first_key(piece: Piece) -> bytes:
+    return piece.first
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Rows in order."""
+
+    pieces: tuple[Piece, ...]
+    last: bytes
+
+    def ends(self) -> list[bytes]:
+        """For each piece a key that none of its rows is beyond."""
+        return [*(piece.first for piece in self.pieces[1:]), self.last]
+
+    def within(self, stretch: Stretch) -> Run:
+        """The pieces that may hold rows of a stretch."""
+        low, high = stretch.low, stretch.high
+        start, end = 0, len(self.pieces)
+        if high is not None:
+            end = bisect_left(self.pieces, high, key=_first_key)
+        if low is not None:
+            start = len(self.pieces) if self.last < low else max(0, bisect_left(self.pieces, low, key=_first_key) - 1)
+        return replace(self, pieces=self.pieces[start:end])
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The keys from ``low`` on and before ``high``, as bytes in key order; None is without a bound."""
+
+    low: bytes | None
+    high: bytes | None
+
+
+class Sink(Protocol):
+    def write(self, data: Any) -> Any: ...
+    def tell(self) -> int: ...
+
+
+def sort_keys(rows: pa.Table | pa.RecordBatch, target: Target) -> KeyColumn:
+    """What the rows of the target's table, as they lie in files, are in the order of."""
+    if target.ranges is not None:
+        return key_column(rows, target.schema)
+    return KeyColumn(ints=np.asarray(rows.column(ROW_ID)).view(np.uint64))
+
+
+def in_order(batches: Sequence[pa.RecordBatch], target: Target) -> tuple[list[pa.RecordBatch], KeyColumn]:
+    """Rows as they lie in files, sorted, with their keys."""
+    keys = sort_keys(pa.Table.from_batches(batches, target.schema.file), target)
+    if keys.is_sorted():
+        return list(batches), keys
+    order = keys.argsort()
+    return gather(batches, pa.array(order), target.schema.file), keys.take(order)
+
+
+def write_runs(
+    out: Sink, target: Target, batches: Iterable[pa.RecordBatch], check: Callable[[], None] = lambda: None
+) -> tuple[Run, ...]:
+    """Sort rows as they lie in files, a run at a time, and stage them."""
+    runs: list[Run] = []
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        check()
+        held.append(batch)
+        size += batch.nbytes
+        if size > RUN_BYTES:
+            runs.append(_write_run(out, target, held))
+            held, size = [], 0
+    if sum(batch.num_rows for batch in held):
+        runs.append(_write_run(out, target, held))
+    return tuple(runs)
+
+
+def _write_run(out: Sink, target: Target, batches: Sequence[pa.RecordBatch]) -> Run:
+    stored = stored_schema(target.schema.file, ipc_type)
+    options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+    keys = sort_keys(pa.Table.from_batches(batches, target.schema.file), target)
+    plain = list(encoded(batches, stored))
+    if not keys.is_sorted():
+        order = keys.argsort()
+        plain, keys = gather(plain, pa.array(order), stored), keys.take(order)
+    rows = pa.Table.from_batches(plain, stored)
+    most = max(1, min(target.block_row_count // PIECES_PER_BLOCK, PIECE_BYTES * rows.num_rows // max(1, rows.nbytes)))
+    pieces = []
+    for start in range(0, rows.num_rows, most):
+        part = rows.slice(start, most)
+        if keys[start] == keys[start + part.num_rows - 1]:
+            part = part.slice(0, 2)  # rows that have one key are refused in the end: two of them are enough to say so
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, stored, options=options) as writer:
+            writer.write_table(part)
+        data = sink.getvalue()
+        pieces.append(Piece(out.tell(), len(data), part.num_rows, part.nbytes, key_to_bytes(keys[start])))
+        out.write(data)
+    return Run(tuple(pieces), key_to_bytes(keys[len(keys) - 1]))
+
+
+def stretches(runs: Iterable[Run], target: Target) -> list[Stretch]:
+    """Cut all keys so that each stretch has the rows of about one block.
+
+    Rows of a live partition that have less than that stay together; several such partitions share a stretch.
+    """
+    marks = _marks(runs, target)
+    live = target.ranges.live if target.ranges is not None else ()
+    begins = [p.begin_key for p in live if p.begin_key is not None]
+    places = [0, *(bisect_left(marks, (begin, 0.0)) for begin in begins), len(marks)]
+    cuts: list[bytes] = []
+    held = 0.0  # since the last cut
+    for begin, (start, end) in zip([None, *begins], pairwise(places), strict=True):
+        here = marks[start:end]
+        share = sum(weight for _, weight in here)
+        number = max(1, round(share))
+        if begin is not None and held and held + share > 1:
+            cuts.append(begin)
+            held = 0.0
+        if number > 1:
+            cuts += _even_cuts(here, share / number, number)
+            held = 1.0  # what follows has a stretch of its own
+        else:
+            held += share
+    edges = [None, *dict.fromkeys(cuts), None]
+    return [Stretch(low, high) for low, high in pairwise(edges)]
+
+
+def _marks(runs: Iterable[Run], target: Target) -> list[tuple[bytes, float]]:
+    """Keys in order, and what part of a block lies there.
+
+    The rows of a piece lie somewhere between its first key and that of the next one: half of them count at each.
+    """
+    marks: list[tuple[bytes, float]] = []
+    for run in runs:
+        for piece, end in zip(run.pieces, run.ends(), strict=True):
+            half = piece.share(target) / 2
+            marks += [(piece.first, half), (end, half)]
+    marks.sort()
+    return marks
+
+
+def _even_cuts(marks: Sequence[tuple[bytes, float]], step: float, number: int) -> Iterator[bytes]:
+    held, due = 0.0, step
+    for (before, weight), (key, _) in pairwise(marks):
+        held += weight
+        if held >= due and key > before and number > 1:
+            yield key
+            due += step
+            number -= 1
+
+
+def read_stretch(
+    read_at: Callable[[int, int], Any], runs: Iterable[Run], stretch: Stretch, target: Target
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a stretch, run by run; ``read_at`` reads the file that the runs are staged in."""
+    for run in runs:
+        for piece in run.within(stretch).pieces:
+            for stored in pa.ipc.open_stream(pa.py_buffer(read_at(piece.offset, piece.length))):
+                for rows in with_dictionaries(stored, target.schema.file):
+                    keys = sort_keys(rows, target)
+                    start = 0 if stretch.low is None else lower_bound(keys, stretch.low)
+                    end = len(keys) if stretch.high is None else lower_bound(keys, stretch.high)
+                    if start < end:
+                        yield rows.slice(start, end - start)

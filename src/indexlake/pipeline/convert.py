@@ -1,0 +1,257 @@
+"""A heap table becomes clustered, or a clustered one a heap, while it is read and written.
+
+All blocks are written anew in the other layout, in rounds: first those that are there, then those that came meanwhile,
+until none is left.  One commit then ends the old blocks, begins the new ones with their partitions, and changes the
+layout; rows that were changed or deleted since their round was planned become delete entries of the new blocks.  Until
+then nothing is different, whatever happens to the job; earlier snapshots read the old blocks as long as they are kept.
+
+Other jobs that write blocks anew wait for it.  Should one of them have ended a block nevertheless, all begins again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Unpack
+
+from indexlake.blocks.block import BlockRecord
+from indexlake.blocks.new_block import NewBlock
+from indexlake.blocks.open_files import OpenFiles
+from indexlake.blocks.stream import BLOCK_BYTES, Target
+from indexlake.catalog import data_files, definitions, fields, partitions
+from indexlake.commit.effects import swap_blocks
+from indexlake.commit.requirements import require_plan
+from indexlake.commit.section import Section
+from indexlake.display.progress import ProgressBar
+from indexlake.errors import NotFoundError, SchemaError
+from indexlake.partitions.partition import Partition
+from indexlake.partitions.ranges import Ranges
+from indexlake.partitions.runs import Stretch, stretches
+from indexlake.pipeline.job import Job, JobBusy, Watched
+from indexlake.pipeline.meta import publish_meta
+from indexlake.pipeline.rewrite import RewriteResult, live_rows
+from indexlake.pipeline.runner import Runner, choose_runner
+from indexlake.pipeline.sort_tasks import StagedRuns, remove, sort_tasks, sorted_blocks, stage
+from indexlake.scan.plan import BlockTask, block_task
+from indexlake.snapshots.state import TableState
+from indexlake.storage import Storage, faults
+
+if TYPE_CHECKING:
+    from indexlake.lake import Lake
+
+TASK_BYTES = 128 << 20
+
+OTHERS = (("compact", ""), ("freeze", ""), ("thaw", ""), ("merge", ""), ("merge", "due"), ("split", ""))
+"""Kind and scope of the jobs that end blocks."""
+
+WAIT_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class StageTask:
+    """The live rows of some blocks."""
+
+    target: Target
+    inputs: tuple[BlockTask, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(t.size for t in self.inputs)
+
+
+@dataclass(slots=True)
+class _Conversion:
+    """What is written of the new layout so far."""
+
+    state: TableState  # as it was when all began
+    target: Target
+    rounds: list[tuple[int, list[BlockRecord], list[NewBlock]]] = field(default_factory=list)
+    """The snapshot that each was planned at, the blocks that it read and those that it wrote."""
+
+    @property
+    def done(self) -> set[int]:
+        return {block.data_file_id for _, inputs, _ in self.rounds for block in inputs}
+
+
+def cluster_table(lake: Lake, name: str, layout: str, *, progress: bool | None) -> RewriteResult:
+    """What ``lake.cluster_table`` does."""
+    lake._check(writing=True)
+    definitions.check_layout(layout)
+    table = lake.table(name)
+    bar = ProgressBar(f"cluster {table.name}", progress)
+    result = convert(lake, table._table_id, layout, choose_runner(lake.storage), bar=bar)
+    publish_meta(lake, table._table_id)
+    return result
+
+
+def convert(lake: Lake, table_id: int, layout: str, runner: Runner, **watched: Unpack[Watched]) -> RewriteResult:
+    """Give a table the other layout; nothing happens if it has it."""
+    with Job(lake, "cluster", table_id, **watched) as job, _alone(job):
+        while True:
+            job.check()
+            state = lake._readings.latest(table_id)
+            if state.table.end_snapshot is not None:
+                raise NotFoundError(f"Table {state.table.full_name!r} was dropped.", name=state.table.full_name)
+            if state.table.layout == layout:
+                return RewriteResult()
+            if layout == "clustered" and not state.current.key_fields:
+                raise SchemaError(
+                    f"Table {state.table.full_name!r} has no primary key, and a clustered table is kept in the order "
+                    "of it. Create a table with primary_key=… and insert the rows there."
+                )
+            with lake._pins.pin(state.at):
+                result = _converted(job, runner, state)
+            if result is not None:
+                return result
+
+
+@contextmanager
+def _alone(job: Job) -> Iterator[None]:
+    """While no other job ends blocks of the table."""
+    with ExitStack() as held:
+        for kind, scope in OTHERS:
+            while True:
+                try:
+                    held.enter_context(Job(job.lake, kind, job.table_id, scope))
+                    break
+                except JobBusy:
+                    job.check()
+                    time.sleep(WAIT_SECONDS)
+        yield
+
+
+def _converted(job: Job, runner: Runner, state: TableState) -> RewriteResult | None:
+    """None: a block that was read has ended meanwhile."""
+    work = _Conversion(state, _target(job.lake, state))
+    while True:
+        state = job.lake._readings.latest(work.target.table_id)
+        done = work.done
+        blocks = [b for b in state.blocks.records if is_live(b) and b.data_file_id not in done]
+        if blocks or not work.rounds:
+            _round(job, runner, work, state, blocks)
+            faults.step("convert.round")
+        found = _commit(job, work)
+        if found is not None:
+            return _result(work) if found else None
+        job.check()
+
+
+def is_live(block: BlockRecord) -> bool:
+    return block.end_snapshot is None and block.role != "history"
+
+
+def _target(lake: Lake, state: TableState) -> Target:
+    """For blocks of the layout that the table does not have yet."""
+    target, config = Target.of(state, lake._writer_id()), state.table.config
+    if state.ranges is not None:
+        return replace(
+            target, format=config.dump_format, block_row_count=config.block_row_count, block_bytes=BLOCK_BYTES,
+            ranges=None,
+        )  # fmt: skip
+    whole = Partition(0, target.table_id, None, None, state.at, None, state.at)
+    return replace(
+        target, format="ipc", block_row_count=config.partition_row_count, block_bytes=config.partition_bytes,
+        ranges=Ranges([whole]),
+    )  # fmt: skip
+
+
+def _round(job: Job, runner: Runner, work: _Conversion, state: TableState, blocks: Sequence[BlockRecord]) -> None:
+    """Write some blocks anew, as of the snapshot of the state."""
+    # With the columns of now, and with segments of the indexes of now.
+    work.target = replace(
+        work.target.with_schema(state.current, state.table.schema_version),
+        indexes=state.live_indexes, planned_at=state.at,
+    )  # fmt: skip
+    staged: list[StagedRuns] = []
+    try:
+        tasks = list(_stage_tasks(work.target, state, blocks))
+        job.expect(tasks=len(tasks))
+        with closing(runner.map(run_stage, tasks, job.check)) as results:
+            for task, found in zip(tasks, results, strict=True):
+                staged += [found] if found is not None else []
+                job.add(size=task.size)
+        cuts = stretches((run for file in staged for run in file.runs), work.target)
+        first = not work.rounds
+        if first and work.target.ranges is not None:
+            work.target = replace(work.target, ranges=_new_ranges(job.lake, state, cuts))
+        written = list(sorted_blocks(job, runner, sort_tasks(work.target, cuts, staged, None, is_delta=not first)))
+    finally:
+        remove(job.lake.storage, staged)
+    work.rounds.append((state.at, list(blocks), written))
+
+
+def _new_ranges(lake: Lake, state: TableState, cuts: Sequence[Stretch]) -> Ranges:
+    """A partition for each stretch; their records come with the commit."""
+    with lake.catalog.transaction() as tx:
+        numbers = partitions.new_partition_ids(tx, len(cuts))
+        tx.commit()
+    table_id, at = state.table.table_id, state.at
+    return Ranges(Partition(n, table_id, c.low, c.high, at, None, at) for n, c in zip(numbers, cuts, strict=True))
+
+
+def _stage_tasks(target: Target, state: TableState, blocks: Sequence[BlockRecord]) -> Iterator[StageTask]:
+    share: list[BlockTask] = []
+    for block in blocks:
+        share.append(block_task(state, block, state.at))
+        if sum(task.size for task in share) > TASK_BYTES:
+            yield StageTask(target, tuple(share))
+            share = []
+    if share:
+        yield StageTask(target, tuple(share))
+
+
+def run_stage(storage: Storage, task: StageTask, check: Callable[[], None]) -> StagedRuns | None:
+    files = OpenFiles(storage)
+    try:
+        return stage(storage, task.target, live_rows(task.inputs, files, task.target.schema), check)
+    finally:
+        files.clear()
+
+
+# ---------------------------------------------------------------- the commit
+
+
+def _commit(job: Job, work: _Conversion) -> bool | None:
+    """One critical section.  None: blocks came meanwhile.  False: a block has ended, or the key is another."""
+    target, old = work.target, work.state.table
+    table_id, to_clustered = old.table_id, target.ranges is not None
+    with Section(job.lake.catalog, job.lake._hot) as section:
+        planned_at = work.rounds[0][0]
+        if not require_plan(section, job, table_id, planned_at, target.writer_id, clustered=not to_clustered):
+            return False
+        tx, s = section.tx, section.sequencer.next
+        live, done = data_files.live_ids(tx, table_id), work.done
+        if not done <= live:
+            return False
+        table = definitions.read_table(tx, table_id)
+        assert table is not None
+        keys = fields.read_schema(tx, table).current.key_fields
+        if to_clustered and [f.field_id for f in keys] != [f.field_id for f in work.state.current.key_fields]:
+            return False
+        if live - done:
+            return None
+        for planned_at, inputs, outputs in work.rounds:
+            touched = section.sequencer.touched_since(table_id, planned_at)
+            swap_blocks(tx, table_id, [b.data_file_id for b in inputs], outputs, touched, s)
+        if target.ranges is not None:
+            bounds = [(p.partition_id, p.begin_key, p.end_key) for p in target.ranges.live]
+            partitions.add_partitions(tx, table_id, bounds, s)
+        else:
+            ended = [p.partition_id for p in partitions.live_partitions(tx, table_id)]
+            partitions.end_partitions(tx, ended, s)
+        definitions.set_layout(tx, table_id, "clustered" if to_clustered else "heap", s)
+        section.sequencer.record("cluster", job=True)
+        faults.step("convert.commit")
+        section.commit()
+    return True
+
+
+def _result(work: _Conversion) -> RewriteResult:
+    inputs = [block for _, blocks, _ in work.rounds for block in blocks]
+    outputs = [block for _, _, blocks in work.rounds for block in blocks]
+    return RewriteResult(
+        len(inputs), len(outputs), sum(b.record_count for b in outputs), sum(b.size for b in inputs),
+        sum(b.file.size for b in outputs),
+    )  # fmt: skip
