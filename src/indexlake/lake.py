@@ -35,7 +35,7 @@ from indexlake.pipeline.job import JobInfo, job_info
 from indexlake.pipeline.maintenance import Maintenance
 from indexlake.pipeline.meta import Published
 from indexlake.pipeline.runner import LOCAL_LIMIT, choose_runner
-from indexlake.scan.execute import stop_reading
+from indexlake.scan.prefetch import stop_reading
 from indexlake.scan.search_parts import Remembered
 from indexlake.snapshots.pins import Pins
 from indexlake.snapshots.reading import Readings

@@ -320,7 +320,7 @@ def test_many_hot_rows_are_sorted_in_a_temporary_file(lake: il.Lake, monkeypatch
 
 
 def test_a_stream_that_is_left_early_ends_its_threads(lake: il.Lake) -> None:
-    from indexlake.scan.execute import _reading
+    from indexlake.scan.prefetch import _reading
 
     t = orders(lake, 200_000, partition_row_count=20_000)
     before = len(_reading)

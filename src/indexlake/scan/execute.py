@@ -5,13 +5,8 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from queue import Empty, Full, Queue, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +17,7 @@ from pyroaring import BitMap
 from indexlake.arrow import kernels as pc
 from indexlake.blocks.delete_vector import is_among, positions_from_bytes
 from indexlake.scan.plan import BlockTask, ScanPlan
+from indexlake.scan.prefetch import Prefetch
 from indexlake.schema import END, ROW_ID, VERSION, Field, TableSchema
 from indexlake.schema.lineage import file_columns, file_values
 from indexlake.types import selection
@@ -37,7 +33,6 @@ SMALL_TASKS, SMALL_ROWS = 16, 8
 """So few rows of so few blocks are read without threads."""
 
 BATCH_ROWS = 65_536
-PREFETCH_BATCHES = 4
 FEW_DELETED = 0.1
 FIRST_PART_ROWS = 8_192
 PART_BYTES = 8 << 20
@@ -92,7 +87,7 @@ def read_task(
     if history:
         hidden_columns.append(END)
     reader = _reader(task, files)
-    bound = pushed.renamed({f.name: f.column for f in task.shown} | {ROW_ID: ROW_ID}) if pushed is not None else None
+    bound = _in_file_columns(task, pushed) if pushed is not None else None
     asked = [*columns, *hidden_columns] or [ROW_ID]
     start = 0
     held = {f.column for f in fields if f.name in dictionaries and f.field_id in in_file}
@@ -120,14 +115,31 @@ def read_task(
         yield rows
 
 
-def parts_of(task: BlockTask, files: OpenFiles, *, backward: bool = False) -> Iterator[BlockTask]:
-    """The task cut between chunks of its file, in the order of their rows; the first parts are smaller than others."""
-    starts = _reader(task, files).chunk_starts().astype(np.int64)
+def _in_file_columns(task: BlockTask, predicate: Bound) -> Bound:
+    return predicate.renamed({f.name: f.column for f in task.shown} | {ROW_ID: ROW_ID})
+
+
+def parts_of(
+    task: BlockTask, files: OpenFiles, predicate: Bound | None, *, backward: bool = False
+) -> Iterator[BlockTask]:
+    """The task cut between chunks of its file, in the order of their rows; the first parts are smaller than others.
+
+    Chunks of which no row can satisfy the predicate are left out.
+    """
+    reader = _reader(task, files)
+    starts = reader.chunk_starts().astype(np.int64)
     wanted, live = task.only, None
     if wanted is not None:
         wanted = _positions(task)
-    elif task.deleted is not None:
-        live = _others(positions_from_bytes(task.deleted), task.record_count)
+    else:
+        if task.deleted is not None:
+            live = _others(positions_from_bytes(task.deleted), task.record_count)
+        in_file = {f.name for f in task.shown if f.field_id in {g.field_id for g in task.fields}} | {ROW_ID}
+        if predicate is not None and predicate.columns <= in_file:
+            survivors = reader.surviving(_in_file_columns(task, predicate))
+            if survivors is not None:
+                rows = np.repeat(survivors, np.diff(starts))
+                live = rows if live is None else live & rows
     cuts = starts if wanted is None else np.searchsorted(wanted, starts)
     most = max(1, min(BATCH_ROWS, PART_BYTES * task.record_count // max(1, task.size)))
     for start, end in _spans(cuts, FIRST_PART_ROWS, most, backward=backward):
@@ -297,112 +309,3 @@ def _is_small(plan: ScanPlan) -> bool:
     return len(plan.tasks) <= SMALL_TASKS and all(
         task.only is not None and len(task.only) <= SMALL_ROWS for task in plan.tasks
     )
-
-
-class _Stopped(Exception):
-    """The consumer went away."""
-
-
-class Prefetch:
-    """Reads a few blocks ahead, each into a short queue: memory is bounded by blocks in flight × queue length.
-
-    The threads are this scan's own, so that a consumer that pauses holds up nobody else, and daemons, so that one
-    that never comes back does not keep the interpreter from ending: `stop_reading` ends them then.
-    """
-
-    def __init__(self, read: Callable[[BlockTask], Iterator[pa.RecordBatch]], workers: int) -> None:
-        self._read = read
-        self._workers = workers
-        self._inbox: SimpleQueue[Any] = SimpleQueue()
-        self._stop = threading.Event()
-
-    def __enter__(self) -> Prefetch:
-        for n in range(self._workers):
-            thread = threading.Thread(target=self._work, name=f"indexlake-scan-{n}", daemon=True)
-            _reading[thread] = self
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        self._stop.set()
-        for _n in range(self._workers):
-            self._inbox.put(None)
-
-    def in_order(self, tasks: Sequence[BlockTask]) -> Iterator[tuple[BlockTask, pa.RecordBatch]]:
-        """The rows of all tasks, one after the other."""
-        waiting = deque(tasks)
-        running: deque[tuple[BlockTask, Queue[Any]]] = deque()
-        while waiting or running:
-            while waiting and len(running) <= self._workers:
-                task = waiting.popleft()
-                running.append((task, self.begin(task, PREFETCH_BATCHES)))
-            task, queue = running.popleft()
-            for batch in self.rows(queue):
-                yield task, batch
-
-    def begin(self, task: BlockTask, most: int = 0) -> Queue[Any]:
-        """Have a thread read a task.  It waits while ``most`` batches are not fetched yet; 0: it never does."""
-        queue: Queue[Any] = Queue(most)
-        self._inbox.put((task, queue))
-        return queue
-
-    def rows(self, queue: Queue[Any]) -> Iterator[pa.RecordBatch]:
-        """What a thread reads into the queue."""
-        while (item := self._next(queue)) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-
-    def _next(self, queue: Queue[Any]) -> Any:
-        """What comes next; nothing when reading was stopped, also while another thread waits here."""
-        while True:
-            try:
-                return queue.get(timeout=0.1)
-            except Empty:
-                if self._stop.is_set():
-                    return _Stopped("reading was stopped")
-
-    def _work(self) -> None:
-        try:
-            while (job := self._inbox.get()) is not None and not self._stop.is_set():
-                self._fill(*job)
-        finally:
-            _reading.pop(threading.current_thread(), None)
-
-    def _fill(self, task: BlockTask, queue: Queue[Any]) -> None:
-        try:
-            for batch in self._read(task):
-                self._put(queue, batch)
-            self._put(queue, None)
-        except _Stopped:
-            pass
-        except BaseException as error:
-            with suppress(_Stopped):
-                self._put(queue, error)
-
-    def _put(self, queue: Queue[Any], item: Any) -> None:
-        while not self._stop.is_set():
-            try:
-                queue.put(item, timeout=0.1)
-                return
-            except Full:
-                continue
-        raise _Stopped
-
-
-_reading: dict[threading.Thread, Prefetch] = {}
-"""The threads of all scans of this process that have not ended."""
-
-
-def stop_reading(seconds: float) -> None:
-    """Before the interpreter ends: no thread may be inside Arrow or Vortex then, which would wait for it, or crash."""
-    deadline = time.monotonic() + seconds
-    found = list(_reading.items())
-    for _, prefetch in found:
-        prefetch.stop()
-    for thread, _ in found:
-        if thread.is_alive():
-            thread.join(max(0.0, deadline - time.monotonic()))

@@ -2,7 +2,7 @@
 
 They are merged by the bounds of their keys (`partitions/merging`), whatever partitions they belonged to.  Rows that lie
 in no such order (hot rows, history blocks, blocks from before the table was clustered) are sorted together, and are one
-more source of the merge.  Chunks of blocks are read ahead by threads, a few; a scan with a limit begins without.
+more source of the merge.  Blocks are read ahead in parts, by threads.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import pyarrow as pa
 from indexlake.expr.test import ColumnTest, Test, conjuncts
 from indexlake.indexes.keys import KeyColumn
 from indexlake.partitions.merging import Merge, Source, Stream, turned
-from indexlake.scan.execute import Prefetch, parts_of, pieces, read_task
+from indexlake.scan.execute import FIRST_PART_ROWS, parts_of, pieces, read_task
 from indexlake.scan.order import OrderBy, ordered
 from indexlake.scan.plan import BlockTask, KeyBounds, ScanPlan, arrow_schema
+from indexlake.scan.prefetch import Prefetch
 from indexlake.scan.sorted_runs import BATCH_ROWS
 from indexlake.schema import ROW_ID
 
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from indexlake.blocks.open_files import OpenFiles
     from indexlake.schema import Field
     from indexlake.snapshots.reading import Reading
+
+
+SMALL_PARTS = 4
+"""So many small parts are read without threads."""
 
 
 def as_key_order(reading: Reading, order: OrderBy, test: Test) -> list[tuple[str, str]] | None:
@@ -87,11 +92,11 @@ def rows_in_key_order(
         return read_task(task, files, fields, plan.predicate, row_id=row_id, hidden=plan.hidden_rows)
 
     with _ReadAhead(read, workers) as ahead:
-        sources: list[Source] = [
-            _Block(ahead, parts_of(task, files, backward=descending), *bounds[task.file_id], backward=descending)
-            for task in plan.tasks
-            if task.file_id in bounds
-        ]
+        sources: list[Source] = []
+        for task in plan.tasks:
+            if task.file_id in bounds:
+                parts = parts_of(task, files, plan.predicate, backward=descending)
+                sources.append(_Block(ahead, parts, *bounds[task.file_id], backward=descending))
         if lying.tasks or plan.hot.count:
             loose = (piece.batch for piece in pieces(lying, files, workers, fields, row_id=row_id))
             rows = ordered(loose, schema, order, most, files.storage.spill)
@@ -103,7 +108,7 @@ def rows_in_key_order(
 
 
 class _Block:
-    """A block that is sorted by key, read chunk by chunk."""
+    """A block that is sorted by key, read part by part."""
 
     def __init__(
         self, ahead: _ReadAhead, parts: Iterator[BlockTask], first: bytes, last: bytes, *, backward: bool
@@ -114,11 +119,11 @@ class _Block:
         self.parts = parts
         self._ahead = ahead
         self._backward = backward
-        self._read: list[pa.RecordBatch] = []  # of one chunk, the next one last
+        self._read: list[pa.RecordBatch] = []  # of one part, the next one last
 
     def next_batch(self) -> pa.RecordBatch | None:
         while not self._read:
-            found = self._ahead.chunk(self)
+            found = self._ahead.part(self)
             if found is None:
                 return None
             self._read = found if self._backward else found[::-1]
@@ -126,16 +131,16 @@ class _Block:
 
 
 class _ReadAhead:
-    """Reads the chunks of blocks, by threads: one ahead of each open block, and some more in the order of the keys.
+    """Reads the parts of blocks, by threads: one ahead of each open block, and some more in the order of the keys.
 
-    Threads are started when a second part is needed: the first one may be all that a limit or a range asks for.
+    The first ones are read without threads: they may be all that a limit or a range asks for.
     """
 
     def __init__(self, read: Callable[[BlockTask], Iterator[pa.RecordBatch]], workers: int) -> None:
         self.merge: Merge | None = None
         self._read = read
-        self._workers = workers if workers > 1 else 0
-        self._begun = False
+        self._workers = workers
+        self._alone = SMALL_PARTS if workers > 1 else None  # parts to be read without threads
         self._threads: Prefetch | None = None
         self._pending = 0
 
@@ -146,27 +151,36 @@ class _ReadAhead:
         if self._threads is not None:
             self._threads.stop()
 
-    def chunk(self, block: _Block) -> list[pa.RecordBatch] | None:
-        """The rows of the next chunk of a block; None: there is none."""
-        if not self._begun or not self._workers:
-            self._begun = True
+    def part(self, block: _Block) -> list[pa.RecordBatch] | None:
+        """The rows of the next part of a block; None: there is none."""
+        if not block.pending:
             part = next(block.parts, None)
-            return None if part is None else list(self._read(part))
-        if self._threads is None:
-            self._threads = Prefetch(self._read, self._workers).__enter__()
-        if not block.pending and not self._ask(block):
-            return None
+            if part is None:
+                return None
+            if self._alone is None or (self._alone > 0 and part.only is not None and len(part.only) <= FIRST_PART_ROWS):
+                self._alone = None if self._alone is None else self._alone - 1
+                return list(self._read(part))
+            self._begin(block, part)
         self._look_ahead()
         self._pending -= 1
-        return list(self._threads.rows(block.pending.popleft()))
+        return list(self._running().rows(block.pending.popleft()))
+
+    def _running(self) -> Prefetch:
+        if self._threads is None:
+            self._alone = 0
+            self._threads = Prefetch(self._read, self._workers).__enter__()
+        return self._threads
+
+    def _begin(self, block: _Block, part: BlockTask) -> None:
+        block.pending.append(self._running().begin(part))
+        self._pending += 1
 
     def _ask(self, block: _Block) -> bool:
+        """Have the next part of a block read; False: there is none."""
         part = next(block.parts, None)
-        if part is None or self._threads is None:
-            return False
-        block.pending.append(self._threads.begin(part))
-        self._pending += 1
-        return True
+        if part is not None:
+            self._begin(block, part)
+        return part is not None
 
     def _look_ahead(self) -> None:
         assert self.merge is not None

@@ -58,6 +58,9 @@ class BlockReader(Protocol):
     def chunk_starts(self) -> Positions:
         """The positions at which those rows begin that are best read together, and after them the row count."""
 
+    def surviving(self, predicate: Bound) -> npt.NDArray[np.bool_] | None:
+        """For each chunk whether a row of it may match (None: any may)."""
+
     def read(
         self,
         columns: Sequence[str],

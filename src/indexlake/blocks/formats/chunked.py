@@ -72,6 +72,9 @@ class ChunkedReader:
     def chunk_starts(self) -> Positions:
         return self._starts
 
+    def surviving(self, predicate: Bound) -> Any:
+        return self._chunks.surviving(predicate)
+
     def read(
         self,
         columns: Sequence[str],

@@ -100,6 +100,9 @@ class VortexReader:
     def chunk_starts(self) -> Positions:
         return np.append(np.arange(0, self.row_count, BATCH_ROWS), self.row_count).astype(np.uint64)
 
+    def surviving(self, predicate: Bound) -> None:
+        return None
+
     def read(
         self,
         columns: Sequence[str],
