@@ -349,3 +349,29 @@ def test_sources_that_do_not_overlap_are_passed_on_one_after_the_other() -> None
         raise AssertionError("a key was made")
 
     assert [part.rows for part in Merge(reversed(sources), no_keys)] == batches
+
+
+def test_sql_takes_the_order_of_the_key_from_the_scan(lake: il.Lake) -> None:
+    schema = pa.schema([("a", pa.int64()), ("b", pa.string()), ("v", pa.int64())])
+    t = lake.create_table("t", schema, primary_key=["a", "b"], layout="clustered", config=TINY)
+    rows = [{"a": n * 7 % 20, "b": f"b{n}", "v": n} for n in range(200)]
+    for start in range(0, 200, 40):
+        t.insert(pa.Table.from_pylist(rows[start : start + 40], schema))
+    t.insert({"a": 3, "b": "hot", "v": -1})
+    rows.append({"a": 3, "b": "hot", "v": -1})
+    for query, by, where in (
+        ("select v from t order by a, b", [("a", "asc"), ("b", "asc")], lambda r: True),
+        ("select v from t order by a desc, b desc", [("a", "desc"), ("b", "desc")], lambda r: True),
+        ("select v as w from t where v > 20 order by t.a, b", [("a", "asc"), ("b", "asc")], lambda r: r["v"] > 20),
+        ("select v from t where a = 3 order by b desc", [("b", "desc")], lambda r: r["a"] == 3),
+    ):
+        answer = [next(iter(row.values())) for row in lake.sql(query)]
+        assert answer == [row["v"] for row in plainly_sorted(rows, by) if where(row)]
+        assert "answered by the scan alone" in str(lake.sql("explain " + query).to_pylist())
+    for query in (
+        "select v from t order by v",
+        "select v from t order by a, b desc",
+        "select a + 1 as a from t order by a",
+    ):
+        assert "answered by the scan alone" not in str(lake.sql("explain " + query).to_pylist())
+    assert [r["a"] for r in lake.sql("select a from t order by a, b limit 3 offset 2")] == [0, 0, 0]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from indexlake.errors import ExpressionError, IndexLakeError
 from indexlake.expr import compile
+from indexlake.scan.access import file_test
+from indexlake.scan.key_order import as_key_order, with_key_bounds
 from indexlake.scan.plan import ScanPlan, plan_scan
 from indexlake.schema import ROW_ID, Field
 from indexlake.snapshots.reading import Reading
@@ -127,8 +129,9 @@ def plan_tables(
         pushed = choice.pushed
         columns: Sequence[str] = pushed.columns
         limit = None
-        if plain is not None and _answers(plain, complete, parameters):
-            direct = plain
+        by_key = None if plain is None else as_key_order(table, plain.order or (), file_test(predicate, table.schema))
+        if plain is not None and _answers(plain, complete, parameters, sorts=by_key is None):
+            plain = direct = replace(plain, order=tuple(by_key)) if by_key is not None else plain
             columns = list(dict.fromkeys([*(c for c, _ in plain.columns or ()), *(c for c, _ in plain.order or ())]))
         elif plain is not None and complete and plain.order == ():
             limit = _rows_needed(plain, parameters)
@@ -141,19 +144,21 @@ def plan_tables(
             table, lake._files, predicate=predicate, columns=tuple(needed.values()),
             counting=counting and not needed and predicate is None and not pushed.row_id,
         )  # fmt: skip
+        if direct is not None and by_key is not None:
+            scan = with_key_bounds(table, scan)
         where = None if predicate is None else predicate.text
         plans.append(TablePlan(reference, table, scan, fields, pushed.row_id, where, limit))
     return tuple(plans), direct
 
 
-def _answers(plain: PlainSelect, complete: bool, parameters: Parameters) -> bool:
-    """Whether the scan alone gives the answer."""
+def _answers(plain: PlainSelect, complete: bool, parameters: Parameters, *, sorts: bool) -> bool:
+    """Whether the scan alone gives the answer; ``sorts``: it has to sort rows that are in no order."""
     if plain.columns is None or plain.order is None or not complete:
         return False
     for amount in (plain.limit, plain.offset):
         if amount is not None and amount.value(parameters.values) is None:
             return False
-    if not plain.order:
+    if not plain.order or not sorts:
         return True
     needed = _rows_needed(plain, parameters)
     return needed is not None and needed <= MOST_SORTED

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from indexlake.scan.execute import pieces
+from indexlake.scan.key_order import rows_in_key_order
 from indexlake.scan.order import ordered
 from indexlake.scan.plan import arrow_schema
 from indexlake.scan.scan import _window
@@ -32,12 +33,14 @@ def scan_answer(lake: Lake, table: TablePlan, plain: PlainSelect, parameters: Ma
     offset = 0 if plain.offset is None else plain.offset.value(parameters) or 0
 
     def batches() -> Iterator[pa.RecordBatch]:
-        read = pieces(table.scan, lake._files, lake._scan_threads, table.fields, row_id=table.row_id)
-        rows: Iterator[pa.RecordBatch] = (piece.batch for piece in read)
-        if order:
-            most = None if limit is None else limit + offset
-            inner = arrow_schema(table.fields, row_id=table.row_id)
-            rows = ordered(rows, inner, order, most, lake.storage.spill)
+        scan, files, threads, fields, row_id = table.scan, lake._files, lake._scan_threads, table.fields, table.row_id
+        most = None if limit is None else limit + offset
+        if scan.key_bounds is not None:
+            rows = rows_in_key_order(scan, files, threads, fields, order, most, row_id=row_id)
+        else:
+            rows = (piece.batch for piece in pieces(scan, files, threads, fields, row_id=row_id))
+            if order:
+                rows = ordered(rows, arrow_schema(fields, row_id=row_id), order, most, lake.storage.spill)
         for batch in _window(rows, offset, limit):
             arrays = [batch.column(old) for old, _ in plain.columns or ()]
             yield pa.RecordBatch.from_arrays(arrays, schema=shown)
