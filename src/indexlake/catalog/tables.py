@@ -124,7 +124,7 @@ def _links(d: Dialect) -> list[str]:
 
 
 _OF_PARTITION = """create index indexlake_data_file_partition on indexlake_data_file (partition_id)
-    where end_snapshot is null and partition_id is not null"""
+    where partition_id is not null"""
 
 
 def _partitions(d: Dialect) -> list[str]:
