@@ -109,7 +109,7 @@ class Trial:
 
     def job(self) -> None:
         p = self.lake.pipeline()
-        self.chance.choice((p.dump, p.merge, p.split, p.merge_index, p.run))("t")
+        self.chance.choice((p.dump, p.merge, p.split, p.merge_index, p.freeze, p.thaw, p.run))("t")
 
     def now(self) -> list[Row]:
         return [dict(row) for row in self.rows.values()]
