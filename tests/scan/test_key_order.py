@@ -375,3 +375,21 @@ def test_sql_takes_the_order_of_the_key_from_the_scan(lake: il.Lake) -> None:
     ):
         assert "answered by the scan alone" not in str(lake.sql("explain " + query).to_pylist())
     assert [r["a"] for r in lake.sql("select a from t order by a, b limit 3 offset 2")] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("direction", ["asc", "desc"])
+def test_blocks_from_before_the_table_was_clustered_are_sorted_and_merged_in(lake: il.Lake, direction: str) -> None:
+    config = il.TableConfig(direct_write_row_count=10, partition_row_count=100)
+    schema = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+    t = lake.create_table("t", schema, primary_key="id", config=config)
+    ids = random.Random(1).sample(range(500), 500)
+    t.insert(pa.table({"id": ids, "v": ids}))
+    before = lake.snapshot_id
+    lake.cluster_table("t")
+    t = lake.table("t")
+    t.delete("id < 100")
+    for view, expected in ((t, range(100, 500)), (t.at(before), range(500))):
+        scan = view.scan(order_by=("id", direction))
+        assert scan.explain().order.startswith(f"id {direction}: as the blocks lie, no sort")
+        assert [row["id"] for row in scan] == sorted(expected, reverse=direction == "desc")
+    assert scan.explain().order.endswith("but of 1 block, merged in")
