@@ -27,6 +27,8 @@ from indexlake.commit.effects import swap_blocks
 from indexlake.commit.requirements import blocks_live, require_plan
 from indexlake.commit.section import Section
 from indexlake.display import counted
+from indexlake.indexes.keys import key_to_bytes
+from indexlake.partitions.ranges import key_column
 from indexlake.pipeline.job import Job, Watched
 from indexlake.pipeline.runner import Runner
 from indexlake.scan.execute import read_task
@@ -196,10 +198,24 @@ def run_task(storage: Storage, task: RewriteTask, check: Callable[[], None]) -> 
 
 
 def _write_placed(storage: Storage, task: RewriteTask, batches: Iterator[pa.RecordBatch]) -> Rewritten:
+    """One block, whose bounds are those of the rows that are left."""
     rows = RowStream(batches)
     if task.placed is None or not rows.more():
         return Rewritten(())
-    block = task.target.write_placed(storage, rows.rest(), task.placed)
+    firsts: list[bytes] = []
+    last = b""
+
+    def noted() -> Iterator[pa.RecordBatch]:
+        nonlocal last
+        for batch in rows.rest():
+            if batch.num_rows:
+                keys = key_column(batch, task.target.schema)
+                firsts.append(key_to_bytes(keys[0]))
+                last = key_to_bytes(keys[len(keys) - 1])
+            yield batch
+
+    block = task.target.write_placed(storage, noted(), task.placed)
+    block.placed = replace(task.placed, first_key=firsts[0], last_key=last)
     block.keys = {}  # the rows keep their keys: nobody has to look for them
     return Rewritten((block,))
 

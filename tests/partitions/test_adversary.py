@@ -1,0 +1,51 @@
+"""Cases that were found by trying to break clustered tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import indexlake as il
+from tests.support.lakes import connect
+
+SMALL: dict[str, Any] = {
+    "partition_row_count": 50,
+    "block_row_count": 100,
+    "direct_write_row_count": 20,
+    "inline_row_count_limit": 30,
+}
+
+
+@pytest.mark.parametrize("gone", ["k < 5", "k >= 35"])
+def test_a_frozen_block_whose_outermost_rows_were_deleted_has_the_bounds_of_those_that_are_left(
+    tmp_path: Path, gone: str
+) -> None:
+    with connect(tmp_path) as lake:
+        t = lake.create_table("t", {"k": "int64"}, primary_key="k", layout="clustered", config=il.TableConfig(**SMALL))
+        t.insert([{"k": k} for k in range(40)])
+        p = lake.pipeline(runner="threads")
+        p.merge("t")
+        t.delete(gone)
+        for job in (p.freeze, p.thaw):
+            job("t")
+            assert p.verify().problems == ()
+            assert t.scan(order_by="k").to_pylist() == [{"k": k} for k in range(40) if not eval(gone)]
+
+
+def test_a_table_that_became_a_heap_is_not_restored_as_it_was_before(tmp_path: Path) -> None:
+    with connect(tmp_path / "old", storage=tmp_path / "files") as lake:
+        for name in ("t", "other"):
+            t = lake.create_table(
+                name, {"k": "int64"}, primary_key="k", layout="clustered", config=il.TableConfig(**SMALL)
+            )
+            t.insert([{"k": k} for k in range(40)])
+        lake.pipeline(runner="threads").merge()
+        lake.cluster_table("t", layout="heap")
+        lake.table("t").delete("k < 30")
+    result = il.restore(tmp_path / "files", into=tmp_path / "new")
+    assert [table.table for table in result.tables] == ["main.other"]
+    with connect(tmp_path / "new") as lake:
+        assert lake.tables() == ["main.other"]
+        assert lake.table("other").count() == 40
