@@ -422,7 +422,7 @@ RULES: dict[str, tuple[Callable[[Stage], None], Patch]] = {
     "resolve_again": (resolve_again, _set(moved, "check", lambda *_: None)),
     "located at its snapshot": (located_in_the_past, _changed(TableWrites, "__init__", _located_now)),
     "look_again": (look_again, _set(data_files, "has_new_live_blocks", lambda *_: False)),
-    "partitions_live": (partitions_live, _set(partition_records, "live_partitions", partition_records.read_partitions)),
+    "partitions_live": (partitions_live, _set(partition_records, "live_among", lambda _, ids: set(ids))),
     "inputs_live": (inputs_live, _set(reshape, "blocks_live", lambda *_: True)),
     "late_blocks": (late_blocks, _set(data_files, "live_blocks_of", lambda *_: [])),
     "late_cut": (late_cut, _changed(reshape, "_range_of", _first_range)),

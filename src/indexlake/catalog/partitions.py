@@ -6,7 +6,7 @@ them when that record has changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from indexlake.catalog.driver import ReadTransaction, Transaction
 from indexlake.catalog.tables import next_values
@@ -31,6 +31,21 @@ def live_partitions(r: ReadTransaction | Transaction, table_id: int) -> list[Par
         f"select {_COLUMNS} from indexlake_partition where table_id = ? and end_snapshot is null", (table_id,)
     )
     return [Partition(*row) for row in rows]
+
+
+def live_among(r: Transaction, partition_ids: Collection[int]) -> set[int]:
+    """Those of the partitions that are live."""
+    found: set[int] = set()
+    ids = list(partition_ids)
+    for n in range(0, len(ids), 500):
+        some = ids[n : n + 500]
+        rows = r.rows(
+            f"""select partition_id from indexlake_partition where end_snapshot is null
+            and partition_id in ({", ".join("?" * len(some))})""",
+            some,
+        )
+        found |= {number for (number,) in rows}
+    return found
 
 
 # ---------------------------------------------------------------- writing, inside the critical section

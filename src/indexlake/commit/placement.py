@@ -31,9 +31,12 @@ class CutNeeded(LookNeeded):
 
 def place(tx: Transaction, table_id: int, blocks: Iterable[NewBlock]) -> None:
     """Inside the section: label each block with a live partition, or raise ``CutNeeded``."""
+    placed = [block for block in blocks if block.placed is not None]
+    live = partitions.live_among(tx, {b.placed.partition_id for b in placed if b.placed is not None})
     ranges: Ranges | None = None
-    for block in blocks:
-        if block.placed is None:
+    for block in placed:
+        assert block.placed is not None
+        if block.placed.partition_id in live:
             continue
         ranges = ranges or Ranges(partitions.live_partitions(tx, table_id))
         found = ranges.adopter(block.placed.partition_id, block.placed.first_key, block.placed.last_key)

@@ -9,6 +9,7 @@ were changed or deleted meanwhile become delete entries of the outputs.  Readers
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 MOST_ROUNDS = 64
 """What one round makes may be due for another; what then remains is for the next run."""
+
+MOVES_PER_COMMIT = 256
 
 Choose = Callable[[TableState, Beyond], Sequence[Step]]
 
@@ -185,8 +188,11 @@ def _run_and_commit(job: Job, runner: Runner, state: TableState, steps: Sequence
     lake = job.lake
     with lake._pins.pin(state.at):
         plans = [_plan(lake, state, step) for step in steps]
+        moves = [plan for plan in plans if plan.step.kind == "move"]
+        for n in range(0, len(moves), MOVES_PER_COMMIT):
+            yield from _move(job, moves[n : n + MOVES_PER_COMMIT])
         for plan in plans:
-            if not plan.inputs and _commit(job, plan):
+            if not plan.inputs and plan.step.kind != "move" and _commit(job, plan):
                 yield plan
         written = [plan for plan in plans if plan.inputs]
         tasks = [_task(plan) for plan in written]
@@ -290,6 +296,31 @@ class _Keyed:
 # ---------------------------------------------------------------- the commit
 
 
+def _move(job: Job, plans: Sequence[_Plan]) -> list[_Plan]:
+    """Lone deltas become data; returns those that are still alone."""
+    first = plans[0]
+    done: list[_Plan] = []
+    with Section(job.lake.catalog, job.lake._hot) as section:
+        tx, table_id = section.tx, first.target.table_id
+        if not require_plan(section, job, table_id, first.state.at, first.target.writer_id, clustered=True):
+            return []
+        s = section.sequencer.next
+        live = partitions.live_among(tx, [p.partition_id for plan in plans for p in plan.old])
+        for plan in plans:
+            (part,) = plan.step.parts
+            number = part.partition.partition_id
+            there = data_files.live_blocks_of(tx, [number])
+            if number in live and [b.data_file_id for b in there] == [b.data_file_id for b in part.deltas]:
+                data_files.relabel(tx, [(there[0].data_file_id, number)], s, role="data")
+                done.append(plan)
+        if done:
+            table_heads.touch_table(tx, table_id, s)
+            section.sequencer.record("move", job=True)
+            faults.step("reshape.commit")
+            section.commit()
+    return done
+
+
 def _commit(job: Job, plan: _Plan) -> bool:
     """Publish a step; blocks that came since its plan and lie across a new bound are cut first."""
     with ExitStack() as pins:
@@ -329,16 +360,11 @@ def _publish(job: Job, plan: _Plan) -> list[BlockRecord] | None:
         if not require_plan(section, job, table_id, state.at, plan.target.writer_id, clustered=True):
             return None
         old = [p.partition_id for p in plan.old]
-        live = {p.partition_id for p in partitions.live_partitions(tx, table_id)}
         inputs = [block.data_file_id for block in plan.inputs]
-        if not live.issuperset(old) or not blocks_live(tx, inputs):
+        if len(partitions.live_among(tx, old)) < len(old) or not blocks_live(tx, inputs):
             return None
         s = sequencer.next
         there = [b for b in data_files.live_blocks_of(tx, old) if b.data_file_id not in inputs]
-        if step.kind == "move":
-            if [b.data_file_id for b in there] != [b.data_file_id for b in step.parts[0].deltas]:
-                return None
-            data_files.relabel(tx, [(there[0].data_file_id, old[0])], s, role="data")
         if step.changes_ranges:
             labels = [(block, _range_of(block, plan.ranges)) for block in there]
             late = [block for block, number in labels if number is None]
@@ -362,7 +388,6 @@ def _range_of(block: BlockRecord, ranges: Sequence[partitions.Bounds]) -> int | 
     """The new partition that holds all rows of a block."""
     assert block.first_key is not None
     assert block.last_key is not None
-    for number, begin, end in ranges:
-        if (begin is None or begin <= block.first_key) and (end is None or block.last_key < end):
-            return number
-    return None
+    at = bisect_right(ranges, block.first_key, key=lambda bounds: bounds[1] or b"") - 1
+    number, _, end = ranges[at]
+    return number if end is None or block.last_key < end else None
