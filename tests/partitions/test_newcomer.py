@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from indexlake.catalog import partitions as partition_records
+from indexlake.partitions.partition import Partition
 from indexlake.pipeline.meta import publish_meta
 from tests.partitions.clustered_tables import clustered, metas, rows
 from tests.support.lakes import connect
@@ -21,3 +23,18 @@ def test_a_meta_file_says_the_same_whoever_reads_the_catalog(tmp_path, key):
             assert publish_meta(other, t._table_id) is None, "nothing has changed"
         assert lake.pipeline().verify().problems == ()
         assert len(metas(lake, t._table_id)) > 0
+
+
+def test_a_step_reads_only_the_partitions_that_it_changes(lake, monkeypatch):
+    t = clustered(lake, partition_row_count=1)
+    t.insert(rows(0, 200))
+    read = []
+
+    def counted(*record):
+        read.append(record)
+        return Partition(*record)
+
+    monkeypatch.setattr(partition_records, "Partition", counted)
+    assert lake.pipeline().merge("s.t")["s.t"].moves == 200
+    assert len(t.partitions()) == 200
+    assert len(read) < 5 * 200

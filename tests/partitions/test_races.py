@@ -367,7 +367,7 @@ def _as_of_the_first_plan(original: Any, job: Any, plan: Any, *rest: Any) -> Non
     plan.outputs = [(block, plan.state.at) for block, _ in plan.outputs]
 
 
-def _first_range(original: Any, block: Any, bounds: Any) -> Any:
+def _first_range(original: Any, block: Any, bounds: Any, begins: Any) -> Any:
     inside = [n for n, begin, end in bounds if (begin is None or begin <= block.first_key)]
     return inside[-1]
 
@@ -422,7 +422,7 @@ RULES: dict[str, tuple[Callable[[Stage], None], Patch]] = {
     "resolve_again": (resolve_again, _set(moved, "check", lambda *_: None)),
     "located at its snapshot": (located_in_the_past, _changed(TableWrites, "__init__", _located_now)),
     "look_again": (look_again, _set(data_files, "has_new_live_blocks", lambda *_: False)),
-    "partitions_live": (partitions_live, _set(partition_records, "live_partitions", partition_records.read_partitions)),
+    "partitions_live": (partitions_live, _set(partition_records, "are_live", lambda *_: True)),
     "inputs_live": (inputs_live, _set(reshape, "blocks_live", lambda *_: True)),
     "late_blocks": (late_blocks, _set(data_files, "live_blocks_of", lambda *_: [])),
     "late_cut": (late_cut, _changed(reshape, "_range_of", _first_range)),

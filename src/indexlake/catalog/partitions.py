@@ -33,6 +33,12 @@ def live_partitions(r: ReadTransaction | Transaction, table_id: int) -> list[Par
     return [Partition(*row) for row in rows]
 
 
+def are_live(tx: Transaction, partition_ids: Iterable[int]) -> bool:
+    """Whether nobody has ended any of the partitions."""
+    live = "select 1 from indexlake_partition where partition_id = ? and end_snapshot is null"
+    return all(tx.rows(live, (partition_id,)) for partition_id in partition_ids)
+
+
 # ---------------------------------------------------------------- writing, inside the critical section
 
 

@@ -9,6 +9,7 @@ were changed or deleted meanwhile become delete entries of the outputs.  Readers
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -184,7 +185,8 @@ def _run_and_commit(job: Job, runner: Runner, state: TableState, steps: Sequence
         return
     lake = job.lake
     with lake._pins.pin(state.at):
-        plans = [_plan(lake, state, step) for step in steps]
+        target = Target.of(state, lake._writer_id())
+        plans = [_plan(lake, state, target, step) for step in steps]
         for plan in plans:
             if not plan.inputs and _commit(job, plan):
                 yield plan
@@ -201,7 +203,7 @@ def _run_and_commit(job: Job, runner: Runner, state: TableState, steps: Sequence
                 faults.step("reshape.committed")
 
 
-def _plan(lake: Lake, state: TableState, step: Step) -> _Plan:
+def _plan(lake: Lake, state: TableState, target: Target, step: Step) -> _Plan:
     old = [part.partition for part in step.parts]
     count = 1 + len(step.sizes or step.bounds)
     numbers = [old[0].partition_id]
@@ -211,7 +213,7 @@ def _plan(lake: Lake, state: TableState, step: Step) -> _Plan:
             tx.commit()
     edges = [old[0].begin_key, *step.bounds, old[-1].end_key]
     ranges = [(n, *edge) for n, edge in zip(numbers, pairwise(edges), strict=False)]
-    return _Plan(step, state, Target.of(state, lake._writer_id()), numbers, list(step.inputs), [], ranges)
+    return _Plan(step, state, target, numbers, list(step.inputs), [], ranges)
 
 
 def _task(plan: _Plan) -> ReshapeTask:
@@ -329,9 +331,8 @@ def _publish(job: Job, plan: _Plan) -> list[BlockRecord] | None:
         if not require_plan(section, job, table_id, state.at, plan.target.writer_id, clustered=True):
             return None
         old = [p.partition_id for p in plan.old]
-        live = {p.partition_id for p in partitions.live_partitions(tx, table_id)}
         inputs = [block.data_file_id for block in plan.inputs]
-        if not live.issuperset(old) or not blocks_live(tx, inputs):
+        if not partitions.are_live(tx, old) or not blocks_live(tx, inputs):
             return None
         s = sequencer.next
         there = [b for b in data_files.live_blocks_of(tx, old) if b.data_file_id not in inputs]
@@ -340,7 +341,8 @@ def _publish(job: Job, plan: _Plan) -> list[BlockRecord] | None:
                 return None
             data_files.relabel(tx, [(there[0].data_file_id, old[0])], s, role="data")
         if step.changes_ranges:
-            labels = [(block, _range_of(block, plan.ranges)) for block in there]
+            begins = [begin or b"" for _, begin, _ in plan.ranges]
+            labels = [(block, _range_of(block, plan.ranges, begins)) for block in there]
             late = [block for block, number in labels if number is None]
             if late:
                 return late
@@ -358,11 +360,9 @@ def _publish(job: Job, plan: _Plan) -> list[BlockRecord] | None:
     return []
 
 
-def _range_of(block: BlockRecord, ranges: Sequence[partitions.Bounds]) -> int | None:
+def _range_of(block: BlockRecord, ranges: Sequence[partitions.Bounds], begins: Sequence[bytes]) -> int | None:
     """The new partition that holds all rows of a block."""
     assert block.first_key is not None
     assert block.last_key is not None
-    for number, begin, end in ranges:
-        if (begin is None or begin <= block.first_key) and (end is None or block.last_key < end):
-            return number
-    return None
+    number, _, end = ranges[bisect_right(begins, block.first_key) - 1]
+    return number if end is None or block.last_key < end else None
