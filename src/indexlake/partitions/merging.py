@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from indexlake.arrow.batch_size import BATCH_BYTES, batch_bytes
 from indexlake.indexes.keys import Key, KeyColumn, key_to_bytes
 from indexlake.partitions.ranges import key_column, lower_bound, upper_bound
 from indexlake.schema import TableSchema
@@ -120,7 +122,7 @@ class Merge:
             return
         keys = KeyColumn.concat([part.keys for part in parts])
         order = keys.argsort(in_runs=True)[:: -1 if self._descending else 1]
-        for rows in gather([part.rows for part in parts], pa.array(order), parts[0].rows.schema):
+        for rows in _in_order([part.rows for part in parts], order):
             yield Keyed(rows, self._keys_of)
 
 
@@ -163,6 +165,26 @@ class _Head:
         lower, upper = self._next.slice(0, at), self._next.slice(at, count)
         given, self._next = (upper, lower) if descending else (lower, upper)  # the edge stays: some rows are left
         return given
+
+
+def _in_order(parts: Sequence[pa.RecordBatch], order: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+    """Rows of sorted batches, numbered through.  Large ones are copied a batch at a time, when it is asked for."""
+    step = max(1, len(order) * BATCH_BYTES // max(1, sum(map(batch_bytes, parts))))
+    if step >= len(order):
+        yield from gather(parts, pa.array(order), parts[0].schema)
+        return
+    ends = np.cumsum([part.num_rows for part in parts])
+    for start in range(0, len(order), step):
+        some = order[start : start + step]
+        of = np.searchsorted(ends, some, "right")
+        places, slices, before = np.empty(len(some), np.int64), [], 0
+        for number in np.unique(of).tolist():
+            here = of == number
+            first, last = some[here].min(), some[here].max()  # each part is sorted: all between them are wanted too
+            slices.append(parts[number].slice(first - ends[number] + parts[number].num_rows, last - first + 1))
+            places[here] = some[here] - first + before
+            before += last - first + 1
+        yield from gather(slices, pa.array(places), parts[0].schema)
 
 
 def turned(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -107,12 +107,13 @@ def meta_to_bytes(meta: TableMeta) -> tuple[Header, bytes]:
         for link in sorted(meta.links, key=lambda link: (link.data_file_id, link.index_file_id))
     ]
     segments = sorted(meta.segments.items())
+    blocks = sorted(meta.blocks, key=lambda block: block.data_file_id)
     state = {
         "table": dict(meta.table),
         "fields": [dict(f) for f in meta.fields],
         "indexes": _rows(Index, meta.indexes),
         "partitions": _rows(Partition, meta.partitions),
-        "blocks": _rows(BlockRecord, meta.blocks),
+        "blocks": _rows(BlockRecord, blocks),
         "segment_ids": [number for number, _ in segments],
         "segments": _rows(SegmentFile, [segment for _, segment in segments]),
         "links": [["data_file_id", "index_file_id", "ordinal", "begin_snapshot"], *links],

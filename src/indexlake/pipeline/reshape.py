@@ -187,7 +187,8 @@ def _run_and_commit(job: Job, runner: Runner, state: TableState, steps: Sequence
         return
     lake = job.lake
     with lake._pins.pin(state.at):
-        plans = [_plan(lake, state, step) for step in steps]
+        target = Target.of(state, lake._writer_id())
+        plans = [_plan(lake, state, target, step) for step in steps]
         moves = [plan for plan in plans if plan.step.kind == "move"]
         for n in range(0, len(moves), MOVES_PER_COMMIT):
             yield from _move(job, moves[n : n + MOVES_PER_COMMIT])
@@ -207,7 +208,7 @@ def _run_and_commit(job: Job, runner: Runner, state: TableState, steps: Sequence
                 faults.step("reshape.committed")
 
 
-def _plan(lake: Lake, state: TableState, step: Step) -> _Plan:
+def _plan(lake: Lake, state: TableState, target: Target, step: Step) -> _Plan:
     old = [part.partition for part in step.parts]
     count = 1 + len(step.sizes or step.bounds)
     numbers = [old[0].partition_id]
@@ -217,7 +218,7 @@ def _plan(lake: Lake, state: TableState, step: Step) -> _Plan:
             tx.commit()
     edges = [old[0].begin_key, *step.bounds, old[-1].end_key]
     ranges = [(n, *edge) for n, edge in zip(numbers, pairwise(edges), strict=False)]
-    return _Plan(step, state, Target.of(state, lake._writer_id()), numbers, list(step.inputs), [], ranges)
+    return _Plan(step, state, target, numbers, list(step.inputs), [], ranges)
 
 
 def _task(plan: _Plan) -> ReshapeTask:
@@ -366,7 +367,8 @@ def _publish(job: Job, plan: _Plan) -> list[BlockRecord] | None:
         s = sequencer.next
         there = [b for b in data_files.live_blocks_of(tx, old) if b.data_file_id not in inputs]
         if step.changes_ranges:
-            labels = [(block, _range_of(block, plan.ranges)) for block in there]
+            begins = [begin or b"" for _, begin, _ in plan.ranges]
+            labels = [(block, _range_of(block, plan.ranges, begins)) for block in there]
             late = [block for block, number in labels if number is None]
             if late:
                 return late
@@ -384,10 +386,9 @@ def _publish(job: Job, plan: _Plan) -> list[BlockRecord] | None:
     return []
 
 
-def _range_of(block: BlockRecord, ranges: Sequence[partitions.Bounds]) -> int | None:
+def _range_of(block: BlockRecord, ranges: Sequence[partitions.Bounds], begins: Sequence[bytes]) -> int | None:
     """The new partition that holds all rows of a block."""
     assert block.first_key is not None
     assert block.last_key is not None
-    at = bisect_right(ranges, block.first_key, key=lambda bounds: bounds[1] or b"") - 1
-    number, _, end = ranges[at]
+    number, _, end = ranges[bisect_right(begins, block.first_key) - 1]
     return number if end is None or block.last_key < end else None
