@@ -18,6 +18,7 @@ from datetime import timedelta
 from typing import Any
 
 import indexlake as il
+from indexlake.blocks.stream import Target
 from indexlake.catalog import data_files
 from indexlake.indexes.keys import encode_key, key_to_bytes
 from indexlake.pipeline import partition_policy, reshape
@@ -127,7 +128,7 @@ def reshaping(w: World, lake: il.Lake, rng: random.Random) -> Steps:
             stack.enter_context(lake._pins.pin(state.at)).started -= 31
             lake._maintenance._beat_once()
             w.pins[w.current] = state.at
-        plan = reshape._plan(lake, state, step)
+        plan = reshape._plan(lake, state, Target.of(state, lake._writer_id()), step)
         yield f"{step.kind} planned at {state.at}: {_shown(plan)}"
         if plan.inputs:
             blocks = reshape.run_task(lake.storage, reshape._task(plan), lambda: None)
@@ -135,7 +136,7 @@ def reshaping(w: World, lake: il.Lake, rng: random.Random) -> Steps:
             for _ in range(rng.choice((1, 1, 8))):
                 yield f"wrote {[b.record_count for b in blocks]}"
         while True:
-            late = reshape._publish(job, plan)
+            late = reshape._publish(job, plan) if step.kind != "move" else [] if reshape._move(job, [plan]) else None
             w.job_committed()
             w.counts[f"{step.kind} {'dropped' if late is None else 'late' if late else 'committed'}"] += 1
             if not late:

@@ -367,7 +367,7 @@ def _as_of_the_first_plan(original: Any, job: Any, plan: Any, *rest: Any) -> Non
     plan.outputs = [(block, plan.state.at) for block, _ in plan.outputs]
 
 
-def _first_range(original: Any, block: Any, bounds: Any) -> Any:
+def _first_range(original: Any, block: Any, bounds: Any, begins: Any) -> Any:
     inside = [n for n, begin, end in bounds if (begin is None or begin <= block.first_key)]
     return inside[-1]
 
