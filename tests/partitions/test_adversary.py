@@ -49,3 +49,21 @@ def test_a_table_that_became_a_heap_is_not_restored_as_it_was_before(tmp_path: P
     with connect(tmp_path / "new") as lake:
         assert lake.tables() == ["main.other"]
         assert lake.table("other").count() == 40
+
+
+def test_a_name_that_was_given_again_is_restored_for_the_newer_table_and_the_older_has_its_number_added(
+    tmp_path: Path,
+) -> None:
+    with connect(tmp_path / "old", storage=tmp_path / "files") as lake:
+        t = lake.create_table("t", {"k": "int64"}, primary_key="k", layout="clustered", config=il.TableConfig(**SMALL))
+        t.insert([{"k": k} for k in range(40)])
+        lake.pipeline(runner="threads").merge()
+        t.rename("renamed")
+        t = lake.create_table("T", {"k": "int64"}, primary_key="k", layout="clustered", config=il.TableConfig(**SMALL))
+        t.insert([{"k": k} for k in range(30)])
+        lake.pipeline(runner="threads").dump("T")
+    result = il.restore(tmp_path / "files", into=tmp_path / "new")
+    assert sorted(table.table for table in result.tables) == ["main.T", "main.t_1"]
+    with connect(tmp_path / "new") as lake:
+        assert {name: lake.table(name).count() for name in lake.tables()} == {"main.T": 30, "main.t_1": 40}
+        assert lake.pipeline(runner="threads").verify().ok

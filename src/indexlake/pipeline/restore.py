@@ -8,7 +8,8 @@ restore, whose snapshot, row ids and other numbers are beyond all that were used
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from indexlake.blocks.delete_vector import positions_from_bytes
@@ -97,7 +98,7 @@ def write_catalog(
         found.lake_id, found.incarnation + 1, tables.SCHEMA_VERSION, {**properties, NOT_RESTORED: lost}
     )
     write_mark(storage, record, overwrite=True)
-    metas = [meta for meta in found.metas if not meta.ended]
+    metas = _with_own_names([meta for meta in found.metas if not meta.ended])
     hot = open_store(properties["hot"], catalog, storage.spill)
     with catalog.transaction() as tx:
         if not tables.begin_lake(tx, catalog.dialect, record, now):
@@ -115,6 +116,32 @@ def write_catalog(
         tuple(meta.full_name for meta in found.metas if meta.ended),
         found.lost_tables, found.lost_blocks, found.damaged_metas, found.newer,
     )  # fmt: skip
+
+
+def _with_own_names(metas: Sequence[TableMeta]) -> list[TableMeta]:
+    """Where meta files give one name to several, the newest has it, and others have their number added.
+
+    A table or namespace may have been renamed or dropped, and its name given again, after its last meta file.
+    """
+    spaces: dict[int, str] = {}
+    for number, name in sorted(
+        {(int(m.table["namespace_id"]), m.table["namespace_name"]) for m in metas}, reverse=True
+    ):
+        spaces[number] = _own_name(name, number, spaces.values())
+    named: list[TableMeta] = []
+    for meta in sorted(metas, key=lambda m: (m.table["named_in"], m.table_id), reverse=True):
+        number = int(meta.table["namespace_id"])
+        taken = [m.table["table_name"] for m in named if int(m.table["namespace_id"]) == number]
+        name = _own_name(meta.table["table_name"], meta.table_id, taken)
+        named.append(replace(meta, table={**meta.table, "namespace_name": spaces[number], "table_name": name}))
+    return sorted(named, key=lambda meta: meta.table_id)
+
+
+def _own_name(name: str, number: int, taken: Iterable[str]) -> str:
+    others = {other.lower() for other in taken}
+    while name.lower() in others:
+        name = f"{name}_{number}"
+    return name
 
 
 def _restored(meta: TableMeta, lost_segments: int) -> RestoredTable:
