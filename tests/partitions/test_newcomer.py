@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from xxhash import xxh3_128_hexdigest
 
+import indexlake as il
 from indexlake.catalog import partitions as partition_records
 from indexlake.partitions import merging
+from indexlake.partitions.meta import meta_from_bytes
 from indexlake.partitions.partition import Partition
 from indexlake.pipeline.meta import publish_meta
-from tests.partitions.clustered_tables import clustered, metas, rows
+from tests.partitions.clustered_tables import clustered, lose_catalog, metas, rows
 from tests.support.lakes import connect
 
 
@@ -55,3 +58,60 @@ def test_large_rows_are_put_in_order_a_batch_at_a_time(lake, monkeypatch, direct
     assert [row["id"] for row in t.scan(order_by=[("id", direction)], limit=3)] == ids[:3]
     lake.pipeline().merge("s.t")
     assert [row["id"] for row in t.scan()] == list(range(400))
+
+
+def test_a_damaged_block_is_not_called_a_newer_file(lake, tmp_path):
+    t = clustered(lake)
+    t.insert(rows(0, 60))
+    publish_meta(lake, t._table_id)
+    storage = lose_catalog(lake, tmp_path / "files")
+    (block,) = storage.glob("**/*.delta")
+    block.write_bytes(block.read_bytes()[:-1])
+    result = il.restore(storage, tmp_path / "restored", partial=True)
+    assert [lost.rows for lost in result.lost_blocks] == [60]
+    assert result.newer_files == ()
+
+
+def test_a_meta_file_of_a_newer_format_is_not_damaged(lake, tmp_path):
+    t = clustered(lake)
+    t.insert(rows(0, 60))
+    publish_meta(lake, t._table_id)
+    storage = lose_catalog(lake, tmp_path / "files")
+    newest = storage / metas(lake, t._table_id)[0]
+    newest.write_bytes(newest.read_bytes().replace(b"indexlake-meta 1 ", b"indexlake-meta 2 ", 1))
+    with pytest.raises(il.CorruptionError, match="Upgrade"):
+        il.restore(storage, tmp_path / "restored", partial=True)
+    assert not (tmp_path / "restored").exists()
+
+
+@pytest.mark.parametrize("body", [b"{}", b"[]", b"nothing"])
+def test_a_meta_file_that_says_nothing_is_damaged(body):
+    line = f"indexlake-meta 1 1 1 a {xxh3_128_hexdigest(body)}\n"
+    with pytest.raises(il.CorruptionError, match="is damaged"):
+        meta_from_bytes(line.encode() + body, "x.meta")
+
+
+def test_the_folder_of_a_lake_is_not_its_storage_root(tmp_path):
+    with connect(tmp_path / "lake") as lake:
+        clustered(lake).insert(rows(0, 60))
+    for wrong in (tmp_path / "lake", tmp_path / "lake" / "files" / "schema_1"):
+        with pytest.raises(il.NotFoundError, match=r"is this the storage root.*`files` inside it"):
+            il.restore(wrong, tmp_path / "restored")
+
+
+def test_advice_that_can_be_followed(lake):
+    heap = lake.create_table("heap", rows(0, 5))
+    p = lake.pipeline()
+    for wrong in (heap.partitions, lambda: p.merge("heap"), lambda: p.split("heap"), lambda: p.split("heap", at=3)):
+        with pytest.raises(il.SchemaError, match="no primary key") as caught:
+            wrong()
+        assert "cluster_table" not in str(caught.value)
+        assert "scan(" not in str(caught.value)
+    keyed = lake.create_table("keyed", rows(0, 5), primary_key="id")
+    before = lake.snapshot_id
+    with pytest.raises(il.SchemaError, match="cluster_table"):
+        keyed.partitions()
+    lake.cluster_table("keyed")
+    with pytest.raises(il.SchemaError, match=f"was a heap at snapshot {before}") as caught:
+        keyed.at(before).partitions()
+    assert "cluster_table" not in str(caught.value)

@@ -35,6 +35,10 @@ Record = Mapping[str, Any]
 """A record of the catalog by the names of its columns, as docs/catalog.md has them."""
 
 
+class NewerFormat(CorruptionError):
+    """A meta file that a newer IndexLake has written.  It is whole, and older ones do not stand in for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
     """The first line of a meta file.  The newest of a table is the one with the highest incarnation and snapshot."""
@@ -137,7 +141,7 @@ def read_header(data: bytes, path: str) -> Header:
     """The header of a meta file, from its first bytes."""
     words = bytes(data[:HEADER_BYTES]).partition(b"\n")[0].decode("utf-8", "replace").split(" ")
     if words[0] == _MAGIC and len(words) > 1 and words[1].isdecimal() and int(words[1]) > FORMAT:
-        raise CorruptionError(
+        raise NewerFormat(
             f"meta file {path!r} has format {words[1]}; this IndexLake knows formats up to {FORMAT}. Upgrade with: "
             "pip install -U indexlake",
             path=path,
@@ -153,7 +157,15 @@ def meta_from_bytes(data: bytes, path: str) -> TableMeta:
     body = data[data.index(b"\n") + 1 :]
     if xxh3_128_hexdigest(body) != header.checksum:
         raise CorruptionError(f"meta file {path!r} is damaged: its checksum does not fit its content.", path=path)
-    found = json.loads(body)
+    try:
+        return _from_json(json.loads(body))
+    except (ValueError, LookupError, TypeError) as error:
+        raise CorruptionError(
+            f"meta file {path!r} is damaged: its content is not that of a meta file ({error!r}).", path=path
+        ) from None
+
+
+def _from_json(found: Any) -> TableMeta:
     segments = dict(zip(found["segment_ids"], _records(SegmentFile, found["segments"]), strict=True))
     links = tuple(
         Link(file_id, number, segments[number], ordinal, begin, None, begin)

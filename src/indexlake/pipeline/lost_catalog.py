@@ -15,7 +15,7 @@ from functools import cached_property
 from indexlake.catalog.owner import marked_owner
 from indexlake.display import counted
 from indexlake.errors import CorruptionError, IndexLakeError, NotFoundError, StorageError
-from indexlake.partitions.meta import NamedFile, TableMeta
+from indexlake.partitions.meta import NamedFile, NewerFormat, TableMeta
 from indexlake.pipeline.meta import meta_files, read_meta
 from indexlake.pipeline.runner import ThreadRunner
 from indexlake.storage import Storage
@@ -109,6 +109,7 @@ class LostCatalog:
     def newer(self) -> tuple[str, ...]:
         """Those of them that were written after the meta file, or for a later snapshot."""
         snapshots = {meta.table_id: meta.snapshot for meta in self.metas}
+        lost = {block.path for block in self.lost_blocks}
 
         def is_newer(file: FileInfo) -> bool:
             name = self.names[file.path]
@@ -117,7 +118,7 @@ class LostCatalog:
             published = self.newest[name.table_id].modified
             return file.modified is not None and published is not None and file.modified > published
 
-        return tuple(sorted(file.path for file in self.unnamed if is_newer(file)))
+        return tuple(sorted(file.path for file in self.unnamed if file.path not in lost and is_newer(file)))
 
     def without_lost_blocks(self) -> LostCatalog:
         """What can be restored without the blocks that are lost."""
@@ -149,9 +150,11 @@ def find(
     damaged: list[str] = []
     strange: list[str] = []
     for found in meta_files(storage, listed).values():
-        for candidate in found:
+        for candidate in sorted(found, key=lambda each: each.header is not None):
             try:
                 meta = read_meta(storage, candidate.file.path)
+            except NewerFormat:
+                raise
             except CorruptionError:
                 damaged.append(candidate.file.path)
                 continue
@@ -214,8 +217,10 @@ def _nothing(storage: Storage, listed: Sequence[FileInfo], damaged: list[str], s
         f"{table_folder(n)}; its name, columns, block list and deletes were in the catalog only."
         for n, found in sorted(ids.items())
     ]
-    if not listed:
-        said.append("There is no file at all: is this the storage root of the lake?")
+    if not ids:
+        said.append(
+            "There is no file of a lake: is this the storage root? That of a lake in a folder is `files` inside it."
+        )
     return NotFoundError(" ".join(said), name=storage.root)
 
 

@@ -32,6 +32,8 @@ from indexlake.pipeline.runner import Runner
 from indexlake.pipeline.vacuum import GRACE, WHOLE_LAKE, VacuumResult, vacuum
 from indexlake.pipeline.verify import VerifyResult, verify
 from indexlake.scan.by_keys import encoded_key
+from indexlake.snapshots.partition_info import how_to_cluster
+from indexlake.snapshots.state import TableState
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
@@ -119,21 +121,22 @@ class Pipeline:
             return self._each_clustered("split", table, partial(split, self._lake, runner=self._runner))
         if table is None:
             raise SchemaError("at=… is a key of one table: give its name too.")
-        schema = self._lake._readings.latest(self._lake.table(table)._table_id).current
+        state = self._lake._readings.latest(self._lake.table(table)._table_id)
+        if state.ranges is None:
+            raise _is_a_heap(state, "split")
+        schema = state.current
         key = key_to_bytes(encode_key(schema.key_codecs, encoded_key(schema, at, table)))
         return self._each_clustered("split", table, partial(split, self._lake, runner=self._runner, at=key))
 
     def _each_clustered(self, kind: str, table: str | None, job: Callable[..., R]) -> dict[str, R]:
         stop, results = self._begin(), {}
         for t in self._tables(table):
-            if self._lake._readings.latest(t.table_id).ranges is not None:
+            state = self._lake._readings.latest(t.table_id)
+            if state.ranges is not None:
                 results[t.name] = job(table_id=t.table_id, stop=stop, bar=self._bar(f"{kind} {t.name}"))
                 publish_meta(self._lake, t.table_id)
             elif table is not None:
-                raise SchemaError(
-                    f"Table {t.name!r} is not clustered, so it has no partitions to {kind}. Compact it, or make it "
-                    f"clustered with lake.cluster_table({t.name!r})."
-                )
+                raise _is_a_heap(state, kind)
         return results
 
     def freeze(self, table: str | None = None, *, older_than: timedelta = timedelta(0)) -> dict[str, RewriteResult]:
@@ -266,3 +269,8 @@ class Pipeline:
             with self._lake.catalog.read() as r:
                 found += [Due(f"{t.full_name} (dropped)", t.table_id, True) for t in definitions.list_dropped_tables(r)]
         return found
+
+
+def _is_a_heap(state: TableState, kind: str) -> SchemaError:
+    name = state.table.full_name
+    return SchemaError(f"Table {name!r} is a heap: it has no partitions to {kind}. {how_to_cluster(state)}")

@@ -75,7 +75,7 @@ class RestoreResult:
         said.append("Lost with the catalog: rows written since and rows that were hot, history, tokens, streams.")
         for title, found in (
             ("Not restored, and left as they are:", self.lost_tables),
-            ("Blocks that are missing or damaged:", self.lost_blocks),
+            ("Blocks that are missing or damaged; vacuum will delete what is left of them:", self.lost_blocks),
             ("Dropped before, and not restored:", self.dropped),
             ("Meta files that could not be used:", self.damaged_metas),
             (

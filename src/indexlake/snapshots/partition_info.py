@@ -108,16 +108,24 @@ def partitions(reading: Reading) -> Partitions:
     there = None if state.ranges is None else state.ranges.at(snapshot)
     if state.ranges is None or there is None or not there.live:
         name = state.table.full_name
-        raise SchemaError(
-            f"Table {name!r} {'is' if state.ranges is None else f'was at snapshot {snapshot}'} a heap: it has no "
-            f"partitions. lake.cluster_table({name!r}) sorts its rows by primary key; a new table is clustered with "
-            'create_table(…, layout="clustered").'
-        )
+        if state.ranges is not None:
+            raise SchemaError(f"Table {name!r} was a heap at snapshot {snapshot}: it had no partitions then.")
+        raise SchemaError(f"Table {name!r} is a heap: it has no partitions. {how_to_cluster(state)}")
     blocks: dict[int, list[BlockRecord]] = defaultdict(list)
     for block, seen in zip(state.blocks.records, state.blocks.visible_at(snapshot), strict=True):
         if seen and block.partition_id is not None:
             blocks[partition_of(block, there)].append(block)
     return Partitions(_info(p, blocks[p.partition_id], state, reading.schema, snapshot) for p in there.live)
+
+
+def how_to_cluster(state: TableState) -> str:
+    """What to do about a heap that should be clustered."""
+    if not state.current.key_fields:
+        return "It has no primary key to sort by either: insert its rows into a new table with primary_key=…."
+    return (
+        f"lake.cluster_table({state.table.full_name!r}) sorts its rows by primary key; a new table is clustered with "
+        'create_table(…, layout="clustered").'
+    )
 
 
 def partition_of(block: BlockRecord, there: Ranges) -> int:
