@@ -101,7 +101,7 @@ class TableMeta:
 
 
 def meta_to_bytes(meta: TableMeta) -> tuple[Header, bytes]:
-    """The file, and its first line."""
+    """The file, and its first line.  Records are ordered by their numbers: who publishes makes no difference."""
     links = [
         (link.data_file_id, link.index_file_id, link.ordinal, link.begin_snapshot)
         for link in sorted(meta.links, key=lambda link: (link.data_file_id, link.index_file_id))
@@ -110,9 +110,9 @@ def meta_to_bytes(meta: TableMeta) -> tuple[Header, bytes]:
     state = {
         "table": dict(meta.table),
         "fields": [dict(f) for f in meta.fields],
-        "indexes": _rows(Index, meta.indexes),
-        "partitions": _rows(Partition, meta.partitions),
-        "blocks": _rows(BlockRecord, meta.blocks),
+        "indexes": _rows(Index, sorted(meta.indexes, key=lambda index: index.index_id)),
+        "partitions": _rows(Partition, sorted(meta.partitions, key=lambda p: p.partition_id)),
+        "blocks": _rows(BlockRecord, sorted(meta.blocks, key=lambda block: block.data_file_id)),
         "segment_ids": [number for number, _ in segments],
         "segments": _rows(SegmentFile, [segment for _, segment in segments]),
         "links": [["data_file_id", "index_file_id", "ordinal", "begin_snapshot"], *links],
