@@ -67,3 +67,17 @@ def test_a_name_that_was_given_again_is_restored_for_the_newer_table_and_the_old
     with connect(tmp_path / "new") as lake:
         assert {name: lake.table(name).count() for name in lake.tables()} == {"main.T": 30, "main.t_1": 40}
         assert lake.pipeline(runner="threads").verify().ok
+
+
+def test_a_meta_file_is_the_same_whoever_publishes_it(tmp_path: Path) -> None:
+    """The process that has seen a block become data knows the blocks in another order than one that comes later."""
+    with connect(tmp_path) as lake:
+        t = lake.create_table("t", {"k": "int64"}, primary_key="k", layout="clustered", config=il.TableConfig(**SMALL))
+        p = lake.pipeline(runner="threads")
+        p.split("t", at=100)
+        t.insert([{"k": k} for k in range(30)])
+        t.insert([{"k": k} for k in range(100, 120)])
+        p.run("t")
+        assert [(part.data_rows, part.delta_rows) for part in t.partitions()] == [(30, 0), (0, 20)]
+    with connect(tmp_path) as lake:
+        assert lake.pipeline(runner="threads").verify().problems == ()
