@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,36 @@ def test_a_table_that_became_a_heap_is_not_restored_as_it_was_before(tmp_path: P
     with connect(tmp_path / "new") as lake:
         assert lake.tables() == ["main.other"]
         assert lake.table("other").count() == 40
+
+
+def test_a_heap_whose_old_meta_file_was_not_ended_is_told_to_by_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a kill between the commit of the conversion and the meta file."""
+    with connect(tmp_path / "old", storage=tmp_path / "files") as lake:
+        t = lake.create_table("t", {"k": "int64"}, primary_key="k", layout="clustered", config=il.TableConfig(**SMALL))
+        t.insert([{"k": k} for k in range(40)])
+        lake.pipeline(runner="threads").merge()
+        with monkeypatch.context() as patch:
+            patch.setattr("indexlake.pipeline.convert.publish_meta", lambda *_: None)
+            lake.cluster_table("t", layout="heap")
+        lake._metas.clear()
+        lake.table("t").delete("k < 30")
+        lake.pipeline(runner="threads").run()
+    assert il.restore(tmp_path / "files", into=tmp_path / "new").tables == ()
+
+
+def test_a_damaged_newest_meta_file_is_written_again_after_vacuum(tmp_path: Path) -> None:
+    with connect(tmp_path / "old", storage=tmp_path / "files") as lake:
+        t = lake.create_table("t", {"k": "int64"}, primary_key="k", layout="clustered", config=il.TableConfig(**SMALL))
+        t.insert([{"k": k} for k in range(40)])
+        p = lake.pipeline(runner="threads")
+        p.merge()
+        newest = max((tmp_path / "files").rglob("*.meta"), key=lambda path: int(path.name.split(".")[1]))
+        newest.write_bytes(b"damaged")
+        p.vacuum(dry_run=False, grace=timedelta(0))
+        p.run()
+    assert [t.rows for t in il.restore(tmp_path / "files", into=tmp_path / "new").tables] == [40]
 
 
 def test_a_name_that_was_given_again_is_restored_for_the_newer_table_and_the_older_has_its_number_added(

@@ -9,7 +9,7 @@ import pytest
 
 import indexlake as il
 from indexlake.partitions.meta import meta_from_bytes, meta_to_bytes, read_header
-from indexlake.pipeline.meta import end_meta, publish_meta, read_meta
+from indexlake.pipeline.meta import publish_meta, read_meta
 from tests.partitions.clustered_tables import clustered, in_blocks, metas, newest_meta, rows
 from tests.support.waiting import wait_until
 
@@ -165,7 +165,7 @@ def test_a_dropped_table_leaves_a_meta_file_that_says_so(lake):
     assert newest_meta(lake, u).ended
 
 
-def test_a_table_that_is_not_clustered_any_more_can_be_ended(lake):
+def test_a_table_that_is_not_clustered_any_more_is_ended(lake):
     t = clustered(lake)
     t.insert(rows(0, 60))
     lake.pipeline().run()
@@ -175,8 +175,8 @@ def test_a_table_that_is_not_clustered_any_more_can_be_ended(lake):
             "insert into indexlake_snapshot (snapshot_id, committed_at, operation) values (100, 9999999999999999, '')"
         )
         tx.commit()
+    assert publish_meta(lake, t._table_id) is not None
     assert publish_meta(lake, t._table_id) is None
-    assert end_meta(lake, t._table_id) is not None
     assert newest_meta(lake, t).ended
 
 

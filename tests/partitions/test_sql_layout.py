@@ -22,10 +22,12 @@ def test_create_table_with_a_layout(lake: il.Lake):
     ("text", "said"),
     [
         ("create table t (a int primary key) with (layout = 'sorted')", "layout='sorted' is not known"),
-        ("create table t (a int) with (layout = 'clustered')", "in the order of its primary key"),
+        ("create table t (a int) with (layout = 'clustered')", r"in the order of its primary key.*primary key \(a\)"),
         ("create table t (a int primary key) with (layuot = 'clustered')", "there are layout, inline_row_count_limit"),
-        ("create table t with (layout = 'clustered') as select 1 a", "in the order of its primary key"),
-        ("alter table h set (layout = 'clustered')", "no table option 'layout'"),
+        ("create table t with (layout = 'clustered') as select 1 a", "primary key.*insert into t select"),
+        ("create table t (a int primary key) with (layout = 'clustered', Layout = 'heap')", "'Layout' is given twice"),
+        ("alter table h set (layout = 'clustered')", "lake.cluster_table"),
+        ("alter table h set (merge_ratio = 1, merge_ratio = 2)", "'merge_ratio' is given twice"),
     ],
 )
 def test_layouts_that_are_refused(lake: il.Lake, text: str, said: str):

@@ -33,6 +33,11 @@ def live_partitions(r: ReadTransaction | Transaction, table_id: int) -> list[Par
     return [Partition(*row) for row in rows]
 
 
+def has_any(r: ReadTransaction | Transaction, table_id: int) -> bool:
+    """Whether the table has, or had until lately, partitions."""
+    return bool(r.rows("select 1 from indexlake_partition where table_id = ? limit 1", (table_id,)))
+
+
 def live_among(r: Transaction, partition_ids: Collection[int]) -> set[int]:
     """Those of the partitions that are live."""
     found: set[int] = set()

@@ -30,7 +30,7 @@ from indexlake.partitions.partition import Partition
 from indexlake.partitions.ranges import Ranges
 from indexlake.partitions.runs import Stretch, stretches
 from indexlake.pipeline.job import Job, JobBusy, Watched
-from indexlake.pipeline.meta import end_meta, publish_meta
+from indexlake.pipeline.meta import publish_meta
 from indexlake.pipeline.rewrite import RewriteResult, live_rows
 from indexlake.pipeline.runner import Runner, choose_runner
 from indexlake.pipeline.sort_tasks import StagedRuns, remove, sort_tasks, sorted_blocks, stage
@@ -81,10 +81,7 @@ def cluster_table(lake: Lake, name: str, layout: str, *, progress: bool | None) 
     definitions.check_layout(layout)
     table = lake.table(name)
     bar = ProgressBar(f"cluster {table.name}", progress)
-    was_clustered = lake._readings.latest(table._table_id).table.is_clustered
     result = convert(lake, table._table_id, layout, choose_runner(lake.storage), bar=bar)
-    if was_clustered and layout == "heap":
-        end_meta(lake, table._table_id)
     publish_meta(lake, table._table_id)
     return result
 

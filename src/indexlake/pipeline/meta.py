@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from indexlake.blocks.delete_vector import positions_to_bytes
-from indexlake.catalog import meta_records, table_heads, tables
+from indexlake.catalog import meta_records, partitions, table_heads, tables
 from indexlake.errors import CorruptionError, IndexLakeError, NotFoundError
 from indexlake.partitions.meta import (
     HEADER_BYTES,
@@ -47,6 +47,8 @@ class Published:
 def publish_meta(lake: Lake, table_id: int) -> str | None:
     """Write a meta file if a clustered table has changed since the newest one; returns its path.
 
+    Of one that has become a heap it says that it has ended: no restore goes back to when it was clustered.
+
     For the end of a job, whose work is done whatever happens here: an error is logged, and the next job writes it.
     """
     try:
@@ -58,21 +60,11 @@ def publish_meta(lake: Lake, table_id: int) -> str | None:
         return None
 
 
-def end_meta(lake: Lake, table_id: int) -> str | None:
-    """For a table that was clustered and is no more: no restore goes back to when it was."""
-    lake._metas.pop(table_id, None)
-    try:
-        return _publish(lake, table_id, even_heap=True)
-    except IndexLakeError as error:
-        log.warning("the meta file of table %s was not ended; vacuum removes it: %s", table_id, error)
-        return None
-
-
-def _publish(lake: Lake, table_id: int, *, even_heap: bool = False) -> str | None:
+def _publish(lake: Lake, table_id: int) -> str | None:
     known = lake._metas.get(table_id)
     with lake._readings.open(table_id) as reading:
         table = reading.state.table
-        if not (table.is_clustered or even_heap):
+        if not (table.is_clustered or partitions.has_any(reading.transaction, table_id)):
             return None
         head = table_heads.read_head(reading.transaction, table_id)
         assert head is not None

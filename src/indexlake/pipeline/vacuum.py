@@ -104,6 +104,7 @@ def vacuum(
             _delete(lake, job, runner, metas.last, dropped)
             _forget_missing(lake, dropped, {f.path for f in listed})
             _remove_empty_folders(lake, (*doomed, *metas.last), namespaces)
+            lake._metas.clear()  # a damaged one may have been the newest: it is written again
         doomed += metas.last
     return VacuumResult(
         dry_run, len(doomed), sum(f.size for f in doomed), len(listed) - len(doomed) - waiting, waiting,

@@ -70,6 +70,11 @@ class Definitions:
         options = self._options(statement.options, "layout")
         layout = options.pop("layout", "heap")
         config = TableConfig(**options)
+        if layout == "clustered" and not statement.primary_key:
+            raise SchemaError(
+                "A clustered table is kept in the order of its primary key: name it with the columns, as in create "
+                "table t (a int, b int, primary key (a)); rows of a query come with insert into t select …."
+            )
         if statement.query is not None:
             return self._create_from_query(statement, name, statement.query, layout, config)
         fields, defaults = [], {}
@@ -125,6 +130,13 @@ class Definitions:
         """``with (dump_format = 'parquet')`` and ``set (…)``: the fields of ``TableConfig``, and ``more`` options."""
         values: dict[str, Any] = {}
         for name, written in options:
+            if name.lower() == "layout" and "layout" not in more:
+                raise written.source.error(
+                    "The layout of a table that is there is changed in Python: lake.cluster_table(name, layout=…).",
+                    written.start,
+                )
+            if name.lower() in values:
+                raise written.source.error(f"Table option {name!r} is given twice.", written.start)
             if name.lower() not in (*more, *TableConfig.__dataclass_fields__):
                 known = ", ".join((*more, *TableConfig.__dataclass_fields__))
                 raise written.source.error(f"There is no table option {name!r}; there are {known}.", written.start)
