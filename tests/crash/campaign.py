@@ -29,7 +29,7 @@ STEPS = (
     "build_index.planned", "build_index.written", "build_index.commit", "build_index.published",
     "merge_index.planned", "merge_index.written", "merge_index.commit", "merge_index.committed",
     "publish_unique.validated", "publish_unique.commit",
-    "reshape.planned", "reshape.written", "reshape.commit", "reshape.committed",
+    "reshape.planned", "reshape.written", "reshape.commit", "reshape.committed", "convert.round", "convert.commit",
 )  # fmt: skip
 """Every named step of commit, direct write and jobs; `test_kill` checks that none is missing."""
 
@@ -42,6 +42,8 @@ def kill_at_step(lake: LakeUnderTest, step: str, count: int, weights: Mapping[st
         jobs = {"index": 4, "fold": 2, "block": 3}
     if step.startswith("reshape."):
         jobs = {"reshape": 4, "block": 3}
+    if step.startswith("convert."):
+        jobs = {"convert": 4, "block": 3}
     lake.kill_at(f"{step}:{min(count, 3) if of_jobs else count}=kill", weights={**weights, **jobs}, seconds=60.0)
 
 

@@ -52,7 +52,7 @@ WIDTHS = ("int8", "int16", "int32", "int64")
 WEIGHTS = {
     "one": 6, "few": 3, "block": 1, "update": 4, "update_many": 1, "delete": 3, "both": 4, "dump": 1, "define": 1,
     "compact": 0.7, "cluster": 0.3, "freeze": 0.3, "thaw": 0.2, "vacuum": 0.3, "index": 0.5, "build": 0.2, "fold": 0.3,
-    "reshape": 0.7,
+    "reshape": 0.7, "convert": 0.2,
 }  # fmt: skip
 STORM = {**WEIGHTS, "alter": 3, "load": 2, "upsert": 2}
 """What comes on top where definitions change and files are loaded."""
@@ -365,15 +365,23 @@ class Lane:
         self._job(lambda p, table: p.compact(table))
 
     def _cluster(self) -> None:
-        self._job(lambda p, table: None if table == CLUSTERED else p.compact(table, cluster_by=["value"]))
+        with contextlib.suppress(il.SchemaError):  # a table may be clustered
+            self._job(lambda p, table: p.compact(table, cluster_by=["value"]))
 
     def _reshape(self) -> None:
         """Merge the clustered table, or give it a bound more, also where there is no row."""
         at = self._present(CLUSTERED) or self.random.getrandbits(44) * 16
-        if self.random.random() < 0.5:
-            self._job(lambda p, _: p.split(CLUSTERED, at=at))
-        else:
-            self._job(lambda p, _: p.merge(CLUSTERED))
+        with contextlib.suppress(il.SchemaError):  # it may be a heap at the moment
+            if self.random.random() < 0.5:
+                self._job(lambda p, _: p.split(CLUSTERED, at=at))
+            else:
+                self._job(lambda p, _: p.merge(CLUSTERED))
+
+    def _convert(self) -> None:
+        """The other layout for a table, which has the same rows in either."""
+        layout = self.random.choice(("heap", "clustered"))
+        with contextlib.suppress(il.SchemaError):  # of a table without a primary key
+            self._job(lambda p, table: self.lake.cluster_table(table, layout))
 
     def _freeze(self) -> None:
         self._job(lambda p, table: p.freeze(table))

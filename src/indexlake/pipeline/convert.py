@@ -80,6 +80,11 @@ def cluster_table(lake: Lake, name: str, layout: str, *, progress: bool | None) 
     lake._check(writing=True)
     definitions.check_layout(layout)
     table = lake.table(name)
+    if layout == "clustered" and not lake._readings.latest(table._table_id).current.primary_key:
+        raise SchemaError(
+            f"Table {table.name!r} has no primary key, and a clustered table is kept in the order of it. Create a table "
+            "with primary_key=… and insert the rows there."
+        )
     bar = ProgressBar(f"cluster {table.name}", progress)
     result = convert(lake, table._table_id, layout, choose_runner(lake.storage), bar=bar)
     publish_meta(lake, table._table_id)
@@ -96,11 +101,6 @@ def convert(lake: Lake, table_id: int, layout: str, runner: Runner, **watched: U
                 raise NotFoundError(f"Table {state.table.full_name!r} was dropped.", name=state.table.full_name)
             if state.table.layout == layout:
                 return RewriteResult()
-            if layout == "clustered" and not state.current.key_fields:
-                raise SchemaError(
-                    f"Table {state.table.full_name!r} has no primary key, and a clustered table is kept in the order "
-                    "of it. Create a table with primary_key=… and insert the rows there."
-                )
             with lake._pins.pin(state.at):
                 result = _converted(job, runner, state)
             if result is not None:
@@ -114,7 +114,8 @@ def _alone(job: Job) -> Iterator[None]:
         for kind, scope in OTHERS:
             while True:
                 try:
-                    held.enter_context(Job(job.lake, kind, job.table_id, scope))
+                    other = Job(job.lake, kind, job.table_id, scope).__enter__()
+                    held.callback(other.__exit__, None, None, None)  # whatever comes of this one, nothing of it failed
                     break
                 except JobBusy:
                     job.check()

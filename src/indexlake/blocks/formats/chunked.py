@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -47,6 +49,9 @@ class Chunks(Protocol):
     def glance(self, index: int, columns: list[str]) -> pa.RecordBatch:
         """The same for a moment: it may lie in the file's memory map, and is not given away."""
 
+    def arrays(self, index: int, columns: tuple[str, ...]) -> Sequence[pa.Array]:
+        """The columns of what ``glance`` gives."""
+
     def surviving(self, predicate: Bound) -> Any:
         """For each chunk whether a row of it may match (None: any may)."""
 
@@ -59,7 +64,8 @@ class ChunkedReader:
         self.schema = schema
         self._chunks = chunks
         self._starts: Positions = chunks.starts()
-        self._plans: dict[tuple[str, ...], _RowPlan] = {}
+        self._firsts: list[int] = self._starts.tolist()
+        self._plain: dict[tuple[str, ...], bool] = {}  # whether Arrow gives the Python values of these columns
 
     @property
     def row_count(self) -> int:
@@ -111,16 +117,21 @@ class ChunkedReader:
         if not 0 <= position < self.row_count:
             raise self._outside(position)
         index = self._chunk_of(position)
-        batch = self._chunks.glance(index, list(dict.fromkeys(columns)))
-        return self._row_plan(tuple(columns), batch)(batch, position - int(self._starts[index]))
-
-    def _row_plan(self, columns: tuple[str, ...], batch: pa.RecordBatch) -> _RowPlan:
-        plan = self._plans.get(columns)
-        if plan is None:
-            if len(self._plans) >= _PLANS:
-                self._plans = {}
-            plan = self._plans[columns] = _RowPlan(columns, self.schema, batch.schema)
-        return plan
+        place = position - self._firsts[index]
+        names = tuple(columns)
+        plain = self._plain.get(names)
+        arrays = self._chunks.arrays(index, names) if plain is not False else ()
+        if plain is None:
+            if len(self._plain) >= _PLANS:
+                self._plain = {}
+            types = zip(names, arrays, strict=True)
+            plain = self._plain[names] = all(_is_plain(self.schema.field(name).type, a.type) for name, a in types)
+        if plain:
+            with suppress(OverflowError, ValueError):  # raised below, with the name of the column
+                return {name: array[place].as_py() for name, array in zip(names, arrays, strict=True)}
+        logical = pa.schema([self.schema.field(name) for name in names])
+        batch = self._chunks.glance(index, list(dict.fromkeys(names)))
+        return python_dicts(decoded(batch.slice(place, 1), logical))[0]
 
     def few_rows(self, positions: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]] | None:
         return None
@@ -154,7 +165,7 @@ class ChunkedReader:
         return self._chunks.glance(index, columns).take(pa.array(inside))
 
     def _chunk_of(self, position: int) -> int:
-        return int(np.searchsorted(self._starts, position, side="right")) - 1
+        return bisect_right(self._firsts, position) - 1
 
     def _selected(self, positions: Any, survivors: Any = None) -> Iterator[tuple[int, Any]]:
         """Each chunk that survives and holds wanted rows, with their places inside it (None: all of them)."""
@@ -186,23 +197,6 @@ def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     if not batches[0].num_columns:
         return record_batch([], batches[0].schema, sum(batch.num_rows for batch in batches))
     return pa.concat_batches(batches)
-
-
-class _RowPlan:
-    """How one row of some columns becomes Python values."""
-
-    def __init__(self, columns: tuple[str, ...], schema: pa.Schema, stored: pa.Schema) -> None:
-        self._logical = pa.schema([schema.field(name) for name in columns])
-        plain = all(_is_plain(field.type, stored.field(field.name).type) for field in self._logical)
-        self._names = list(dict.fromkeys(columns)) if plain else None
-
-    def __call__(self, batch: pa.RecordBatch, place: int) -> dict[str, Any]:
-        if self._names is not None:
-            try:
-                return {name: column[place].as_py() for name, column in zip(self._names, batch.columns, strict=True)}
-            except (OverflowError, ValueError):
-                pass  # is raised below, with the name of the column
-        return python_dicts(decoded(batch.slice(place, 1), self._logical))[0]
 
 
 def _is_plain(type: Any, stored: Any) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -111,6 +111,8 @@ class _Batches:
         self._has_statistics = False
         self._bounds: dict[tuple[str, str], Bounds] = {}
         self._mapped: dict[int, pa.RecordBatch] | None = None  # as they lie in the memory map
+        self._arrays: dict[int, list[pa.Array]] = {}  # their columns
+        self._places: dict[tuple[str, ...], list[int]] = {}  # where some columns stand among them
         self._reader: Any = None  # of a mapped file
         self._idle: dict[tuple[str, ...], list[tuple[Any, bool]]] = {}  # by columns; each serves one thread at a time
         self._lock = threading.Lock()
@@ -158,6 +160,21 @@ class _Batches:
             with self._lock, self._guarded():
                 batch = self._mapped[index] = self._reader.get_batch(index)
         return batch.select(columns)
+
+    def arrays(self, index: int, columns: tuple[str, ...]) -> Sequence[pa.Array]:
+        if self._mapped is None:
+            found: list[pa.Array] = self._read(index, list(dict.fromkeys(columns))).select(list(columns)).columns
+            return found
+        arrays = self._arrays.get(index)
+        if arrays is None:
+            self.glance(index, self._names[:1])
+            arrays = self._arrays[index] = self._mapped[index].columns
+        places = self._places.get(columns)
+        if places is None:
+            if len(self._places) >= _COLUMN_SETS:
+                self._places = {}
+            places = self._places[columns] = [self._names.index(name) for name in columns]
+        return [arrays[place] for place in places]
 
     def surviving(self, predicate: Bound) -> Any:
         if not self._has_statistics:

@@ -6,7 +6,7 @@ change or refuse are written as integers or as another width, and restored from 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -117,6 +117,10 @@ class _RowGroups:
 
     def glance(self, index: int, columns: list[str]) -> pa.RecordBatch:
         return self.load(index, columns)
+
+    def arrays(self, index: int, columns: tuple[str, ...]) -> Sequence[pa.Array]:
+        found: list[pa.Array] = self.load(index, list(dict.fromkeys(columns))).select(list(columns)).columns
+        return found
 
     def surviving(self, predicate: Bound) -> Any:
         pushed = predicate.parquet()
