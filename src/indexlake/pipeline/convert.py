@@ -82,8 +82,8 @@ def cluster_table(lake: Lake, name: str, layout: str, *, progress: bool | None) 
     table = lake.table(name)
     if layout == "clustered" and not lake._readings.latest(table._table_id).current.primary_key:
         raise SchemaError(
-            f"Table {table.name!r} has no primary key, and a clustered table is kept in the order of it. Create a table "
-            "with primary_key=… and insert the rows there."
+            f"Table {table.name!r} has no primary key, and a clustered table is kept in the order of it. Create a "
+            "table with primary_key=… and insert the rows there."
         )
     bar = ProgressBar(f"cluster {table.name}", progress)
     result = convert(lake, table._table_id, layout, choose_runner(lake.storage), bar=bar)
