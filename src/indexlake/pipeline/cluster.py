@@ -53,13 +53,16 @@ def cluster(
 ) -> RewriteResult:
     """Write all rows in blocks anew, so that those which are near each other in the columns share a block."""
     own: set[str] = set()  # what this run has written is not done again
+    known = lake._readings.latest(table_id)
+    if known.ranges is not None:
+        raise SchemaError(
+            f"Table {known.table.full_name!r} is clustered: its rows are kept in the order of its primary key. "
+            "Leave cluster_by out."
+        )
 
     def choose(state: TableState, snapshot: int) -> list[RewriteGroup]:
         if state.ranges is not None:
-            raise SchemaError(
-                f"Table {state.table.full_name!r} is clustered: its rows are kept in the order of its primary key. "
-                "Leave cluster_by out."
-            )
+            return []  # it was clustered meanwhile
         return _groups_to_cluster(state, snapshot, check_curve(state.current, columns, order)[0], own)
 
     def run(job: Job, runner: Runner, tasks: Sequence[RewriteTask]) -> Iterator[Done]:

@@ -39,6 +39,8 @@ def compact(lake: Lake, table_id: int, runner: Runner, **watched: Unpack[Watched
 
 def groups_to_compact(state: TableState, snapshot: int) -> list[RewriteGroup]:
     """The groups of blocks that are worth writing anew as one."""
+    if state.ranges is not None:
+        return []  # it is merged, or was clustered meanwhile
     by_format: dict[str, list[tuple[BlockRecord, int]]] = {}
     full = state.table.config.block_row_count
     for block in live_blocks(state, snapshot):
