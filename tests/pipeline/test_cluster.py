@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
+from indexlake.partitions import runs
 from indexlake.pipeline import cluster as cluster_module
-from indexlake.pipeline import scatter
 from indexlake.pipeline.curve import Curve, comparable, cuts
 from indexlake.schema import Field
 from indexlake.storage import faults
@@ -149,7 +149,7 @@ def test_a_truncate_meanwhile_wins(lake):
 
 def test_large_tables_go_through_in_groups_of_neighbours_and_in_runs(lake, monkeypatch):
     monkeypatch.setattr(cluster_module, "MOST_TOGETHER", 4)
-    monkeypatch.setattr(scatter, "RUN_BYTES", 1000)
+    monkeypatch.setattr(runs, "RUN_BYTES", 1000)
     t = in_blocks(table(lake), *[100] * 12)
     before = content(t)
     done = lake.pipeline().compact("t", cluster_by=["id"])["main.t"]

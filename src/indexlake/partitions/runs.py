@@ -107,19 +107,24 @@ def write_runs(
     out: Sink, target: Target, batches: Iterable[pa.RecordBatch], check: Callable[[], None] = lambda: None
 ) -> tuple[Run, ...]:
     """Sort rows as they lie in files, a run at a time, and stage them."""
-    runs: list[Run] = []
+    return tuple(_write_run(out, target, held) for held in by_size(batches, check))
+
+
+def by_size(batches: Iterable[pa.RecordBatch], check: Callable[[], None]) -> Iterator[list[pa.RecordBatch]]:
+    """As many batches together as a run holds, those without rows left out."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
         check()
+        if not batch.num_rows:
+            continue
         held.append(batch)
         size += batch.nbytes
         if size > RUN_BYTES:
-            runs.append(_write_run(out, target, held))
+            yield held
             held, size = [], 0
-    if sum(batch.num_rows for batch in held):
-        runs.append(_write_run(out, target, held))
-    return tuple(runs)
+    if held:
+        yield held
 
 
 def _write_run(out: Sink, target: Target, batches: Sequence[pa.RecordBatch]) -> Run:

@@ -20,6 +20,7 @@ from indexlake.blocks.formats.batches import encoded, stored_schema
 from indexlake.blocks.formats.ipc import ipc_type
 from indexlake.blocks.open_files import OpenFiles
 from indexlake.blocks.stream import Target
+from indexlake.partitions.runs import by_size
 from indexlake.pipeline.curve import Codes, Curve
 from indexlake.pipeline.rewrite import Rewritten, in_row_id_order, live_rows, write_rows
 from indexlake.scan.plan import BlockTask
@@ -28,9 +29,6 @@ from indexlake.storage import InputFile, OutputFile, Storage
 from indexlake.storage.checksum import Checksums
 from indexlake.storage.names import FileName
 from indexlake.types.selection import with_dictionaries
-
-RUN_BYTES = 64 << 20
-"""Rows that a scatter task sorts at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,26 +86,12 @@ def scatter(storage: Storage, task: ScatterTask, check: Callable[[], None]) -> S
     files = OpenFiles(storage)
     try:
         with storage.create_file(path) as out:
-            for batches in _runs(live_rows(task.inputs, files, task.target.schema), check):
+            for batches in by_size(live_rows(task.inputs, files, task.target.schema), check):
                 runs += _write_run(out, task, batches)
             out.close()
             return StagedFile(path, out.checksums.to_bytes(), tuple(runs))
     finally:
         files.clear()
-
-
-def _runs(batches: Iterator[pa.RecordBatch], check: Callable[[], None]) -> Iterator[list[pa.RecordBatch]]:
-    run: list[pa.RecordBatch] = []
-    held = 0
-    for batch in batches:
-        check()
-        run.append(batch)
-        held += batch.nbytes
-        if held > RUN_BYTES:
-            yield run
-            run, held = [], 0
-    if run:
-        yield run
 
 
 def _write_run(out: OutputFile, task: ScatterTask, batches: list[pa.RecordBatch]) -> Iterator[StagedRun]:
