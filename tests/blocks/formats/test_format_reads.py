@@ -335,16 +335,23 @@ def test_a_full_disk_while_writing_a_block_is_a_storage_error(tmp_path: Path, ta
         subprocess.run(["umount", str(small)], check=True)
 
 
-def test_a_passing_read_error_does_not_stick(shared: Storage, table: pa.Table) -> None:
-    for format in FORMATS:
-        reader = block(shared, format, table, f"passing/{format}")
-        previous = faults.install(faults.from_text("storage.read:1=error"))
-        try:
-            with pytest.raises(StorageError, match=f"cannot read 'passing/{format}'"):
-                everything(reader, table.column_names)
-            assert everything(reader, table.column_names).equals(table)
-        finally:
-            faults.install(previous)
+@pytest.mark.parametrize("failing", range(1, 16))
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_passing_read_error_does_not_stick(shared: Storage, table: pa.Table, format: str, failing: int) -> None:
+    path = f"passing/{format}/{failing}"
+    reader = block(shared, format, table, path)
+    previous = faults.install(faults.from_text(f"storage.read:{failing}=error"))
+    failed = False
+    try:
+        everything(reader, table.column_names)
+    except StorageError as error:
+        failed = True
+        assert f"cannot read {path!r}" in str(error)
+    finally:
+        faults.install(previous)
+    assert failed or failing > 1
+    assert everything(reader, table.column_names).equals(table)
+    assert reader.row(17, table.column_names) == table.slice(17, 1).to_pylist()[0]
 
 
 def test_an_unknown_format_is_refused(shared: Storage, table: pa.Table) -> None:

@@ -78,8 +78,6 @@ class VortexReader:
     """An open Vortex block."""
 
     def __init__(self, file: InputFile, schema: pa.Schema) -> None:
-        import vortex
-
         self.path = file.path
         self.schema = schema
         self._input = file
@@ -88,9 +86,8 @@ class VortexReader:
         self._scans: dict[tuple[str, ...], RowScan] = {}
         self._is_dictionary: dict[str, bool] = {}
         self._lock = threading.Lock()
-        with self._guarded():
-            self._file = vortex.open_readable(self._bytes)
-            self._ranges = part_ranges(self._file, file.size(), mapped=file.map is not None)
+        self._is_spoiled = False
+        self._file = self._opened()
         self.row_count = len(self._file)
 
     @property
@@ -214,9 +211,9 @@ class VortexReader:
             indices = None if positions is None else vortex.array(pa.array(positions))
             asked = {"expr": expression, "indices": indices, "batch_size": batch_rows}
             if dictionaries:
-                arrays = self._file.scan(columns, **asked)
+                arrays = self._usable().scan(columns, **asked)
             else:
-                reader = self._file.to_arrow(columns, **asked, schema=stored)
+                reader = self._usable().to_arrow(columns, **asked, schema=stored)
         if dictionaries:
             yield from self._column_by_column(arrays, stored, dictionaries)
             return
@@ -229,7 +226,7 @@ class VortexReader:
 
     def _begins_as_dictionary(self, column: str) -> bool:
         with self._guarded():
-            first = next(self._file.scan([column], limit=1), None)
+            first = next(self._usable().scan([column], limit=1), None)
             return first is not None and first.field(column).id == _DICTIONARY
 
     def _column_by_column(
@@ -259,16 +256,35 @@ class VortexReader:
     def _scan(self, columns: Sequence[str]) -> RowScan:
         """The prepared scan for a few rows of these columns."""
         key = tuple(columns)
+        file = self._usable()
         scan = self._scans.get(key)
         if scan is None:
             logical, stored = (pa.schema([of.field(name) for name in key]) for of in (self.schema, self._stored))
             with self._guarded():
-                scan = RowScan(self._file, self._ranges, logical, stored, self._explained)
+                scan = RowScan(file, self._ranges, logical, stored, self._explained)
             with self._lock:
                 if len(self._scans) >= _PREPARED_SCANS:
                     self._scans.pop(next(iter(self._scans)))
                 self._scans[key] = scan
         return scan
+
+    def _opened(self) -> Any:
+        import vortex
+
+        with self._guarded():
+            file = vortex.open_readable(self._bytes)
+            self._ranges = part_ranges(file, self._input.size(), mapped=self._input.map is not None)
+            return file
+
+    def _usable(self) -> Any:
+        """The open file; opened anew after a read that failed, since Vortex gives what it shares only one try."""
+        if self._is_spoiled:
+            with self._lock:
+                if self._is_spoiled:
+                    self._file = self._opened()
+                    self._scans = {}
+                    self._is_spoiled = False
+        return self._file
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -284,6 +300,7 @@ class VortexReader:
         text = str(error)
         for known in reversed(self._bytes.errors):
             if str(known) in text:
+                self._is_spoiled = True
                 return known
         return CorruptionError(
             f"file {self.path!r} matches its checksums but Vortex cannot read it: {first_line(error)}",
