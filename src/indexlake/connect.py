@@ -13,9 +13,9 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from indexlake.catalog import commits, tables
 from indexlake.catalog.clock import now
@@ -32,6 +32,7 @@ from indexlake.errors import (
 )
 from indexlake.hot import registry
 from indexlake.hot.registry import open_store
+from indexlake.hot.spec import HotSpec
 from indexlake.lake import Lake
 from indexlake.storage import Storage
 from indexlake.storage.cache import CACHE_BYTES, CacheSpec
@@ -40,11 +41,17 @@ from indexlake.storage.options import checked_options
 from indexlake.storage.spill import Spill
 from indexlake.storage.temporary import is_writable
 
+if TYPE_CHECKING:
+    from indexlake.hot.memory.recovery import Recovery
+    from indexlake.hot.memory.redo import Durability
+    from indexlake.hot.store import HotStore
+
 log = logging.getLogger("indexlake")
 
 CATALOG_FILE = "catalog.sqlite"
 FILES_FOLDER = "files"
 SPILL_FOLDER = "spill"
+LOG_FOLDER = "redo"
 _HALF_ADDRESS = re.compile(r"(s3a?|gs|az|abfss?|https?|file):(?!//)", re.IGNORECASE)
 PROBE = "indexlake.probe"
 """A file that is written and deleted before a lake is made.  One name: what a killed process left is deleted too."""
@@ -64,6 +71,9 @@ def connect(
     spill_dir: str | os.PathLike[str] | None = None,
     retry_timeout: float = RETRY_TIMEOUT,
     clock: Callable[[], int] | None = None,
+    hot: str | None = None,
+    log_dir: str | os.PathLike[str] | None = None,
+    durability: Durability = "fdatasync",
 ) -> Lake:
     """Open a lake, or make one.  A ``~`` at the start of a path is the home directory.
 
@@ -97,13 +107,22 @@ def connect(
     clock
         For tests that let time pass: returns the time, in microseconds since 1970, by which retention and grace periods
         are measured.  Commits are still dated by the lake's own time, which is also the default here.
+    hot
+        Where new rows land.  ``"inline"``: in the catalog database, for any number of processes.  ``"memory"``: in the
+        memory of the one process that has the lake open, with a redo log on a local disk.  Given once, at creation;
+        ``lake.convert`` changes it.
+    log_dir
+        The local folder of the redo log, for ``hot="memory"``; by default ``redo`` inside the lake's own folder.
+    durability
+        When a commit to the redo log returns: after it is on disk (``"fdatasync"``), after it was written while a
+        background thread syncs every few milliseconds (``"interval"``), or after it was written (``"none"``).
     """
     root = storage_address(storage)
     open_lake = partial(Lake, automatic=automatic, retry_timeout=checked_timeout(retry_timeout), clock=clock)
     create = create and not read_only
     opening = Opening.of(
         catalog, storage_options, catalog_schema, read_only=read_only, cache=CacheSpec.of(cache_dir, cache_bytes),
-        spill=None if spill_dir is None else Spill.given(spill_dir),
+        spill=None if spill_dir is None else Spill.given(spill_dir), hot=HotSpec.of(hot, log_dir, durability),
     )  # fmt: skip
     if not opening.persistent:
         return opening.lake(None, open_lake, create=True, read_only=False)
@@ -142,6 +161,7 @@ class Opening:
     options: Mapping[str, str]
     cache: CacheSpec | None
     given_spill: Spill | None
+    hot: HotSpec = field(default_factory=lambda: HotSpec())
 
     @staticmethod
     def of(
@@ -152,6 +172,7 @@ class Opening:
         read_only: bool = False,
         cache: CacheSpec | None = None,
         spill: Spill | None = None,
+        hot: HotSpec | None = None,
     ) -> Opening:
         """Whatever ``connect`` takes for a catalog.  Nothing is opened yet."""
         address = os.fspath(catalog) if isinstance(catalog, str | os.PathLike) else None
@@ -159,10 +180,11 @@ class Opening:
             raise CatalogError(f"il.connect takes a folder, a postgresql:// address or ':memory:', not {catalog!r}.")
         _check_path(address)
         options = checked_options(storage_options)
+        hot = hot or HotSpec()
         if address == ":memory:":
             from indexlake.catalog.sqlite import SqliteCatalog
 
-            return Opening(lambda create: SqliteCatalog(":memory:"), "memory://", None, options, cache, spill)
+            return Opening(lambda create: SqliteCatalog(":memory:"), "memory://", None, options, cache, spill, hot)
         if address.startswith(("postgresql://", "postgres://")):
             from indexlake.catalog.postgres import PostgresCatalog
 
@@ -170,7 +192,7 @@ class Opening:
                 lambda create: PostgresCatalog(
                     address, catalog_schema=catalog_schema, create=create, read_only=read_only
                 ),
-                None, None, options, cache, spill,
+                None, None, options, cache, spill, hot,
             )  # fmt: skip
         if "://" in address:
             raise CatalogError(
@@ -184,7 +206,7 @@ class Opening:
         path = os.path.join(folder, CATALOG_FILE)
         return Opening(
             lambda create: SqliteCatalog(path, create=create, read_only=read_only),
-            FILES_FOLDER, folder, options, cache, spill,
+            FILES_FOLDER, folder, options, cache, spill, hot,
         )  # fmt: skip
 
     @property
@@ -210,12 +232,38 @@ class Opening:
                 self._mark(catalog, files, record)
             if made and self.persistent:
                 log.info("made a new lake: %s, files in %s", catalog.location, files.root)
-            hot = open_store(record.properties["hot"], catalog, files.spill)
-            return open_lake(catalog, files, hot, read_only=read_only, new=made and self.persistent)
+            catalog, hot, recovery = self._hot(catalog, record.properties["hot"], files.spill, read_only=read_only)
+            return open_lake(
+                catalog, files, hot, read_only=read_only, new=made and self.persistent, recovery=recovery
+            )
         except BaseException:
             if catalog is not None:
                 catalog.close()
             raise
+
+    def _hot(
+        self, catalog: Catalog, name: str, spill: Spill, *, read_only: bool
+    ) -> tuple[Catalog, HotStore, Recovery | None]:
+        """The hot store that the lake's record names, and the catalog as those see it who use that store."""
+        self.hot.check(name)
+        if name != registry.MEMORY or read_only:
+            return catalog, open_store(registry.DEFAULT if read_only and name == registry.MEMORY else name, catalog, spill), None
+        from indexlake.hot.memory.opening import LogPlace, open_memory
+
+        store, owned, recovery = open_memory(catalog, spill, LogPlace(self._log_folder(catalog), self.hot.durability))
+        return owned, store, recovery
+
+    def _log_folder(self, catalog: Catalog) -> str | None:
+        if not self.persistent:
+            return None
+        if self.hot.log_dir is not None:
+            return self.hot.log_dir
+        if self.folder is None:
+            raise SchemaError(
+                f"The lake at {catalog.location} keeps its newest rows in memory and needs a redo log on a local disk: "
+                "pass log_dir=, the same folder each time."
+            )
+        return os.path.join(self.folder, LOG_FOLDER)
 
     def there(self, create: bool) -> Catalog | None:
         """The catalog, if there is one: looking for it makes nothing."""
@@ -231,7 +279,7 @@ class Opening:
         root = storage or self.default_storage
         if root is None:
             raise SchemaError("A new lake on PostgreSQL needs storage=…: a directory or s3://bucket/prefix.")
-        properties: dict[str, Any] = {"hot": registry.DEFAULT, "storage": self.persisted(root)}
+        properties: dict[str, Any] = {"hot": self.hot.name or registry.DEFAULT, "storage": self.persisted(root)}
         places = [] if "://" in root else [self.resolved(properties["storage"])]
         with removed_after_failure([*places, *([self.folder] if self.folder else [])]):
             files = self.files(properties["storage"])

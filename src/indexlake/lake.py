@@ -20,6 +20,7 @@ from indexlake.catalog import activity, commits, definitions
 from indexlake.catalog.driver import Catalog
 from indexlake.catalog.owner import adopt
 from indexlake.commit.group import Committer
+from indexlake.commit.log_section import readings_of
 from indexlake.commit.turns import RETRY_TIMEOUT, Turn, Turns, checked_retries, checked_timeout
 from indexlake.commit.write_set import WriteResult, WriteSet
 from indexlake.display import Listing, html_table, html_text, shown
@@ -38,7 +39,6 @@ from indexlake.pipeline.runner import LOCAL_LIMIT, choose_runner
 from indexlake.scan.prefetch import stop_reading
 from indexlake.scan.search_parts import Remembered
 from indexlake.snapshots.pins import Pins
-from indexlake.snapshots.reading import Readings
 from indexlake.snapshots.state import TableState
 from indexlake.snapshots.time_travel import LakeView, snapshot_number
 from indexlake.sources.rows import RowEncoder
@@ -49,6 +49,7 @@ from indexlake.writes.row_ids import RowIdAllocator
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from indexlake.hot.memory.recovery import Recovery
     from indexlake.pipeline.pipeline import Pipeline
     from indexlake.sql.run.engine import Engine
     from indexlake.sql.run.result import SqlResult
@@ -73,8 +74,10 @@ class Lake(LakeDefinitions):
         new: bool = False,
         retry_timeout: float = RETRY_TIMEOUT,
         clock: Callable[[], int] | None = None,
+        recovery: Recovery | None = None,
     ) -> None:
         self.catalog = catalog
+        self._recovery = recovery
         self.storage = storage
         self.read_only = read_only
         self._new = new
@@ -84,12 +87,12 @@ class Lake(LakeDefinitions):
         self._files = OpenFiles(storage)
         self._remembered = Remembered()
         self._hot = hot
-        self._readings = Readings(catalog, hot)
+        self._readings, log = readings_of(catalog, hot)
         self._row_ids = RowIdAllocator(catalog)
         self._encoders: dict[int, tuple[int, RowEncoder]] = {}
         self._metas: dict[int, Published] = {}  # by table id
         self._turns = Turns(catalog, retry_timeout)
-        self._committer = Committer(catalog, hot, self._files, self._readings, self._turns)
+        self._committer = Committer(catalog, hot, self._files, self._readings, self._turns, log)
         self._scan_threads = max(2, min(8, os.cpu_count() or 2))
         self._maintenance = Maintenance(self, automatic=automatic and not read_only)
         self._pins = Pins(self._maintenance.reader_began)
@@ -152,17 +155,14 @@ class Lake(LakeDefinitions):
     def snapshot_id(self) -> int:
         """The newest snapshot."""
         self._check()
-        with self.catalog.read() as r:
-            return commits.last_snapshot(r)[0]
+        return self._readings.newest()
 
     # ------------------------------------------------------------ transactions
 
     def transaction(self, token: str | None = None) -> Transaction:
         """Begin a transaction at the newest snapshot.  Several tables, all or nothing."""
         self._check(writing=True)
-        with self.catalog.read() as r:
-            last, _ = commits.last_snapshot(r)
-        tx = Transaction(self, token, base=last)
+        tx = Transaction(self, token, base=self._readings.newest())
         tx.pin()
         return tx
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from indexlake.catalog import commits
 from indexlake.hot.collected import Collected
 from indexlake.hot.rows import HotRows
 from indexlake.hot.store import Chunk, HotRow
@@ -35,6 +34,8 @@ class Version:
 
 
 class DictStore:
+    keeps_superseded = True
+
     def __init__(self, catalog: Any, spill: Any) -> None:
         self.spill = spill
         self.lock = threading.RLock()
@@ -43,9 +44,9 @@ class DictStore:
         self._undo: list[Callable[[], None]] = []
 
     def table(
-        self, r: Any, table_id: int, moved: Any, schema: TableSchema, snapshot: int, *, newest: bool
+        self, r: Any, table_id: int, moved: Any, schema: TableSchema, snapshot: int, *, at: int, newest: bool
     ) -> DictTable:
-        return DictTable(self, r, table_id, moved.horizon, schema, snapshot)
+        return DictTable(self, r, table_id, moved.horizon, schema, snapshot, at)
 
     def create(self, tx: Any, table_id: int, fields: Sequence[Field], key: Sequence[int]) -> None:
         self.tables[table_id] = []
@@ -80,7 +81,7 @@ class DictStore:
             if any(v.moved is not None for v in versions):
                 return False
             for version in versions:
-                if (version.end is not None) == chunk.history:  # a version that was superseded meanwhile stays
+                if (version.end is not None) == chunk.parts[0].history:  # a version that was superseded meanwhile stays
                     self.change(tx, version, "moved", snapshot)
         return True
 
@@ -115,7 +116,7 @@ class DictStore:
 
 class DictTable:
     def __init__(
-        self, store: DictStore, tx: Any, table_id: int, horizon: int, schema: TableSchema, snapshot: int
+        self, store: DictStore, tx: Any, table_id: int, horizon: int, schema: TableSchema, snapshot: int, at: int
     ) -> None:
         self._store = store
         self._tx = tx
@@ -123,7 +124,7 @@ class DictTable:
         self._horizon = horizon
         self._schema = schema
         self._snapshot = snapshot
-        self._last = commits.last_snapshot(tx)[0]
+        self._last = at
 
     def _here(self) -> list[Version]:
         """What no block of the transaction's state holds."""
@@ -260,7 +261,7 @@ class DictTable:
             return None
         collected = Collected(state.schema, state.table.horizon, state.table.begin_snapshot, history=history)
         collected.add([(v.begin, v.row_id, v.end, *[v.values.get(c) for c in collected.columns]) for v in some])
-        return Chunk(history, collected.parts(), some, everything=len(found) <= size)
+        return Chunk(collected.parts(), some, everything=len(found) <= size, at=self._last)
 
 
 def _is_dead(version: Version, last: int) -> bool:

@@ -39,6 +39,11 @@ class BlockIndex:
     def __repr__(self) -> str:
         return f"BlockIndex({len(self.records)} blocks)"
 
+    @property
+    def changed_in(self) -> int:
+        """The newest commit that wrote a record of a block; -1: there are none."""
+        return int(self.numbers("changed_in").max()) if self.records else -1
+
     def record(self, data_file_id: int) -> BlockRecord | None:
         """The record of a block, or None if it is not in the index."""
         index = self.index_of(data_file_id)

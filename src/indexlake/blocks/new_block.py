@@ -55,6 +55,7 @@ class NewBlock:
     keys: dict[int, KeyedRows]  # by index id: those of unique indexes
     bounds: tuple[int, int]  # smallest and largest row id
     versions: tuple[int, int] | None = None  # smallest and largest; None: those of the commit that adds it
+    last_end: int | None = None  # of superseded versions; None: they are live
     placed: Placed | None = None
     keys_known: bool = False  # the rows have the keys they had before: no need to look for them
     dead: Any = field(default_factory=BitMap)  # positions that the same transaction took back

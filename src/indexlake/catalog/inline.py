@@ -141,7 +141,7 @@ class InlineRows:
         """
         visible, params = self._visible()
         condition, values = test_sql(test, self._schema.column_codecs, self._schema.column_since)
-        sql = f"{_select(self._table_id, columns)} where {visible} and {condition}"
+        sql = f"{select_rows(self._table_id, columns)} where {visible} and {condition}"
         return self._tx.query(sql, [*params, *values])
 
     def count(self) -> int:
@@ -179,7 +179,7 @@ class InlineRows:
             found = zip(key_columns, codecs, key, strict=True)
             parts = [compare_sql(column, "=", value, codec) for column, codec, value in found]
             condition, key = " and ".join(text for text, _ in parts), [v for _, values in parts for v in values]
-        return self._tx.rows(f"{_select(self._table_id, columns)} where {condition}", key)
+        return self._tx.rows(f"{select_rows(self._table_id, columns)} where {condition}", key)
 
     def _with_keys(
         self, columns: tuple[str, ...], keys: Iterable[Sequence[SqlValue]], key_columns: tuple[str, ...]
@@ -193,17 +193,17 @@ class InlineRows:
             else:
                 one = f"({', '.join('?' * len(key_columns))})"
                 condition = f"({names}) in (values {', '.join([one] * len(some))})"
-            sql = f"{_select(self._table_id, columns)} where {condition}"
+            sql = f"{select_rows(self._table_id, columns)} where {condition}"
             yield from self._tx.rows(sql, [v for key in some for v in key])
 
     def _live_since(self, since: int, columns: tuple[str, ...]) -> Iterator[Row]:
         """Live versions above the floor that were committed after ``since``."""
         floor = self._floors.hot_floor
-        sql = f"{_select(self._table_id, columns)} where {_ABOVE_HOT} and _begin > ?"
+        sql = f"{select_rows(self._table_id, columns)} where {_ABOVE_HOT} and _begin > ?"
         return self._tx.query(sql, (floor[0], floor[0], floor[1], since))
 
     def is_live(self, row_id: int, begin: int) -> bool:
-        sql = f"{_select(self._table_id, ())} where _indexlake_row_id = ?"
+        sql = f"{select_rows(self._table_id, ())} where _indexlake_row_id = ?"
         return (begin, row_id) > self._floors.hot_floor and any(
             row[0] == begin and row[2] is None for row in self._tx.rows(sql, (row_id,))
         )
@@ -222,7 +222,7 @@ class InlineRows:
         """Live versions above a floor in (_begin, row id) order, or superseded ones in (_end, row id) order."""
         above = f"_end is not null and {_NOT_IN_HISTORY}" if history else _ABOVE_HOT
         order = f"order by {'_end' if history else '_begin'}, _indexlake_row_id limit {int(limit)}"
-        sql = f"{_select(self._table_id, columns)} where {above} {order}"
+        sql = f"{select_rows(self._table_id, columns)} where {above} {order}"
         return self._tx.query(sql, (floor[0], floor[0], floor[1]))
 
     # ------------------------------------------------------------ the change feed
@@ -230,7 +230,7 @@ class InlineRows:
     def _changes(self, kind: Change, since: int, until: int, columns: tuple[str, ...]) -> Iterator[Row]:
         """Versions that no block holds yet and that began or ended in (since, until], by that snapshot and row id."""
         condition, params = self._changed(kind, since, until)
-        sql = f"{_select(self._table_id, columns)} where {condition} order by {kind}, _indexlake_row_id"
+        sql = f"{select_rows(self._table_id, columns)} where {condition} order by {kind}, _indexlake_row_id"
         return self._tx.query(sql, params)
 
     def count_changes(self, since: int, until: int) -> int:
@@ -279,7 +279,8 @@ class InlineRows:
 
 
 @lru_cache(4096)
-def _select(table_id: int, columns: tuple[str, ...]) -> str:
+def select_rows(table_id: int, columns: tuple[str, ...]) -> str:
+    """All versions: begin, row id, end, values."""
     names = "".join(f", {quote(c)}" for c in columns)
     return f"select _begin, _indexlake_row_id, _end{names} from {quote(inline_table(table_id))}"
 

@@ -12,12 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from indexlake.catalog import log_records
 from indexlake.catalog.clock import SERVER_CLOCK
 from indexlake.catalog.dialect import Dialect
 from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
 from indexlake.errors import AlreadyExistsError, CatalogError, NotFoundError
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 
 def create_statements(d: Dialect) -> list[str]:
@@ -45,7 +46,8 @@ def create_statements(d: Dialect) -> list[str]:
             next_row_id {i} not null, hot_floor {i} not null, hot_floor_row_id {i} not null,
             history_floor {i} not null, history_floor_row_id {i} not null, horizon {i} not null,
             purge_number {i} not null, begin_snapshot {i} not null, end_snapshot {i}, changed_in {i} not null,
-            named_in {i} not null, bytes_given {i} not null default 0, bytes_written {i} not null default 0)""",
+            named_in {i} not null, bytes_given {i} not null default 0, bytes_written {i} not null default 0,
+            log_bound {i} not null default 0)""",
         """create unique index indexlake_table_name on indexlake_table (namespace_id, folded_name)
             where end_snapshot is null""",
         _former_names(d),
@@ -80,6 +82,7 @@ def create_statements(d: Dialect) -> list[str]:
             table_id {i} not null, snapshot_id {i} not null, row_ids {b} not null,
             primary key (table_id, snapshot_id))""",
         *_partitions(d),
+        *log_records.create_statements(d),
         f"""create table indexlake_token (
             token {t} primary key, snapshot_id {i} not null, result {t} not null, created_at {i} not null)""",
         f"create table indexlake_stream (query_id {t} primary key, last_batch {i} not null)",
@@ -209,7 +212,19 @@ def _to_version_4(tx: Transaction, d: Dialect) -> None:
     )
 
 
-MIGRATIONS: dict[int, Callable[[Transaction, Dialect], None]] = {1: _to_version_2, 2: _to_version_3, 3: _to_version_4}
+def _to_version_5(tx: Transaction, d: Dialect) -> None:
+    """A lake can have a redo log."""
+    tx.execute_batch(
+        [
+            f"alter table indexlake_table add column log_bound {d.int_type} not null default 0",
+            *log_records.create_statements(d),
+        ]
+    )
+
+
+MIGRATIONS: dict[int, Callable[[Transaction, Dialect], None]] = {
+    1: _to_version_2, 2: _to_version_3, 3: _to_version_4, 4: _to_version_5
+}  # fmt: skip
 """From version n to n + 1.  Each runs inside the critical section."""
 
 

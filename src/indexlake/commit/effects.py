@@ -38,7 +38,7 @@ def apply(section: Section, ws: WriteSet, writes: TableWrites, hot: HotTable, s:
     elif writes.closed:
         sequencer.touch(table_id, s, writes.closed)
     if writes.closed:
-        close_rows(tx, writes, hot, s, ws.base)
+        close_rows(section, writes, hot, s, ws.base)
     if ws.turn is not None and ws.turn.owns(table_id):
         sequencer.end_reservation(table_id)
     if writes.locked:
@@ -51,22 +51,22 @@ def apply(section: Section, ws: WriteSet, writes: TableWrites, hot: HotTable, s:
     return removed
 
 
-def close_rows(tx: Transaction, writes: TableWrites, hot: HotTable, s: int, base: int) -> None:
+def close_rows(section: Section, writes: TableWrites, hot: HotTable, s: int, base: int) -> None:
     """End the versions that the write-set replaces or deletes, wherever they lie now."""
     moved = hot.close(writes.hot_closes, s) if writes.hot_closes else []
     table_id = writes.state.table.table_id
     deletes: dict[int, Any] = {}
-    live = data_files.live_block_ids(tx, list(writes.block_closes))
+    live = section.live_blocks(writes, writes.block_closes) if writes.block_closes else set()
     for file_id, positions in writes.block_closes.items():
         if file_id in live:
             deletes[file_id] = positions
         else:
             moved += writes.addresses[file_id].row_ids_at(np.frombuffer(positions.to_array(), np.uint32)).tolist()
     if moved:
-        for file_id, positions in _resolve(tx, writes, np.array(sorted(moved), np.int64), base).items():
+        for file_id, positions in _resolve(section.tx, writes, np.array(sorted(moved), np.int64), base).items():
             deletes[file_id] = deletes[file_id] | positions if file_id in deletes else positions
     for file_id, positions in deletes.items():
-        delete_entries.add_delete(tx, table_id, file_id, s, positions, s)
+        section.delete(table_id, file_id, s, positions)
 
 
 def _resolve(tx: Transaction, writes: TableWrites, row_ids: npt.NDArray[np.int64], base: int) -> dict[int, Any]:
@@ -105,8 +105,13 @@ def swap_blocks(
     data_files.end_blocks(tx, inputs, s)
     for block in outputs:
         file_id = add_block(tx, table_id, block, s, begin=s, given=False)
-        for snapshot, positions in touched_positions(touched, block):
-            delete_entries.add_delete(tx, table_id, file_id, snapshot, positions, s)
+        carry_deletes(tx, table_id, file_id, block, touched, s)
+
+
+def carry_deletes(tx: Transaction, table_id: int, file_id: int, block: NewBlock, touched: Touched, s: int) -> None:
+    """What commits did to the rows of a block before it was there, with their own snapshots."""
+    for snapshot, positions in touched_positions(touched, block):
+        delete_entries.add_delete(tx, table_id, file_id, snapshot, positions, s)
 
 
 def touched_positions(touched: Touched, block: NewBlock) -> Iterator[tuple[int, Any]]:

@@ -8,8 +8,9 @@ result or its own error; a failure of the database itself goes to every member, 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from indexlake.catalog import table_heads
@@ -21,6 +22,7 @@ from indexlake.commit.sequencer import new_token
 from indexlake.commit.turns import Turn, TurnNeeded, Turns
 from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet
 from indexlake.errors import CatalogError, IndexLakeError
+from indexlake.hot.memory.log_transaction import CatalogNeeded
 from indexlake.snapshots.reading import Reading, Readings
 from indexlake.snapshots.state import refresh
 from indexlake.storage import faults
@@ -42,7 +44,7 @@ Looks = Mapping[int, Sequence[Look]]
 
 
 class _Ticket:
-    __slots__ = ("committed_at", "done", "error", "inside", "lead", "led", "look", "looks", "lost", "ready", "result",
+    __slots__ = ("committed_at", "done", "in_catalog", "error", "inside", "lead", "led", "look", "looks", "lost", "ready", "result",
                  "token", "ws")  # fmt: skip
 
     def __init__(self, ws: WriteSet, looks: Looks, token: str | None, inside: bool) -> None:
@@ -58,6 +60,7 @@ class _Ticket:
         self.lead = False  # woken up to lead the next group
         self.led = False
         self.done = False  # its group has ended, whatever came of it
+        self.in_catalog = True  # whether a transaction of the catalog is needed for it
         self.ready = threading.Lock()
         self.ready.acquire()
 
@@ -65,8 +68,17 @@ class _Ticket:
 class Committer:
     """Commits write-sets to one catalog.  Shared by all threads of the process."""
 
-    def __init__(self, catalog: Catalog, hot: HotStore, files: OpenFiles, readings: Readings, turns: Turns) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        hot: HotStore,
+        files: OpenFiles,
+        readings: Readings,
+        turns: Turns,
+        log: Callable[[], Section] | None = None,
+    ) -> None:
         self._catalog = catalog
+        self._log = log  # begins a section of the redo log, where there is one
         self._hot = hot
         self._files = files
         self._readings = readings
@@ -95,9 +107,14 @@ class Committer:
         looks = self._first_looks(ws)
         token = new_token(self._catalog)
         rounds = failures = 0
+        in_catalog = self._log is None or bool(ws.definitions) or any(w.blocks or w.truncate for w in ws.tables.values())
         while True:
             ticket = _Ticket(ws, looks, token, inside=rounds >= ROUNDS_OUTSIDE)
+            ticket.in_catalog = in_catalog
             self._submit(ticket)
+            if ticket.in_catalog and not in_catalog:
+                in_catalog = True
+                continue
             if ticket.error is not None:
                 raise ticket.error
             if ticket.result is not None:
@@ -179,7 +196,7 @@ class Committer:
         try:
             mine.led = True
             with self._mutex:
-                group = self._waiting[:GROUP_LIMIT]
+                group = self._alike()
                 del self._waiting[: len(group)]
             self._commit_group(group, mine)
         finally:
@@ -187,6 +204,11 @@ class Committer:
             for ticket in group:
                 ticket.done = True
                 ticket.ready.release()
+
+    def _alike(self) -> list[_Ticket]:
+        """Those at the head of the queue that can be committed together."""
+        some = self._waiting[:GROUP_LIMIT]
+        return list(takewhile(lambda ticket: ticket.in_catalog == some[0].in_catalog, some))
 
     def _pass_on(self, withdrawn: _Ticket | None) -> None:
         """The next one leads, if somebody waits."""
@@ -207,7 +229,7 @@ class Committer:
         committing = False
         try:
             faults.step("commit.begin")
-            with Section(self._catalog, self._hot) as section:
+            with self._section(group[0].in_catalog) as section:
                 for ticket in group:
                     if len(group) == 1:
                         ticket.result = self._one(section, ticket)
@@ -221,6 +243,8 @@ class Committer:
                     self.groups += 1
         except LookNeeded:
             group[0].look = True
+        except CatalogNeeded:
+            group[0].in_catalog = True
         except CommitUnknown as error:
             for ticket in group:
                 if ticket.result is not None:
@@ -237,6 +261,9 @@ class Committer:
                 else:
                     ticket.result = None
             mine.error = error
+
+    def _section(self, in_catalog: bool) -> Section:
+        return Section(self._catalog, self._hot) if in_catalog or self._log is None else self._log()
 
     def _one(self, section: Section, ticket: _Ticket) -> WriteResult:
         try:
@@ -259,6 +286,9 @@ class Committer:
                 ticket.result = self._one(section, ticket)
         except LookNeeded:
             ticket.look = True
+            section.sequencer.newest = before
+        except CatalogNeeded:
+            ticket.in_catalog = True
             section.sequencer.newest = before
         except CatalogError:
             raise

@@ -46,7 +46,8 @@ def require(section: Section, ws: WriteSet, writes: TableWrites, looks: Sequence
     if state.ranges is not None:
         moved.check(section.tx, head, writes)
         placement.place(section.tx, state.table.table_id, writes.blocks)
-    hot = section.hot.table(section.tx, state.table.table_id, head, state.current, section.sequencer.last, newest=True)
+    last = section.sequencer.last
+    hot = section.hot.table(section.tx, state.table.table_id, head, state.current, last, at=last, newest=True)
     if (
         writes.truncate
         and not writes.blind  # it may have read what it removes
@@ -98,7 +99,7 @@ def blocks_live(tx: Transaction, file_ids: Collection[int]) -> bool:
 
 def _table_live(section: Section, writes: TableWrites) -> Head:
     table = writes.state.table
-    head = section.heads.get(table.table_id) or table_heads.read_head(section.tx, table.table_id)
+    head = section.heads.get(table.table_id) or section.head(table.table_id)
     if head is None or head.end_snapshot is not None:
         raise NotFoundError(f"Table {table.full_name!r} was dropped by another commit.", name=table.full_name)
     section.heads[table.table_id] = head

@@ -7,12 +7,13 @@ the catalog and in the hot store.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from indexlake.catalog import data_files, delete_entries, table_heads
 from indexlake.commit import effects, requirements
 from indexlake.commit.sequencer import Sequencer
-from indexlake.commit.write_set import WriteResult, WriteSet
+from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet
 from indexlake.storage import faults
 
 if TYPE_CHECKING:
@@ -48,6 +49,18 @@ class Section:
     def commit(self) -> None:
         self.tx.commit()
         self._committed = True
+
+    def head(self, table_id: int) -> Head | None:
+        """The table's head now; None when its record is gone."""
+        return table_heads.read_head(self.tx, table_id)
+
+    def live_blocks(self, writes: TableWrites, file_ids: Collection[int]) -> set[int]:
+        """Those of the blocks that nobody has ended."""
+        return data_files.live_block_ids(self.tx, list(file_ids))
+
+    def delete(self, table_id: int, file_id: int, snapshot: int, positions: Any) -> None:
+        """Rows of a block are no more from a snapshot on."""
+        delete_entries.add_delete(self.tx, table_id, file_id, snapshot, positions, snapshot)
 
     def write(self, ws: WriteSet, looks: Mapping[int, Sequence[Look]], commit_token: str | None) -> WriteResult:
         """Validate and apply a write-set.  Raises ``LookNeeded`` when new blocks must be looked at first.

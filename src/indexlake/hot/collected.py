@@ -45,16 +45,36 @@ class Collected:
         for group in groups.values():
             self._add(group, group[0][0])
 
+    def add_columns(self, begins: list[int], row_ids: list[int], ends: list[int], columns: list[list[Any]]) -> None:
+        """The same of rows that are at hand column by column."""
+        if self._alike:
+            self._add_values(begins, row_ids, ends, columns)
+        else:
+            self.add(list(zip(begins, row_ids, ends, *columns, strict=True)))
+
+    def _add_values(self, begins: Any, row_ids: Any, ends: Any, columns: Any) -> None:
+        schema = self._schema(begins[0])
+        try:
+            batch = self._batch(begins, row_ids, ends, columns, schema)
+        except ConstraintError:
+            self.add(list(zip(begins, row_ids, ends, *columns, strict=True)))  # in halves, until they fit
+            return
+        self._keep(batch, schema, begins[0])
+
+    def _keep(self, batch: pa.RecordBatch, schema: TableSchema, begin: int) -> None:
+        self._written_with.setdefault(schema.columns, (schema, max(begin, self._horizon)))
+        self._batches.setdefault(schema.columns, []).append(batch)
+        self.bytes += batch.nbytes
+
     def _schema(self, begin: int) -> TableSchema:
         """No snapshot before the horizon will be read again."""
         return self._schemas.at(max(begin, self._horizon))
 
     def _add(self, rows: list[Row], begin: int) -> None:
         schema = self._schema(begin)
-        key = schema.columns
-        self._written_with.setdefault(key, (schema, max(begin, self._horizon)))
+        begins, row_ids, ends, *columns = zip(*rows, strict=True)
         try:
-            batch = self._batch(rows, schema)
+            batch = self._batch(begins, row_ids, ends, columns, schema)
         except ConstraintError:
             # More distinct values than the index type of a dictionary column can number: half as many may fit.
             half = len(rows) // 2
@@ -63,11 +83,9 @@ class Collected:
             self._add(rows[:half], begin)
             self._add(rows[half:], begin)
             return
-        self._batches.setdefault(key, []).append(batch)
-        self.bytes += batch.nbytes
+        self._keep(batch, schema, begin)
 
-    def _batch(self, rows: list[Row], schema: TableSchema) -> pa.RecordBatch:
-        begins, row_ids, ends, *columns = zip(*rows, strict=True)
+    def _batch(self, begins: Any, row_ids: Any, ends: Any, columns: Any, schema: TableSchema) -> pa.RecordBatch:
         values = self._held.only(schema.fields).values(begins, columns)
         arrays = [f.codec.decode(column) for f, column in zip(schema.fields, values, strict=True)]
         arrays += [pa.array(row_ids, pa.int64()), pa.array(begins, pa.int64())]

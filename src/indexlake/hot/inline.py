@@ -53,18 +53,28 @@ MOST_LOOKUPS = 10_000
 class InlineStore(InlineTables):
     """The hot store of a lake in its catalog database."""
 
+    keeps_superseded = True
+
     def __init__(self, catalog: Catalog, spill: Spill) -> None:
         super().__init__(catalog)
         self._spill = spill
 
     def table(
-        self, r: Any, table_id: int, moved: TableRecord | Head, schema: TableSchema, snapshot: int, *, newest: bool
+        self,
+        r: Any,
+        table_id: int,
+        moved: TableRecord | Head,
+        schema: TableSchema,
+        snapshot: int,
+        *,
+        at: int,
+        newest: bool,
     ) -> InlineTable:
         return InlineTable(r, table_id, moved, schema, snapshot, newest, self._spill)
 
     def release(self, tx: Transaction, table_id: int, chunk: Chunk, snapshot: int) -> bool:
         floor, new_floor = chunk.mark
-        name = "history_floor" if chunk.history else "hot_floor"
+        name = "history_floor" if chunk.parts[0].history else "hot_floor"
         return table_heads.set_floor(tx, table_id, name, floor, new_floor, snapshot)
 
     def locations(self, table_id: int, row_ids: Sequence[int]) -> list[str]:
@@ -211,7 +221,7 @@ class InlineTable(InlineRows):
         if final is None:
             return None
         new_floor = (final[2] if history else final[0], final[1])
-        return Chunk(history, collected.parts(), (floor, new_floor), everything=count < size)
+        return Chunk(collected.parts(), (floor, new_floor), everything=count < size, at=state.at)
 
 
 def _decodable(rows: Iterable[Row], columns: HeldColumns) -> Iterator[tuple[Any, Any, Any, Any]]:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 DEFAULT = "inline"
 """What a new lake gets."""
 
+MEMORY = "memory"
+"""The one that is opened by whoever owns the lake."""
+
 STORES: dict[str, Callable[[Catalog, Spill], HotStore]] = {"inline": InlineStore}
 
 
@@ -25,6 +28,6 @@ def open_store(name: str, catalog: Catalog, spill: Spill) -> HotStore:
     if make is None:
         raise CatalogError(
             f"The lake at {catalog.location} keeps its newest rows in a hot store {name!r}; this IndexLake knows "
-            f"{', '.join(map(repr, STORES))}. Upgrade with: pip install -U indexlake"
+            f"{', '.join(map(repr, (*STORES, MEMORY)))}. Upgrade with: pip install -U indexlake"
         )
     return make(catalog, spill)

@@ -44,17 +44,22 @@ class ChunkPart:
     schema: TableSchema
     schema_snapshot: int
     rows: pa.Table  # as a block holds them; live rows in row-id order
-    last_end: int | None  # of superseded versions
+    last_end: int | None  # of superseded versions; None: they are live
+
+    @property
+    def history(self) -> bool:
+        """Superseded versions rather than live ones."""
+        return self.last_end is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """The oldest rows of a table, ready to become blocks.  ``mark`` is the store's own: where the chunk ends."""
 
-    history: bool  # superseded versions rather than live ones
     parts: tuple[ChunkPart, ...]
     mark: Any
     everything: bool  # there were no more rows when these were read
+    at: int  # live are those that are so at this snapshot
 
     @property
     def size(self) -> int:
@@ -147,6 +152,9 @@ class HotTable(Protocol):
 class HotStore(Protocol):
     """Where the commits of one lake land."""
 
+    keeps_superseded: bool
+    """Whether a version that was superseded after its chunk was read stays here: its block copy is not shown then."""
+
     def table(
         self,
         r: ReadTransaction | Transaction,
@@ -155,12 +163,13 @@ class HotStore(Protocol):
         schema: TableSchema,
         snapshot: int,
         *,
+        at: int,
         newest: bool,
     ) -> HotTable:
         """A table at a snapshot.
 
-        ``moved`` is the catalog's record of it in the same transaction, which tells what has moved to blocks;
-        ``newest`` promises that no commit is later than the snapshot.
+        ``moved`` is the catalog's record of it in the same transaction, which tells what has moved to blocks; the
+        blocks are those as of commit ``at``.  ``newest`` promises that no commit is later than the snapshot.
         """
         ...
 

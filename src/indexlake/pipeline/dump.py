@@ -2,7 +2,7 @@
 
 Oldest versions first, in block-sized chunks.  Files are written outside any catalog transaction; the commit of a
 chunk adds its blocks and tells the hot store to release it, in constant time.  A version that was superseded while
-its chunk was written gets a delete entry at snapshot 0: its history in the hot store stays the authority.  So a dump
+its chunk was written gets a delete entry at snapshot 0 where its history in the hot store stays the authority, or else that of the commit.  So a dump
 is invisible at every snapshot, a double dump is harmless, and a killed one leaves only a file for vacuum.
 """
 
@@ -21,7 +21,7 @@ from indexlake.blocks.stream import Target
 from indexlake.blocks.writer import write_block
 from indexlake.catalog import definitions
 from indexlake.commit import placement
-from indexlake.commit.effects import add_block, touched_positions
+from indexlake.commit.effects import add_block, carry_deletes, touched_positions
 from indexlake.commit.requirements import require_plan
 from indexlake.commit.section import Section
 from indexlake.display import counted
@@ -52,7 +52,7 @@ class DumpTask:
 
     @property
     def planned_at(self) -> int:
-        return self.target.planned_at
+        return self.chunk.at
 
     @property
     def size(self) -> int:
@@ -74,8 +74,8 @@ class DumpResult:
             f"{counted(self.blocks, 'block')} of {counted(self.bytes, 'byte')}"
         )
 
-    def with_block(self, block: NewBlock, *, history: bool) -> DumpResult:
-        moved = block.record_count
+    def with_block(self, block: NewBlock) -> DumpResult:
+        moved, history = block.record_count, block.last_end is not None
         return DumpResult(
             self.rows + (0 if history else moved),
             self.history_rows + (moved if history else 0),
@@ -109,7 +109,7 @@ def dump(
                     moved += 1
                     job.add(rows=sum(b.record_count for b in blocks), size=sum(b.file.size for b in blocks))
                     for block in blocks:
-                        result = result.with_block(block, history=kind)
+                        result = result.with_block(block)
                 # What is committed meanwhile is for the next dump: this one comes to an end.
                 ended = moved == len(tasks) and (not tasks or tasks[-1].chunk.everything)
                 purge(lake, table_id, job)
@@ -167,13 +167,14 @@ def run_task(storage: Storage, task: DumpTask, check: Callable[[], None]) -> tup
 
     target, written = task.target, []
     for part in task.chunk.parts:
-        if task.chunk.history:
+        if part.history:
             written.append(
                 write_block(
                     storage, task.table_id, target.writer_id, part.schema, part.schema_snapshot, target.format,
                     batches(part), (), history=True,
                 )
             )  # fmt: skip
+            written[-1].last_end = part.last_end
         else:
             written += target.with_schema(part.schema, part.schema_snapshot).write_rows(
                 storage, batches(part), lasting=True
@@ -194,7 +195,7 @@ def commit_chunk(lake: Lake, job: Job, task: DumpTask, blocks: Sequence[NewBlock
 
 def _commit(lake: Lake, job: Job, task: DumpTask, blocks: Sequence[NewBlock]) -> bool:
     """One critical section.  False: the chunk's inputs changed and it must be planned again."""
-    table_id, ends = task.table_id, [part.last_end for part in task.chunk.parts]
+    table_id = task.table_id
     with Section(lake.catalog, lake._hot) as section:
         clustered = task.target.ranges is not None
         if not require_plan(section, job, table_id, task.planned_at, task.target.writer_id, clustered=clustered):
@@ -203,14 +204,18 @@ def _commit(lake: Lake, job: Job, task: DumpTask, blocks: Sequence[NewBlock]) ->
         if not section.hot.release(tx, table_id, task.chunk, s):
             return False
         placement.place(tx, table_id, blocks)
-        for n, block in enumerate(blocks):
+        touched = section.sequencer.touched_since(table_id, task.planned_at)
+        for block in blocks:
             assert block.versions is not None
-            if task.chunk.history:
-                add_block(tx, table_id, block, s, begin=block.versions[0], end=ends[n], history=True)
-            else:
-                touched = section.sequencer.touched_since(table_id, task.planned_at)
+            begin, end = block.versions[0], block.last_end
+            if end is not None:
+                add_block(tx, table_id, block, s, begin=begin, end=end, history=True)
+                continue
+            if section.hot.keeps_superseded:
                 block.dead = BitMap.union(BitMap(), *(rows for _, rows in touched_positions(touched, block)))
-                add_block(tx, table_id, block, s, begin=block.versions[0])
+            file_id = add_block(tx, table_id, block, s, begin=begin)
+            if not section.hot.keeps_superseded:
+                carry_deletes(tx, table_id, file_id, block, touched, s)
         section.sequencer.record("dump", job=True)
         faults.step("dump.commit")
         section.commit()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from indexlake.catalog import commits
 from indexlake.snapshots.state import Stale, StateCache, TableState, refresh
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Reading:
         self.snapshot = snapshot
         self.newest = snapshot == state.at  # no commit is later, as far as the transaction knows
         self.hot: HotTable = store.table(
-            transaction, state.table.table_id, state.table, self.state.current, snapshot, newest=self.newest
+            transaction, state.table.table_id, state.table, self.state.current, snapshot, at=state.at, newest=self.newest
         )
         self.writes = writes
 
@@ -67,6 +68,11 @@ class Readings:
     def open(self, table_id: int, choose: Choose | None = None) -> OpenReading:
         """A context manager that gives a ``Reading``; of the newest snapshot unless another one is chosen."""
         return OpenReading(self, table_id, choose)
+
+    def newest(self) -> int:
+        """The newest snapshot."""
+        with self.catalog.read() as r:
+            return commits.last_snapshot(r)[0]
 
     def state_in(self, transaction: ReadTransaction, table_id: int) -> TableState:
         """The table's state as of a read transaction.  Raises ``Stale`` when another one has to be begun."""

@@ -1,0 +1,116 @@
+"""What the catalog knows of a redo log: who owns the lake, the log's files in order, and what is in the catalog whole.
+
+The list of files is the root of the log: a file that is not listed holds nothing, one that is listed must be there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from indexlake.catalog.dialect import Dialect
+from indexlake.catalog.driver import ReadTransaction, Transaction
+
+
+def create_statements(d: Dialect) -> list[str]:
+    i, t = d.int_type, d.text_type
+    return [
+        f"""create table indexlake_log_owner (
+            epoch {i} not null, owner {t} not null, host {t} not null, folder {t} not null, bound {i} not null)""",
+        f"""create table indexlake_log_segment (
+            epoch {i} not null, number {i} not null, last_commit {i}, size {i}, primary key (epoch, number))""",
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class LogOwner:
+    """The process that numbers the commits of a lake.  All commits up to ``bound`` are in the catalog whole."""
+
+    epoch: int
+    owner: str
+    host: str
+    folder: str
+    bound: int
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A file of the log; ``last_commit`` and ``size`` once it is sealed."""
+
+    epoch: int
+    number: int
+    last_commit: int | None
+    size: int | None
+
+
+def read_owner(r: ReadTransaction | Transaction) -> LogOwner | None:
+    rows = r.rows("select epoch, owner, host, folder, bound from indexlake_log_owner")
+    return LogOwner(*rows[0]) if rows else None
+
+
+def read_epoch(r: ReadTransaction | Transaction) -> int:
+    rows = r.rows("select epoch from indexlake_log_owner")
+    return int(rows[0][0]) if rows else 0
+
+
+def take_over(tx: Transaction, owner: str, host: str, folder: str, bound: int) -> int:
+    """Become the owner: whoever was it before commits nothing from now on.  Returns the new epoch."""
+    epoch = read_epoch(tx) + 1
+    known = read_owner(tx)
+    tx.execute("delete from indexlake_log_owner")
+    tx.execute(
+        "insert into indexlake_log_owner values (?, ?, ?, ?, ?)",
+        (epoch, owner, host, folder, bound if known is None else known.bound),
+    )
+    return epoch
+
+
+def set_bound(tx: Transaction, bound: int) -> None:
+    tx.execute("update indexlake_log_owner set bound = ? where bound < ?", (bound, bound))
+
+
+def read_segments(r: ReadTransaction | Transaction) -> list[Segment]:
+    rows = r.rows("select epoch, number, last_commit, size from indexlake_log_segment order by epoch, number")
+    return [Segment(*row) for row in rows]
+
+
+def seal(tx: Transaction, epoch: int, number: int, last_commit: int, size: int) -> None:
+    tx.execute(
+        "update indexlake_log_segment set last_commit = ?, size = ? where epoch = ? and number = ?",
+        (last_commit, size, epoch, number),
+    )
+
+
+def list_segment(tx: Transaction, segment: Segment) -> None:
+    tx.execute(
+        "insert into indexlake_log_segment values (?, ?, ?, ?)",
+        (segment.epoch, segment.number, segment.last_commit, segment.size),
+    )
+
+
+def unlist(tx: Transaction, epoch: int, number: int) -> None:
+    tx.execute("delete from indexlake_log_segment where epoch = ? and number = ?", (epoch, number))
+
+
+def unlist_up_to(tx: Transaction, bound: int) -> int:
+    """Of sealed files whose commits are all in the catalog."""
+    return tx.execute("delete from indexlake_log_segment where last_commit is not null and last_commit <= ?", (bound,))
+
+
+def read_bounds(r: ReadTransaction | Transaction) -> dict[int, int]:
+    """Up to which commit each table is in the catalog whole."""
+    return {table_id: bound for table_id, bound in r.rows("select table_id, log_bound from indexlake_table")}
+
+
+def move_bound(tx: Transaction, table_id: int, before: int, bound: int, snapshot: int) -> bool:
+    """By compare-and-swap; False when another checkpoint has moved it, or the table was dropped."""
+    return bool(
+        tx.execute(
+            """update indexlake_table set log_bound = ?, changed_in = ?
+            where table_id = ? and log_bound = ? and end_snapshot is null""",
+            (bound, snapshot, table_id, before),
+        )
+    )
+
+
+def set_bounds(tx: Transaction, bound: int) -> None:
+    tx.execute("update indexlake_table set log_bound = ?", (bound,))

@@ -1,0 +1,179 @@
+"""The critical section of a commit that goes to the redo log alone.
+
+It is the sequencer's turn without a transaction of the catalog: what a commit requires is answered by the states and
+versions in memory, and what they cannot tell is left to a section of the catalog (``CatalogNeeded``).  Validation and
+effects are those of every commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from indexlake.catalog import commits
+from indexlake.catalog.table_heads import Head
+from indexlake.commit.section import Section
+from indexlake.commit.sequencer import Sequencer
+from indexlake.errors import StorageError
+from indexlake.hot.memory.log_transaction import CatalogNeeded, LogTransaction
+from indexlake.hot.memory.record import Commit, pack
+from indexlake.hot.memory.redo import SEGMENT_BYTES
+from indexlake.hot.memory.rotation import rotate
+from indexlake.hot.memory.store import MemoryStore
+from indexlake.snapshots.memory_readings import MemoryReadings
+from indexlake.snapshots.reading import Readings
+from indexlake.storage import faults
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap64
+
+    from indexlake.catalog.driver import Catalog
+    from indexlake.hot.store import HotStore
+
+    from indexlake.commit.absence import Look
+    from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet
+
+
+class LogSection(Section):
+    """Begins when it is made, and ends as every section does."""
+
+    __slots__ = ("_readings", "commits", "store")
+
+    def __init__(self, store: MemoryStore, readings: MemoryReadings) -> None:
+        self.store = store
+        self.hot = store
+        self._readings = readings
+        self.heads = {}
+        self.writing = False
+        self._committed = False
+        self.commits: list[Commit] = []
+        store.turn.acquire()
+        try:
+            store.check()
+            tx = LogTransaction()
+            self.tx: Any = tx
+            self.sequencer = LogSequencer(store, tx, self.commits)
+        except BaseException:
+            store.turn.release()
+            raise
+
+    def __exit__(self, *how: Any) -> None:
+        try:
+            if not self._committed:
+                self.hot.undo(self.tx)
+        finally:
+            self.store.turn.release()
+
+    def commit(self) -> None:
+        store, log = self.store, self.store.log
+        if log is not None:
+            durable = store.visible
+            log.append(b"".join([pack(commit, durable) for commit in self.commits]))
+            if log.durability == "fdatasync":
+                log.sync()
+        self._readings.publish(self.commits)
+        store.published(self.commits)
+        self._committed = True
+        faults.step("log.published")
+        if log is not None and log.size > SEGMENT_BYTES:
+            with suppress(StorageError):  # the next commit says it
+                rotate(store)
+
+    def write(self, ws: WriteSet, looks: Mapping[int, Sequence[Look]], commit_token: str | None) -> WriteResult:
+        """A write-set that fails leaves nothing behind, also among others of its group."""
+        done, recorded = self.store.done(self.tx), len(self.commits)
+        try:
+            return super().write(ws, looks, commit_token)
+        except BaseException:
+            self.store.undo_to(self.tx, done)
+            self.tx.changes = {}
+            del self.commits[recorded:]
+            raise
+
+    # ------------------------------------------------------------ what the catalog would answer
+
+    def head(self, table_id: int) -> Head | None:
+        state = self._readings.newest_state(table_id)
+        table = state.table
+        if table.end_snapshot is not None:
+            raise CatalogNeeded
+        return Head(
+            self.store.visible, self.store.committed_at, table.schema_version, table.hot_floor, table.history_floor,
+            table.horizon, table.purge_number, None, table.changed_in, state.blocks.changed_in, state.at, None,
+        )  # fmt: skip
+
+    def live_blocks(self, writes: TableWrites, file_ids: Collection[int]) -> set[int]:
+        known = self._readings.newest_state(writes.state.table.table_id).blocks
+        records = [known.record(file_id) for file_id in file_ids]
+        if any(record is None or record.end_snapshot is not None for record in records):
+            raise CatalogNeeded  # their rows have moved
+        return set(file_ids)
+
+    def delete(self, table_id: int, file_id: int, snapshot: int, positions: Any) -> None:
+        self.tx.change(table_id).deleted[file_id] = positions
+
+
+def readings_of(catalog: Catalog, hot: HotStore) -> tuple[Readings, Callable[[], Section] | None]:
+    """How a lake with that hot store is read, and how a commit of its redo log begins, where it has one."""
+    if not isinstance(hot, MemoryStore):
+        return Readings(catalog, hot), None
+    readings = MemoryReadings(catalog, hot)
+    return readings, partial(LogSection, hot, readings)
+
+
+class LogSequencer(Sequencer):
+    """Numbers and times of the owner; a commit that is recorded joins the group."""
+
+    __slots__ = ("_commits", "_store")
+
+    def __init__(self, store: MemoryStore, tx: LogTransaction, recorded: list[Commit]) -> None:
+        super().__init__(store.catalog, tx)  # type: ignore[arg-type]
+        self._store = store
+        self._commits = recorded
+        self.newest = store.visible, store.committed_at
+
+    def record(self, operation: str, *, job: bool, summary: str | None = None, token: str | None = None) -> None:
+        assert summary is not None
+        assert not job
+        last, committed_at = self._newest()
+        time = max(self._catalog.time(None, committed_at), committed_at)
+        tx: Any = self._tx
+        self.newest = last + 1, time
+        self._commits.append(Commit(last + 1, time, operation, summary, token, tables=tx.changes))
+        tx.changes = {}
+
+    def result_of(self, token: str) -> dict[str, Any] | None:
+        found = self._store.token(token)
+        if found is None:
+            with self._catalog.read() as r:
+                found = commits.token_result(r, token)
+        return found
+
+    def keep_result(self, token: str, result: dict[str, Any]) -> None:
+        commit = self._commits[-1]
+        commit.token, commit.result = token, {**result, "snapshot_id": commit.number}
+
+    def touch(self, table_id: int, snapshot: int, row_ids: BitMap64 | None) -> None:
+        if row_ids is None:
+            raise CatalogNeeded
+        tx: Any = self._tx
+        tx.change(table_id).closed = row_ids
+
+    def lock(self, table_id: int, snapshot: int, row_ids: BitMap64) -> None:
+        tx: Any = self._tx
+        tx.change(table_id).locked = row_ids
+
+    def end_reservation(self, table_id: int) -> None:
+        """Nobody else can have beaten this process."""
+
+    def first_conflict(self, table_id: int, since: int, row_ids: BitMap64) -> int | None:
+        if not self._store.knows_changes_since(since):
+            raise CatalogNeeded
+        for commit in self._commits:  # of the same group
+            change = commit.tables.get(table_id)
+            for rows in () if change is None else (change.closed, change.locked):
+                if rows and not row_ids.isdisjoint(rows):
+                    return commit.number
+        return self._store.conflict(table_id, since, row_ids)

@@ -1,0 +1,175 @@
+"""The catalog of a lake whose newest commits are in its owner's log.
+
+Whoever reads or writes it finds all of them told, and whoever writes it holds the sequencer and still owns the lake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+from indexlake.catalog import commits, log_records
+from indexlake.catalog.driver import CommitUnknown, DatabaseError
+from indexlake.hot.memory.store import Reader
+from indexlake.storage import faults
+
+if TYPE_CHECKING:
+    from indexlake.catalog.dialect import Dialect
+    from indexlake.catalog.driver import Catalog, Params, ReadTransaction, Row, Transaction, TurnLock
+    from indexlake.hot.memory.store import MemoryStore
+
+
+class OwnedCatalog:
+    """Stands where code expects a ``Catalog``."""
+
+    def __init__(self, catalog: Catalog, store: MemoryStore) -> None:
+        self.inner = catalog
+        self.store = store
+
+    @property
+    def dialect(self) -> Dialect:
+        return self.inner.dialect
+
+    @property
+    def location(self) -> str:
+        return self.inner.location
+
+    def database(self) -> Literal["sqlite", "postgres"]:
+        return self.inner.database()
+
+    def query(self, sql: str, params: Params = ()) -> Iterator[Row]:
+        self._tell()
+        return self.inner.query(sql, params)
+
+    def time(self, server: int | None, last: int) -> int:
+        return self.inner.time(server, last)
+
+    def turn(self, slot: int) -> TurnLock:
+        return self.inner.turn(slot)
+
+    def checkpoint(self) -> None:
+        self.inner.checkpoint()
+
+    def close(self) -> None:
+        self.store.close()
+        self.inner.close()
+
+    def transaction(self) -> Transaction:
+        return _Transaction(self.inner, self.store)
+
+    def read(self) -> ReadTransaction:
+        store = self.store
+        with store.turn:
+            self._tell()
+            return _Read(self.inner.read(), store)
+
+    def _tell(self) -> None:
+        if self.store.untold and self.store.lost is None:
+            with self.store.turn, self.transaction() as tx:
+                tx.commit()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+class _Read:
+    """A read transaction.  While it is open, versions stay that move to blocks after it began."""
+
+    def __init__(self, inner: ReadTransaction, store: MemoryStore) -> None:
+        self._inner = inner
+        self._readers = store.readers
+        self._reader = Reader()
+        self._readers.add(self._reader)
+        self.rows, self.row, self.query = inner.rows, inner.row, inner.query
+        try:
+            inner.rows("select epoch from indexlake_log_owner")  # a database may begin with the first statement
+        except BaseException:
+            self.close()
+            raise
+        self._reader.at = store.layout
+
+    def close(self) -> None:
+        self._readers.discard(self._reader)
+        self._inner.close()
+
+    def __enter__(self) -> _Read:
+        return self
+
+    def __exit__(self, *how: Any) -> None:
+        self._readers.discard(self._reader)
+        self._inner.__exit__(*how)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class _Transaction:
+    """The critical section of the catalog and the turn of the sequencer, together."""
+
+    def __init__(self, catalog: Catalog, store: MemoryStore) -> None:
+        self._catalog = catalog
+        self._store = store
+        store.turn.acquire()
+        try:
+            store.check()
+            self._inner = catalog.transaction()
+            try:
+                self._fence()
+                store.tell(self._inner)
+            except BaseException:
+                self._inner.rollback()
+                self._inner.__exit__(None, None, None)
+                raise
+        except BaseException:
+            store.turn.release()
+            raise
+        inner = self._inner
+        self.rows, self.row, self.query = inner.rows, inner.row, inner.query
+        self.execute, self.send, self.execute_many = inner.execute, inner.send, inner.execute_many
+        self.execute_batch, self.insert_rows = inner.execute_batch, inner.insert_rows
+        self.savepoint, self.rollback = inner.savepoint, inner.rollback
+
+    def _fence(self) -> None:
+        if log_records.read_epoch(self._inner) != self._store.epoch:
+            owner = log_records.read_owner(self._inner)
+            by = "nobody" if owner is None else f"{owner.owner} on {owner.host}"
+            self._store.lost = (
+                f"This process does not own the lake any more: {by} has taken it over. Close it and connect again."
+            )
+            self._store.check()
+
+    def commit(self) -> None:
+        newest = commits.last_snapshot(self._inner)
+        faults.step("log.catalog")
+        try:
+            self._inner.commit()
+        except CommitUnknown as error:
+            if not self._has_happened(newest, error):
+                raise
+        self._store.told(newest)
+
+    def _has_happened(self, newest: tuple[int, int], error: CommitUnknown) -> bool:
+        """No number is given out before it is known whether the last one was taken."""
+        try:
+            self._inner.__exit__(None, None, None)
+            with self._catalog.transaction() as tx:
+                found = commits.last_snapshot(tx)
+                commits.write_over_lost_commit(tx)
+                tx.commit()
+        except DatabaseError:
+            self._store.lost = (
+                f"It is not known whether the last commit happened ({error}), and the catalog does not answer. Close "
+                "the lake and connect again."
+            )
+            raise error from None
+        return found == newest
+
+    def __enter__(self) -> _Transaction:
+        return self
+
+    def __exit__(self, *how: Any) -> None:
+        try:
+            self._inner.__exit__(*how)
+        finally:
+            self._store.turn.release()
+

@@ -1,0 +1,119 @@
+"""Row pages: a fixed number of row versions, column by column.
+
+A version is written once and never changed: an update adds another version and ends the one before.  So readers need
+no latch, and which versions a snapshot shows is one comparison of three columns of numbers.  A version that began in a
+commit that is not visible yet, or was undone, is shown by no snapshot.
+"""
+
+from __future__ import annotations
+
+from array import array
+from itertools import compress
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+BITS = 12
+PAGE_ROWS = 1 << BITS
+SLOT = PAGE_ROWS - 1
+LIVE = 1 << 62
+"""The end of a version that no commit has superseded, and where a version has moved that no block holds."""
+
+_ZEROS = bytes(8 * PAGE_ROWS)
+Mask = npt.NDArray[np.bool_]
+
+
+class Page:
+    """Versions with the same columns, in the order in which they were written.
+
+    ``number << BITS | slot`` names a version for good; numbers are not given twice.
+    """
+
+    __slots__ = (
+        "_begins", "_ends", "_moved", "begins", "columns", "count", "ends", "moved", "number", "place", "previous",
+        "row_ids", "values",
+    )  # fmt: skip
+
+    def __init__(self, number: int, columns: tuple[str, ...]) -> None:
+        self.number = number
+        self.columns = columns
+        self.place = {name: n for n, name in enumerate(columns)}
+        self.count = 0
+        self.row_ids = array("q", _ZEROS)
+        self.begins = array("q", _ZEROS)
+        self.ends = array("q", _ZEROS)
+        self.moved = array("q", _ZEROS)  # the commit since which a block holds the version
+        self.previous = array("q", _ZEROS)  # the version of the same row before, -1: none here
+        self.values: list[list[Any]] = [[] for _ in columns]
+        self._begins, self._ends, self._moved = map(_numbers, (self.begins, self.ends, self.moved))
+
+    @property
+    def is_full(self) -> bool:
+        return self.count == PAGE_ROWS
+
+    def add(self, row_id: int, begin: int, values: Any, previous: int) -> int:
+        """The slot of a new version."""
+        slot = self.count
+        self.row_ids[slot] = row_id
+        self.begins[slot] = begin
+        self.ends[slot] = self.moved[slot] = LIVE
+        self.previous[slot] = previous
+        for column, value in zip(self.values, values, strict=True):
+            column.append(value)
+        self.count = slot + 1
+        return slot
+
+    def void(self, slot: int) -> None:
+        """The version was undone: no reader ever sees it."""
+        self.begins[slot] = LIVE
+        self.ends[slot] = self.moved[slot] = 0
+
+    # -- many versions at once
+
+    def visible(self, snapshot: int, at: int) -> Mask:
+        """Those that a snapshot shows and that no block of a state as of ``at`` holds."""
+        n = self.count
+        return (self._begins[:n] <= snapshot) & (self._ends[:n] > snapshot) & (self._moved[:n] > at)
+
+    def here(self, at: int) -> Mask:
+        """Those that no block of a state as of ``at`` holds, superseded or not."""
+        n = self.count
+        return (self._moved[:n] > at) & (self._begins[:n] < LIVE)
+
+    def live(self) -> Mask:
+        n = self.count
+        return (self._ends[:n] == LIVE) & (self._moved[:n] == LIVE)
+
+    def numbers(self, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """(row ids, begins, ends) of the first ``count`` versions."""
+        return _numbers(self.row_ids)[:count], self._begins[:count], self._ends[:count]
+
+    def moved_numbers(self) -> npt.NDArray[np.int64]:
+        """To be changed in place."""
+        return self._moved
+
+    def is_gone(self, before: int, horizon: int) -> bool:
+        """Whether nobody who reads a state as of ``before`` or later, or a retained snapshot, asks for any of it."""
+        n = self.count
+        return bool(((self._moved[:n] <= before) | (self._ends[:n] <= horizon)).all())
+
+    def column(self, name: str, mask: Mask | None) -> list[Any]:
+        """The values of a column, of the versions that a mask over the first of them keeps; nulls where it has none."""
+        place = self.place.get(name)
+        count = self.count if mask is None else len(mask)
+        if place is None:
+            return [None] * (count if mask is None else int(mask.sum()))
+        held = self.values[place]
+        return held[:count] if mask is None or mask.all() else list(compress(held, mask.tolist()))
+
+    def row(self, slot: int, columns: tuple[str, ...]) -> list[Any]:
+        """The values of one version in some columns."""
+        if columns == self.columns:
+            return [column[slot] for column in self.values]
+        place, values = self.place, self.values
+        return [values[place[name]][slot] if name in place else None for name in columns]
+
+
+def _numbers(of: array[int]) -> npt.NDArray[np.int64]:
+    return np.frombuffer(of, np.int64)

@@ -1,0 +1,327 @@
+"""``MemoryStore``: the versions of all tables, what the catalog does not know of them yet, and the redo log.
+
+One process owns the lake and numbers its commits.  Most of them go to the log alone; jobs, definitions, large loads and
+whatever else needs the catalog are commits of the catalog in the same sequence.  Before the catalog is read or written
+by anybody it is *told* of the commits that it does not know: their times, tokens, touched and deleted rows, everything
+but the new versions themselves.  So what reads the catalog needs not know that there is a log.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from indexlake.blocks.delete_vector import positions_to_bytes
+from indexlake.catalog import commits, log_records
+from indexlake.catalog.inline import inline_table
+from indexlake.errors import OwnershipError, StorageError
+from indexlake.hot.inline import InlineStore, InlineTable
+from indexlake.hot.memory.log_transaction import LogTransaction
+from indexlake.hot.memory.page import BITS, LIVE, SLOT
+from indexlake.hot.memory.record import Commit
+from indexlake.hot.memory.redo import RedoLog
+from indexlake.hot.memory.versions import Versions
+from indexlake.hot.memory.view import PRIMARY, MemoryTable
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap64
+
+    from indexlake.catalog.definitions import TableRecord
+    from indexlake.catalog.driver import Catalog, Transaction
+    from indexlake.hot.store import Chunk
+    from indexlake.schema import Field, TableSchema
+    from indexlake.storage.spill import Spill
+
+MOST_TOUCHED = 20_000
+"""So many commits that changed rows of a table are remembered; older transactions ask the catalog."""
+
+
+class Reader:
+    """Somebody who reads a state as of ``at``: versions that moved to blocks later stay for them."""
+
+    __slots__ = ("at",)
+
+    def __init__(self) -> None:
+        self.at = -1
+
+
+class MemoryStore:
+    """The hot store of a lake in the memory of its owner."""
+
+    keeps_superseded = False
+
+    def __init__(self, catalog: Catalog, spill: Spill) -> None:
+        self.catalog = catalog
+        self.spill = spill
+        self.inline = InlineStore(catalog, spill)
+        self.turn = threading.RLock()  # the sequencer: whoever commits, in the log or in the catalog, holds it
+        self.tables: dict[int, Versions] = {}
+        self.log: RedoLog | None = None  # None: nothing survives the process
+        self.epoch = 0
+        self.lost: str | None = None  # why this process does not own the lake any more
+        self.visible = 0  # the newest commit
+        self.committed_at = 0
+        self.layout = 0  # the newest commit of the catalog
+        self.marked: dict[int, int] = {}  # the newest commit that deleted rows of a table's blocks
+        self.untold: list[Commit] = []
+        self.readers: set[Reader] = set()
+        self._bounds: dict[int, int] = {}
+        self._horizons: dict[int, int] = {}
+        self._in_catalog: set[int] = set()  # tables with versions that the catalog holds as inline rows
+        self._touched: dict[int, list[tuple[int, BitMap64 | None]]] = {}
+        self._touched_from = 0
+        self._tokens: dict[str, dict[str, Any]] = {}
+        self._at_close: list[Callable[[], None]] = []
+        self._writer: Any = None
+        self._undo: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+
+    # ------------------------------------------------------------ the protocol of hot stores
+
+    def table(
+        self, r: Any, table_id: int, moved: Any, schema: TableSchema, snapshot: int, *, at: int, newest: bool
+    ) -> MemoryTable:
+        return MemoryTable(self, r, table_id, self.versions(table_id), schema, snapshot, at)
+
+    def versions(self, table_id: int) -> Versions:
+        found = self.tables.get(table_id)
+        return found if found is not None else self.tables.setdefault(table_id, Versions())
+
+    def create(self, tx: Transaction, table_id: int, fields: Sequence[Field], key: Sequence[int]) -> None:
+        self.inline.create(tx, table_id, fields, key)
+        of = self.versions(table_id)
+        self.note(tx, self.tables.pop, table_id)
+        if key:
+            by_id = {f.field_id: f for f in fields}
+            of.add_tree(PRIMARY, [by_id[field_id] for field_id in key])
+
+    def drop(self, tx: Transaction, table_id: int) -> None:
+        self.inline.drop(tx, table_id)
+        if (of := self.tables.pop(table_id, None)) is not None:
+            self.note(tx, self.tables.__setitem__, table_id, of)
+
+    def add_columns(self, tx: Transaction, table_id: int, fields: Sequence[Field]) -> None:
+        self.inline.add_columns(tx, table_id, fields)
+
+    def drop_column(self, tx: Transaction, table_id: int, field_id: int) -> None:
+        self.inline.drop_column(tx, table_id, field_id)
+
+    def add_index(self, tx: Transaction, table_id: int, index_id: int, fields: Sequence[Field]) -> None:
+        self.inline.add_index(tx, table_id, index_id, fields)
+        of = self.versions(table_id)
+        of.add_tree(index_id, fields)
+        self.note(tx, of.trees.pop, index_id)
+
+    def drop_index(self, tx: Transaction, table_id: int, index_id: int) -> None:
+        self.inline.drop_index(tx, table_id, index_id)
+        of = self.versions(table_id)
+        if (tree := of.trees.pop(index_id, None)) is not None:
+            self.note(tx, of.trees.__setitem__, index_id, tree)
+
+    def bounds(self, tx: Transaction, table_id: int, f: Field) -> tuple[int, int] | None:
+        if f.released:
+            return None
+        values = [
+            value
+            for page, mask in self.versions(table_id).masked("live")
+            for value in page.column(f.column, mask)
+            if value is not None
+        ]
+        return (min(values), max(values)) if values else None
+
+    def oldest(self, tx: Transaction, table_id: int) -> int | None:
+        return self.versions(table_id).oldest()
+
+    def release(self, tx: Transaction, table_id: int, chunk: Chunk, snapshot: int) -> bool:
+        of, before = self.versions(table_id), self._bounds.get(table_id, 0)
+        if any((page.moved_numbers()[: len(mask)][mask] != LIVE).any() for page, mask in chunk.mark):
+            return False
+        if not log_records.move_bound(tx, table_id, before, chunk.at, snapshot):
+            return False
+        count = 0
+        for page, mask in chunk.mark:
+            page.moved_numbers()[: len(mask)][mask] = snapshot
+            count += int(mask.sum())
+            self.note(tx, _move_back, page, mask)
+        of.count -= count
+        self.note(tx, _add_count, of, count)
+        self._bounds[table_id] = chunk.at
+        self.note(tx, self._bounds.__setitem__, table_id, before)
+        if table_id in self._in_catalog:
+            tx.execute(f"delete from {inline_table(table_id)} where _begin <= ?", (chunk.at,))
+        bound = self.bound(snapshot)
+        log_records.set_bound(tx, bound)
+        log_records.unlist_up_to(tx, bound)
+        return True
+
+    def bound(self, newest: int) -> int:
+        """Up to which commit the catalog and its files hold everything, if they hold the newest one."""
+        oldest = [found for of in self.tables.values() if (found := of.oldest()) is not None]
+        return min([newest, *(number - 1 for number in oldest)])
+
+    def purge(self, tx: Transaction, table: TableRecord, limit: int) -> int:
+        self._horizons[table.table_id] = table.horizon
+        before = min([reader.at for reader in list(self.readers)], default=self.visible)
+        return self.versions(table.table_id).release(before, table.horizon)
+
+    def locations(self, table_id: int, row_ids: Sequence[int]) -> list[str]:
+        newest = self.versions(table_id).newest
+        versions = [newest.get(row_id, -1) for row_id in row_ids]
+        return [f"memory:{v >> BITS}:{v & SLOT}" for v in versions]
+
+    def undo(self, tx: Transaction | LogTransaction) -> None:
+        self.undo_to(tx, 0)
+
+    def done(self, tx: Any) -> int:
+        """How much the transaction has done, for ``undo_to``."""
+        return len(self._undo) if self._writer is tx else 0
+
+    def undo_to(self, tx: Any, done: int) -> None:
+        if self._writer is tx:
+            while len(self._undo) > done:
+                function, args = self._undo.pop()
+                function(*args)
+
+    # ------------------------------------------------------------ for its tables
+
+    def note(self, tx: Any, function: Callable[..., Any], *args: Any) -> None:
+        """How to take back what the transaction did."""
+        if self._writer is not tx:  # the one before has ended: writers come one after the other
+            self._writer = tx
+            self._undo.clear()
+        self._undo.append((function, args))
+
+    def inserted(
+        self, tx: Any, table_id: int, columns: tuple[str, ...], rows: Collection[tuple[int, Any]], snapshot: int
+    ) -> None:
+        """Make new versions durable with the commit that brings them: in the log, or in the catalog."""
+        if isinstance(tx, LogTransaction):
+            change = tx.change(table_id)
+            change.columns, change.rows = columns, list(rows)
+        else:
+            self._in_catalog.add(table_id)
+            into: Any = InlineTable(tx, table_id, None, None, snapshot, True, self.spill)  # type: ignore[arg-type]
+            into.insert(columns, rows, snapshot)
+
+    def open_table(self, table_id: int, bound: int, horizon: int) -> Versions:
+        """Blocks and the catalog hold everything of the table up to ``bound``."""
+        self._bounds[table_id], self._horizons[table_id] = bound, horizon
+        return self.versions(table_id)
+
+    def holds_inline(self, table_id: int) -> None:
+        """Versions of the table are inline rows of the catalog too."""
+        self._in_catalog.add(table_id)
+
+    def remember(self, token: str, result: dict[str, Any]) -> None:
+        self._tokens[token] = result
+
+    def horizon(self, table_id: int) -> int:
+        return self._horizons.get(table_id, 0)
+
+    # ------------------------------------------------------------ commits of the log
+
+    def check(self) -> None:
+        """Raise if this process cannot commit."""
+        if self.lost is not None:
+            raise OwnershipError(self.lost)
+        if self.log is not None and self.log.poisoned is not None:
+            raise StorageError(self.log.poisoned, path=self.log.path)
+
+    def conflict(self, table_id: int, since: int, rows: BitMap64) -> int | None:
+        """The first commit after ``since`` that changed or locked one of the rows."""
+        found = None
+        for number, touched in reversed(self._touched.get(table_id, ())):
+            if number <= since:
+                break
+            if touched is None or not rows.isdisjoint(touched):
+                found = number
+        return found
+
+    def knows_changes_since(self, since: int) -> bool:
+        return since >= self._touched_from
+
+    def token(self, token: str) -> dict[str, Any] | None:
+        return self._tokens.get(token)
+
+    def published(self, done: Iterable[Commit]) -> None:
+        """The commits are durable: everybody sees them from now on."""
+        for commit in done:
+            for table_id, change in commit.tables.items():
+                touched = self._touched.setdefault(table_id, [])
+                for rows in (change.closed, change.locked):
+                    if rows:
+                        touched.append((commit.number, rows))
+                if change.deleted:
+                    self.marked[table_id] = commit.number
+                change.rows = []  # their versions hold them
+                if len(touched) > MOST_TOUCHED:
+                    self._touched_from = max(self._touched_from, touched[MOST_TOUCHED // 2][0])
+                    del touched[: MOST_TOUCHED // 2 + 1]
+            if commit.token is not None and commit.result is not None:
+                self.remember(commit.token, commit.result)
+            self.untold.append(commit)
+            self.committed_at = commit.committed_at
+            self.visible = commit.number
+
+    # ------------------------------------------------------------ commits of the catalog
+
+    def tell(self, tx: Transaction) -> None:
+        """Write what the catalog does not know."""
+        known = commits.last_snapshot(tx)[0]
+        told = [commit for commit in self.untold if commit.number > known]
+        if not told:
+            return
+        tx.insert_rows(
+            "indexlake_snapshot", ("snapshot_id", "committed_at", "operation", "summary", "commit_token"),
+            [(c.number, c.committed_at, c.operation, c.summary, c.commit_token) for c in told],
+        )  # fmt: skip
+        changes = [(c.number, table_id, change) for c in told for table_id, change in c.tables.items()]
+        for name, rows in (
+            ("touched", [(t, n, change.closed.serialize()) for n, t, change in changes if change.closed]),
+            ("locked", [(t, n, change.locked.serialize()) for n, t, change in changes if change.locked]),
+        ):
+            if rows:
+                tx.insert_rows(f"indexlake_{name}", ("table_id", "snapshot_id", "row_ids"), rows)
+        deleted = [
+            (file_id, n, table_id, positions_to_bytes(positions), n)
+            for n, table_id, change in changes
+            for file_id, positions in change.deleted.items()
+        ]
+        if deleted:
+            names = ("data_file_id", "snapshot_id", "table_id", "positions", "changed_in")
+            tx.insert_rows("indexlake_delete", names, deleted)
+        for c in told:
+            if c.token is not None and c.result is not None:
+                commits.add_token(tx, c.token, c.number, c.result, c.committed_at)
+
+    def told(self, newest: tuple[int, int]) -> None:
+        """A transaction of the catalog has committed: the catalog knows everything up to its newest commit."""
+        self.untold = []
+        number, committed_at = newest
+        if number > self.visible:
+            self._touched.clear()  # the catalog knows what this commit touched
+            self._touched_from = number
+            self.committed_at = max(self.committed_at, committed_at)
+            self.layout = number
+            self.visible = number
+
+    def on_close(self, function: Callable[[], None]) -> None:
+        self._at_close.append(function)
+
+    def close(self) -> None:
+        with self.turn:
+            try:
+                if self.log is not None:
+                    self.log.close()
+            finally:
+                while self._at_close:
+                    self._at_close.pop()()
+
+
+def _move_back(page: Any, mask: Any) -> None:
+    page.moved_numbers()[: len(mask)][mask] = LIVE
+
+
+def _add_count(of: Versions, count: int) -> None:
+    of.count += count
+

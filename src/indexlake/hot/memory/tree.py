@@ -1,0 +1,89 @@
+"""MemTree: which versions have a key, and the keys in order.
+
+A plain dict answers for one key.  The sorted keys are made when the first range is asked for, and kept up from then on.
+Keys are those of `indexes.keys`, so a null has none: versions with a null in the key are not in the tree.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from sortedcontainers import SortedList
+
+from indexlake.indexes.keys import Key, encode_key
+from indexlake.schema import Field
+
+Versions = int | list[int]
+"""One version, or several, oldest first."""
+
+
+class MemTree:
+    """Of some columns of one table.  Written by the thread that commits, read by any."""
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        self.columns = tuple(f.column for f in fields)
+        self.codecs = tuple(f.codec for f in fields)
+        self.field_ids = tuple(f.field_id for f in fields)
+        self._versions: dict[Key, Versions] = {}
+        self._sorted: Any = None
+        self._sorting = threading.Lock()  # the sorted keys are changed and read by one thread at a time
+        self._single = len(self.columns) == 1
+
+    def __len__(self) -> int:
+        return len(self._versions)
+
+    def key(self, columns: dict[str, int], values: Sequence[Any]) -> Key | None:
+        """The key of a version with these columns; None: it has none."""
+        if self._single:
+            place = columns.get(self.columns[0])
+            if place is None or (value := values[place]) is None:
+                return None
+            return encode_key(self.codecs, (value,))
+        parts = [values[columns[name]] if name in columns else None for name in self.columns]
+        return None if None in parts else encode_key(self.codecs, parts)
+
+    def add(self, key: Key | None, version: int) -> None:
+        if key is None:
+            return
+        found = self._versions.get(key)
+        if found is None:
+            self._versions[key] = version
+            with self._sorting:
+                if self._sorted is not None:
+                    self._sorted.add(key)
+        elif isinstance(found, int):
+            self._versions[key] = [found, version]
+        else:
+            found.append(version)
+
+    def remove(self, key: Key | None, versions: set[int]) -> None:
+        """These versions of the key are gone."""
+        found = None if key is None else self._versions.get(key)
+        if found is None or key is None:
+            return
+        left = [v for v in ([found] if isinstance(found, int) else found) if v not in versions]
+        if left:
+            self._versions[key] = left[0] if len(left) == 1 else left
+        else:
+            del self._versions[key]
+            with self._sorting:
+                if self._sorted is not None:
+                    self._sorted.discard(key)
+
+    def find(self, key: Key) -> Iterable[int]:
+        """The versions with that key, newest first."""
+        found = self._versions.get(key)
+        if found is None:
+            return ()
+        return (found,) if isinstance(found, int) else found[::-1]
+
+    def between(self, low: Key | None, high: Key | None) -> Iterator[int]:
+        """The versions with keys in [low, high], in key order; None: no bound."""
+        with self._sorting:
+            if self._sorted is None:
+                self._sorted = SortedList(list(self._versions))
+            keys = list(self._sorted.irange(low, high))
+        for key in keys:
+            yield from self.find(key)

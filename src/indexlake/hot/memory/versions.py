@@ -1,0 +1,138 @@
+"""The versions of one table in memory: pages, the newest version of each row, and a tree for each index.
+
+Written under the lock of the store by whoever commits; read without it.  The dictionary of pages is replaced and never
+changed, so that a reader keeps the pages that it began with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from indexlake.hot.memory.page import BITS, LIVE, SLOT, Mask, Page
+from indexlake.hot.memory.tree import MemTree
+from indexlake.schema import Field
+
+_VERSION_BYTES = 250
+"""What a version takes besides its values: numbers in its page, its place in the tree of the key, objects."""
+
+
+class Versions:
+    def __init__(self) -> None:
+        self.pages: dict[int, Page] = {}
+        self.newest: dict[int, int] = {}  # row id -> its newest version
+        self.trees: dict[int, MemTree] = {}  # by index id; that of the primary key by 0
+        self.count = 0  # versions that no block holds
+        self.bytes = 0
+        self._filling: dict[tuple[str, ...], Page] = {}
+        self._next = 0
+
+    # ------------------------------------------------------------ writing
+
+    def add_tree(self, index_id: int, fields: Sequence[Field]) -> None:
+        tree = MemTree(fields)
+        for page in self.pages.values():
+            for slot in range(page.count):
+                values = [column[slot] for column in page.values]
+                tree.add(tree.key(page.place, values), page.number << BITS | slot)
+        self.trees[index_id] = tree
+
+    def add(self, columns: tuple[str, ...], row_id: int, values: Sequence[Any], begin: int) -> int:
+        page = self._filling.get(columns)
+        if page is None or page.count > SLOT:
+            page = self._filling[columns] = Page(self._next, columns)
+            self._next += 1
+            self.pages = {**self.pages, page.number: page}
+        version = page.number << BITS | page.add(row_id, begin, values, self.newest.get(row_id, -1))
+        self.newest[row_id] = version
+        for tree in self.trees.values():
+            tree.add(tree.key(page.place, values), version)
+        self.count += 1
+        self.bytes += _VERSION_BYTES + sum([len(v) + 40 for v in values if isinstance(v, bytes)])
+        return version
+
+    def undo_add(self, row_id: int, version: int) -> None:
+        page, slot = self.pages[version >> BITS], version & SLOT
+        previous = page.previous[slot]
+        if previous < 0:
+            self.newest.pop(row_id, None)
+        else:
+            self.newest[row_id] = previous
+        values = [column[slot] for column in page.values]
+        for tree in self.trees.values():
+            tree.remove(tree.key(page.place, values), {version})
+        page.void(slot)
+        self.count -= 1
+
+    def end(self, version: int, snapshot: int) -> None:
+        self.pages[version >> BITS].ends[version & SLOT] = snapshot
+
+    def live_version(self, row_id: int) -> int | None:
+        """The version of a row that is neither superseded nor in a block."""
+        version = self.newest.get(row_id)
+        if version is None:
+            return None
+        page, slot = self.pages[version >> BITS], version & SLOT
+        return version if page.ends[slot] == LIVE and page.moved[slot] == LIVE else None
+
+    def live_versions(self) -> list[int]:
+        return [
+            page.number << BITS | slot for page, mask in self.masked("live") for slot in np.flatnonzero(mask).tolist()
+        ]
+
+    # ------------------------------------------------------------ letting go
+
+    def release(self, before: int, horizon: int) -> int:
+        """Let go of pages that nobody asks for any more; how many versions that were."""
+        gone = [page for page in self.pages.values() if page.is_gone(before, horizon)]
+        gone = [page for page in gone if page.is_full or page.count]
+        if not gone:
+            return 0
+        freed = 0
+        for page in gone:
+            number = page.number << BITS
+            versions = {number | slot for slot in range(page.count)}
+            for slot in range(page.count):
+                row_id, version = page.row_ids[slot], number | slot
+                if self.newest.get(row_id) == version:
+                    del self.newest[row_id]
+            columns = list(zip(*page.values, strict=True)) if page.values else []
+            for tree in self.trees.values():
+                for values in columns:
+                    tree.remove(tree.key(page.place, values), versions)
+            if self._filling.get(page.columns) is page:
+                del self._filling[page.columns]
+            freed += page.count
+            self.bytes -= _VERSION_BYTES * page.count + sum(
+                len(v) + 40 for column in page.values for v in column if isinstance(v, bytes)
+            )
+        kept = {page.number for page in gone}
+        self.pages = {n: page for n, page in self.pages.items() if n not in kept}
+        self.bytes = max(0, self.bytes) if self.pages else 0
+        return freed
+
+    # ------------------------------------------------------------ reading
+
+    def masked(self, of: str, *of_what: int) -> Iterator[tuple[Page, Mask]]:
+        """Pages with the versions that a method of theirs keeps, where there are any."""
+        for page in self.pages.values():
+            mask = getattr(page, of)(*of_what)
+            if mask.any():
+                yield page, mask
+
+    def oldest(self) -> int | None:
+        """The commit of the oldest version that no block holds."""
+        found = [int(page.numbers(len(mask))[1][mask].min()) for page, mask in self.masked("here", LIVE - 1)]
+        return min(found, default=None)
+
+    def sizes(self, at: int, horizon: int) -> tuple[int, int]:
+        """(live, superseded and retained) versions that no block holds."""
+        live = dead = 0
+        for page, mask in self.masked("here", at):
+            ends = page.numbers(len(mask))[2][mask]
+            is_live = int(np.count_nonzero(ends == LIVE))
+            live += is_live
+            dead += int(np.count_nonzero(ends > horizon)) - is_live
+        return live, dead

@@ -1,0 +1,319 @@
+"""The versions of one table as a reader or a commit sees them: at a snapshot, beside the blocks of a state.
+
+A reader's snapshot is that of a commit which is visible; whatever is written meanwhile begins, ends or moves later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from indexlake.errors import ConstraintError
+from indexlake.expr.test import ALWAYS, ColumnTest, Test, conjuncts
+from indexlake.hot.collected import Collected
+from indexlake.hot.memory.page import BITS, LIVE, SLOT, Mask, Page
+from indexlake.hot.rows import BATCH_ROWS, HotRows
+from indexlake.hot.store import Chunk, HotRow
+from indexlake.indexes.key_set import KeySet
+from indexlake.indexes.keys import Key, KeyColumn, encode_key
+from indexlake.schema import Field, TableSchema
+from indexlake.schema.lineage import HeldColumns
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap64
+
+    from indexlake.hot.memory.store import MemoryStore
+    from indexlake.hot.memory.tree import MemTree
+    from indexlake.hot.memory.versions import Versions
+    from indexlake.snapshots.state import TableState
+
+CHUNK_BYTES = 256 << 20
+PRIMARY = 0
+
+
+class MemoryTable:
+    """One table at one snapshot."""
+
+    __slots__ = ("_at", "_of", "_pages", "_schema", "_snapshot", "_store", "_table_id", "_tx")
+
+    def __init__(
+        self, store: MemoryStore, tx: Any, table_id: int, of: Versions, schema: TableSchema, snapshot: int, at: int
+    ) -> None:
+        self._store = store
+        self._tx = tx
+        self._table_id = table_id
+        self._of = of
+        self._pages = of.pages
+        self._schema = schema
+        self._snapshot = snapshot
+        self._at = at
+
+    # ------------------------------------------------------------ reading
+
+    def rows(self, fields: Sequence[Field], test: Test = ALWAYS) -> HotRows:
+        columns = HeldColumns(fields)
+        found = self._probe(test)
+        masks = self._masks("visible", self._snapshot, self._at) if found is None else self._selected(found)
+        return self._arrow(masks, columns)
+
+    def count(self) -> int:
+        return sum(int(mask.sum()) for _, mask in self._masks("visible", self._snapshot, self._at))
+
+    def rows_with(self, keys: KeyColumn, fields: Sequence[Field]) -> HotRows:
+        tree = self._of.trees.get(PRIMARY)
+        if tree is None:
+            return self.rows(fields)
+        found = (version for key in keys for version in tree.find(key))
+        return self._arrow(self._selected(found), HeldColumns(fields))
+
+    def row(self, key: Sequence[Any]) -> HotRow | None:
+        schema = self._schema
+        for version in self._of.trees[PRIMARY].find(encode_key(schema.key_codecs, key)):
+            page, slot = self._pages.get(version >> BITS), version & SLOT
+            if page is not None and self._is_visible(page, slot):
+                return self._hot_row(page, slot, schema)
+        return None
+
+    def _hot_row(self, page: Page, slot: int, schema: TableSchema) -> HotRow:
+        begin = page.begins[slot]
+        if page.columns == schema.columns and not schema.evolved:
+            return HotRow(page.row_ids[slot], begin, tuple([column[slot] for column in page.values]))
+        held = schema.held
+        return HotRow(page.row_ids[slot], begin, held.row(begin, page.row(slot, held.columns)))
+
+    def _is_visible(self, page: Page, slot: int) -> bool:
+        snapshot = self._snapshot
+        return page.begins[slot] <= snapshot < page.ends[slot] and page.moved[slot] > self._at
+
+    def _masks(self, of: str, *of_what: int) -> Iterator[tuple[Page, Mask]]:
+        for page in self._pages.values():
+            mask = getattr(page, of)(*of_what)
+            if mask.any():
+                yield page, mask
+
+    def _selected(self, versions: Iterable[int]) -> Iterator[tuple[Page, Mask]]:
+        """The visible ones among some versions."""
+        slots: dict[int, list[int]] = {}
+        for version in versions:
+            slots.setdefault(version >> BITS, []).append(version & SLOT)
+        for number, wanted in slots.items():
+            page = self._pages.get(number)
+            if page is None:
+                continue
+            chosen = [slot for slot in wanted if self._is_visible(page, slot)]
+            if chosen:
+                mask = np.zeros(page.count, np.bool_)
+                mask[chosen] = True
+                yield page, mask
+
+    def _arrow(self, masks: Iterable[tuple[Page, Mask]], columns: HeldColumns, stamp: str = "begin") -> HotRows:
+        """Rows of pages, some thousands decoded at a time."""
+        hot = HotRows(columns.fields, self._store.spill)
+        ids: list[int] = []
+        begins: list[int] = []
+        ends: list[int] = []
+        values: list[list[Any]] = [[] for _ in columns.columns]
+
+        def flush() -> None:
+            if ids:
+                hot.add(columns.values(begins, values), ids, begins if stamp == "begin" else ends)
+                for held in (ids, begins, ends, *values):
+                    held.clear()
+
+        for page, mask in masks:
+            row_ids, begun, ended = page.numbers(len(mask))
+            ids += row_ids[mask].tolist()
+            begins += begun[mask].tolist()
+            ends += ended[mask].tolist()
+            for name, held in zip(columns.columns, values, strict=True):
+                held += page.column(name, mask)
+            if len(ids) >= BATCH_ROWS:
+                flush()
+        flush()
+        return hot
+
+    def begun(self, since: int, until: int, fields: Sequence[Field]) -> Iterator[pa.RecordBatch]:
+        return self._changes("begin", since, until, fields)
+
+    def ended(self, since: int, until: int, fields: Sequence[Field]) -> Iterator[pa.RecordBatch]:
+        return self._changes("end", since, until, fields)
+
+    def _changes(self, kind: str, since: int, until: int, fields: Sequence[Field]) -> Iterator[pa.RecordBatch]:
+        hot = self._arrow(self._changed(kind, since, until), HeldColumns(fields), kind)
+        batches = list(hot.batches())
+        if batches:
+            rows = pa.Table.from_batches(batches)
+            names = rows.column_names
+            order = [(names[-1], "ascending"), (names[-2], "ascending")]  # version, row id
+            yield from rows.sort_by(order).combine_chunks().to_batches(BATCH_ROWS)
+
+    def _changed(self, kind: str, since: int, until: int) -> Iterator[tuple[Page, Mask]]:
+        """Versions that no block holds and that began or ended in (since, until]."""
+        for page, here in self._masks("here", self._at):
+            _, begins, ends = page.numbers(len(here))
+            numbers = begins if kind == "begin" else ends
+            mask = here & (numbers > since) & (numbers <= until)
+            if mask.any():
+                yield page, mask
+
+    def count_changes(self, since: int, until: int) -> int:
+        return sum(int(mask.sum()) for kind in ("begin", "end") for _, mask in self._changed(kind, since, until))
+
+    def sizes(self) -> tuple[int, int]:
+        return self._of.sizes(self._at, self._store.horizon(self._table_id))
+
+    # ------------------------------------------------------------ through a tree
+
+    def _probe(self, test: Test) -> Iterable[int] | None:
+        """The versions that may satisfy a test, by the tree of a column that it names; None: no tree can tell."""
+        if test is ALWAYS or self._schema.evolved:
+            return None
+        tests = [part for part in conjuncts(test) if isinstance(part, ColumnTest)]
+        for tree in self._of.trees.values():
+            if len(tree.columns) == 1:
+                named = [part for part in tests if part.column == tree.columns[0]]
+                found = _answer(tree, named) if named else None
+                if found is not None:
+                    return found
+        return None
+
+    # ------------------------------------------------------------ what a commit validates
+
+    def holders(
+        self, fields: Sequence[Field], keys: KeyColumn, since: int, without: BitMap64, *, indexed: bool
+    ) -> list[HotRow]:
+        codecs = tuple(f.codec for f in fields)
+        ids = tuple(f.field_id for f in fields)
+        tree = next((t for t in self._of.trees.values() if t.field_ids == ids), None)
+        if tree is None or any(f.since for f in fields):
+            wanted = KeySet(keys)
+            return [
+                row
+                for row in self.since(fields, since)
+                if row.row_id not in without and None not in row.values and encode_key(codecs, row.values) in wanted
+            ]
+        columns, found = tree.columns, []
+        for key in keys:
+            for version in tree.find(key):
+                page, slot = self._of.pages.get(version >> BITS), version & SLOT
+                if page is None or page.ends[slot] != LIVE or page.moved[slot] != LIVE or page.begins[slot] <= since:
+                    continue
+                if page.row_ids[slot] not in without:
+                    values = tuple(page.row(slot, columns))
+                    found.append(HotRow(page.row_ids[slot], page.begins[slot], values))
+        return found
+
+    def since(self, fields: Sequence[Field], since: int) -> Iterator[HotRow]:
+        held = HeldColumns(fields)
+        for page, mask in self._of.masked("live"):
+            _, begins, _ = page.numbers(len(mask))
+            for slot in np.flatnonzero(mask & (begins > since)).tolist():
+                begin = page.begins[slot]
+                yield HotRow(page.row_ids[slot], begin, held.row(begin, page.row(slot, held.columns)))
+
+    def is_live(self, row_id: int, begin: int) -> bool:
+        version = self._of.live_version(row_id)
+        return version is not None and self._of.pages[version >> BITS].begins[version & SLOT] == begin
+
+    def has_begun_since(self, since: int) -> bool:
+        return any(
+            bool(((b := page.numbers(page.count)[1]) > since).any() and (b[b > since] < LIVE).any())
+            for page in self._of.pages.values()
+        )
+
+    # ------------------------------------------------------------ what a commit does
+
+    def insert(self, columns: tuple[str, ...], rows: Collection[tuple[int, Sequence[Any]]], snapshot: int) -> None:
+        of, note = self._of, self._store.note
+        for row_id, values in rows:
+            version = of.add(columns, row_id, values, snapshot)
+            note(self._tx, of.undo_add, row_id, version)
+        self._store.inserted(self._tx, self._table_id, columns, rows, snapshot)
+
+    def close(self, versions: Mapping[int, int], snapshot: int) -> list[int]:
+        of, moved = self._of, []
+        for row_id in versions:
+            version = of.live_version(row_id)
+            if version is None:
+                moved.append(row_id)
+            else:
+                of.end(version, snapshot)
+                self._store.note(self._tx, of.end, version, LIVE)
+        return moved
+
+    def close_all(self, snapshot: int) -> int:
+        of, versions = self._of, self._of.live_versions()
+        for version in versions:
+            of.end(version, snapshot)
+            self._store.note(self._tx, of.end, version, LIVE)
+        return len(versions)
+
+    # ------------------------------------------------------------ what a dump reads
+
+    def chunk(
+        self, state: TableState, *, history: bool, above: Chunk | None, check: Callable[[], None]
+    ) -> Chunk | None:
+        """A range of commits: what is live after the last of them, and what they have superseded, in one chunk."""
+        if history:
+            return None
+        since = above.at if above is not None else -1
+        table = state.table
+        until = self._cut(since, table.config.block_row_count)
+        if until is None:
+            return None
+        live = Collected(state.schema, table.horizon, table.begin_snapshot, history=False)
+        dead = Collected(state.schema, table.horizon, table.begin_snapshot, history=True)
+        chosen: list[tuple[Page, Mask]] = []
+        for page, here in self._masks("here", self._at):
+            check()
+            row_ids, begins, ends = page.numbers(len(here))
+            mask = here & (begins > since) & (begins <= until)
+            if not mask.any():
+                continue
+            chosen.append((page, mask))
+            for collected, part in ((live, mask & (ends > until)), (dead, mask & (ends <= until) & (ends > table.horizon))):
+                if part.any():
+                    numbers = (begins[part].tolist(), row_ids[part].tolist(), ends[part].tolist())
+                    collected.add_columns(*numbers, [page.column(name, part) for name in collected.columns])
+        return Chunk((*live.parts(), *dead.parts()), chosen, everything=until == self._snapshot, at=until)
+
+    def _cut(self, since: int, size: int) -> int | None:
+        """Up to which commit a chunk goes, so that it holds about ``size`` versions; None: there are none."""
+        found = [
+            begins[mask & (begins > since) & (begins <= self._snapshot)]
+            for page, mask in self._masks("here", self._at)
+            for begins in [page.numbers(len(mask))[1]]
+        ]
+        numbers = np.concatenate(found) if found else np.zeros(0, np.int64)
+        if not len(numbers):
+            return None
+        per_row = max(1, self._of.bytes // max(1, self._of.count))
+        size = max(1, min(size, CHUNK_BYTES // per_row))
+        return self._snapshot if len(numbers) <= size else int(np.partition(numbers, size - 1)[size - 1])
+
+
+def _answer(tree: MemTree, tests: Sequence[ColumnTest]) -> Iterable[int] | None:
+    """The versions that a tree of one column finds for tests of that column."""
+    codec = tree.codecs[0]
+
+    def key(value: Any) -> Key:
+        return encode_key(tree.codecs, (codec.encode_constant(value),))
+
+    low: Key | None = None
+    high: Key | None = None
+    try:
+        for test in tests:
+            if test.op in ("=", "in"):
+                return [version for each in {key(value) for value in test.values} for version in tree.find(each)]
+            if not codec.ordered:
+                continue
+            if test.op in (">", ">="):
+                low = key(test.values[0]) if low is None else max(low, key(test.values[0]))  # type: ignore[type-var]
+            elif test.op in ("<", "<="):
+                high = key(test.values[0]) if high is None else min(high, key(test.values[0]))  # type: ignore[type-var]
+    except ConstraintError:
+        return None
+    return None if low is None and high is None else tree.between(low, high)

@@ -1,0 +1,47 @@
+"""What ``il.connect`` says about the hot store of a lake."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from indexlake.errors import SchemaError
+from indexlake.hot.registry import MEMORY, STORES
+
+if TYPE_CHECKING:
+    from indexlake.hot.memory.redo import Durability
+
+DURABILITIES = ("fdatasync", "interval", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class HotSpec:
+    """``name`` None: whatever the lake has."""
+
+    name: str | None = None
+    log_dir: str | None = None
+    durability: Durability = "fdatasync"
+
+    @staticmethod
+    def of(name: str | None, log_dir: str | os.PathLike[str] | None, durability: Durability) -> HotSpec:
+        known = (*STORES, MEMORY)
+        if name is not None and name not in known:
+            raise SchemaError(f"hot is one of {', '.join(map(repr, known))}, not {name!r}.")
+        if durability not in DURABILITIES:
+            raise SchemaError(f"durability is one of {', '.join(map(repr, DURABILITIES))}, not {durability!r}.")
+        folder = None
+        if log_dir is not None:
+            folder = os.fspath(log_dir) if isinstance(log_dir, str | os.PathLike) else None
+            if not isinstance(folder, str) or not folder or "://" in folder:
+                raise SchemaError(f"log_dir is a local folder, not {log_dir!r}.")
+            folder = os.path.abspath(os.path.expanduser(folder))
+        return HotSpec(name, folder, durability)
+
+    def check(self, name: str) -> None:
+        """Refuse another hot store than the lake has."""
+        if self.name is not None and self.name != name:
+            raise SchemaError(
+                f"This lake keeps its newest rows in hot store {name!r}, not {self.name!r}. Leave hot= out, or change it "
+                f"with lake.convert(hot={self.name!r})."
+            )

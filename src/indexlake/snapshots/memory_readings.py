@@ -1,0 +1,114 @@
+"""Readings of a lake whose hot rows are in the memory of this process: no transaction of the catalog where none is due.
+
+The state that is cached stays right until a commit of the catalog, or until a commit of the log deletes rows of its
+blocks; the latter is added here, when it becomes visible.  Where the cached state is older than that, the catalog is
+read, which is told of everything first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from indexlake.blocks.delete_vector import DeleteLog
+from indexlake.hot.memory.store import MemoryStore, Reader
+from indexlake.snapshots.reading import Choose, OpenReading, Reading, Readings
+from indexlake.snapshots.state import TableState
+
+if TYPE_CHECKING:
+    from indexlake.catalog.driver import Catalog, ReadTransaction
+    from indexlake.hot.memory.record import Commit
+
+
+class MemoryReadings(Readings):
+    def __init__(self, catalog: Catalog, store: MemoryStore) -> None:
+        super().__init__(catalog, store)
+        self._store = store
+
+    def open(self, table_id: int, choose: Choose | None = None) -> OpenReading:
+        return _OpenReading(self, table_id, choose)
+
+    def newest(self) -> int:
+        return self._store.visible
+
+    def at_hand(self, table_id: int) -> TableState | None:
+        """The table's state as of now, if it is known without the catalog."""
+        store = self._store
+        visible = store.visible  # before the state: what is visible was added to it before
+        state = self.states.get(table_id)
+        if state is None or state.at < store.layout or state.at < store.marked.get(table_id, 0):
+            return None
+        if state.at < visible:
+            state = replace(state, at=visible)
+            self.states.offer(state)
+        return state
+
+    def newest_state(self, table_id: int) -> TableState:
+        """For whoever has the turn of the sequencer."""
+        return self.at_hand(table_id) or self.latest(table_id)
+
+    def publish(self, done: Sequence[Commit]) -> None:
+        """Deleted rows of blocks, before the commits become visible."""
+        for commit in done:
+            for table_id, change in commit.tables.items():
+                state = self.states.get(table_id) if change.deleted else None
+                if state is None or state.at < self._store.layout or state.at < self._store.marked.get(table_id, 0):
+                    continue  # it will be read from the catalog
+                deletes = dict(state.deletes)
+                for file_id, positions in change.deleted.items():
+                    deletes[file_id] = deletes.get(file_id, _NONE).add(commit.number, positions)
+                self.states.offer(replace(state, deletes=deletes, at=commit.number))
+                self._store.marked[table_id] = commit.number
+
+
+_NONE = DeleteLog()
+
+
+class _OpenReading(OpenReading):
+    __slots__ = ("_reader", "_slow")
+
+    def __enter__(self) -> Reading:
+        readings: Any = self._readings
+        store: MemoryStore = readings._store
+        reader = self._reader = Reader()
+        store.readers.add(reader)  # before the state is chosen: what it does not have in blocks stays here
+        try:
+            state = readings.at_hand(self._table_id)
+            if state is not None:
+                reader.at = state.at
+                self._transaction: Any = _Lazy(readings.catalog)
+                choose = self._choose
+                snapshot, writes = (state.at, None) if choose is None else choose(state)
+                return Reading(self._transaction, state, snapshot, store, writes)
+            return super().__enter__()
+        except BaseException:
+            store.readers.discard(reader)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        readings: Any = self._readings
+        readings._store.readers.discard(self._reader)
+        self._transaction.__exit__(kind, error, trace)
+
+
+class _Lazy:
+    """A read transaction of the catalog that begins when it is first used."""
+
+    __slots__ = ("_catalog", "_inner")
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._inner: ReadTransaction | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if self._inner is None:
+            self._inner = self._catalog.read()
+        return getattr(self._inner, name)
+
+    def __exit__(self, *how: Any) -> None:
+        if self._inner is not None:
+            self._inner.__exit__(*how)
