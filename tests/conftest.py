@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 import indexlake as il
+from indexlake.hot import registry
 from indexlake.storage import faults
 from tests.support.clustered import cluster_everything
 from tests.support.flaky_proxy import FlakyProxy, flaky_proxy
@@ -43,6 +44,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run the conformance suite on every combination of backends")
+    parser.addoption("--hot", help="the hot store of every new lake: inline or memory")
     parser.addoption("--clustered", action="store_true", help="make every table with a primary key a clustered one")
 
 
@@ -64,6 +66,14 @@ def every_table_clustered(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if request.config.getoption("--clustered"):
             cluster_everything(patch)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def every_lake_hot(request: pytest.FixtureRequest) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if (hot := request.config.getoption("--hot")) is not None:
+            patch.setattr(registry, "DEFAULT", hot)
         yield
 
 

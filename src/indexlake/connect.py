@@ -233,9 +233,7 @@ class Opening:
             if made and self.persistent:
                 log.info("made a new lake: %s, files in %s", catalog.location, files.root)
             catalog, hot, recovery = self._hot(catalog, record.properties["hot"], files.spill, read_only=read_only)
-            return open_lake(
-                catalog, files, hot, read_only=read_only, new=made and self.persistent, recovery=recovery
-            )
+            return open_lake(catalog, files, hot, read_only=read_only, new=made and self.persistent, recovery=recovery)
         except BaseException:
             if catalog is not None:
                 catalog.close()
@@ -247,7 +245,8 @@ class Opening:
         """The hot store that the lake's record names, and the catalog as those see it who use that store."""
         self.hot.check(name)
         if name != registry.MEMORY or read_only:
-            return catalog, open_store(registry.DEFAULT if read_only and name == registry.MEMORY else name, catalog, spill), None
+            there = registry.INLINE if name == registry.MEMORY else name
+            return catalog, open_store(there, catalog, spill), None
         from indexlake.hot.memory.opening import LogPlace, open_memory
 
         store, owned, recovery = open_memory(catalog, spill, LogPlace(self._log_folder(catalog), self.hot.durability))

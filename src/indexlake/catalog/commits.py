@@ -146,7 +146,7 @@ def clear_reservation(tx: Transaction, table_id: int) -> None:
     tx.send("delete from indexlake_locked where table_id = ? and snapshot_id = ?", (table_id, RESERVED))
 
 
-def touched_since(tx: Transaction, table_id: int, since: int) -> list[tuple[int, bytes | None]]:
+def touched_since(tx: ReadTransaction | Transaction, table_id: int, since: int) -> list[tuple[int, bytes | None]]:
     return tx.rows(
         "select snapshot_id, row_ids from indexlake_touched where table_id = ? and snapshot_id > ?", (table_id, since)
     )

@@ -98,7 +98,7 @@ def unlist_up_to(tx: Transaction, bound: int) -> int:
 
 def read_bounds(r: ReadTransaction | Transaction) -> dict[int, int]:
     """Up to which commit each table is in the catalog whole."""
-    return {table_id: bound for table_id, bound in r.rows("select table_id, log_bound from indexlake_table")}
+    return dict(r.rows("select table_id, log_bound from indexlake_table"))
 
 
 def move_bound(tx: Transaction, table_id: int, before: int, bound: int, snapshot: int) -> bool:

@@ -44,8 +44,22 @@ Looks = Mapping[int, Sequence[Look]]
 
 
 class _Ticket:
-    __slots__ = ("committed_at", "done", "in_catalog", "error", "inside", "lead", "led", "look", "looks", "lost", "ready", "result",
-                 "token", "ws")  # fmt: skip
+    __slots__ = (
+        "committed_at",
+        "done",
+        "error",
+        "in_catalog",
+        "inside",
+        "lead",
+        "led",
+        "look",
+        "looks",
+        "lost",
+        "ready",
+        "result",
+        "token",
+        "ws",
+    )  # fmt: skip
 
     def __init__(self, ws: WriteSet, looks: Looks, token: str | None, inside: bool) -> None:
         self.ws = ws
@@ -107,7 +121,9 @@ class Committer:
         looks = self._first_looks(ws)
         token = new_token(self._catalog)
         rounds = failures = 0
-        in_catalog = self._log is None or bool(ws.definitions) or any(w.blocks or w.truncate for w in ws.tables.values())
+        in_catalog = (
+            self._log is None or bool(ws.definitions) or any(w.blocks or w.truncate for w in ws.tables.values())
+        )
         while True:
             ticket = _Ticket(ws, looks, token, inside=rounds >= ROUNDS_OUTSIDE)
             ticket.in_catalog = in_catalog

@@ -30,10 +30,9 @@ if TYPE_CHECKING:
     from pyroaring import BitMap64
 
     from indexlake.catalog.driver import Catalog
-    from indexlake.hot.store import HotStore
-
     from indexlake.commit.absence import Look
     from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet
+    from indexlake.hot.store import HotStore
 
 
 class LogSection(Section):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from indexlake.catalog import activity, data_files, definitions, fields, segments, table_heads
+from indexlake.catalog import activity, data_files, definitions, fields, segments
 from indexlake.catalog.commits import RESERVED
 from indexlake.commit import absence, moved, placement
 from indexlake.commit.turns import turn_needed

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from indexlake.hot.store import HotStore
     from indexlake.storage.spill import Spill
 
-DEFAULT = "inline"
+INLINE = "inline"
+DEFAULT = INLINE
 """What a new lake gets."""
 
 MEMORY = "memory"

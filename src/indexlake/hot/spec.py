@@ -42,6 +42,6 @@ class HotSpec:
         """Refuse another hot store than the lake has."""
         if self.name is not None and self.name != name:
             raise SchemaError(
-                f"This lake keeps its newest rows in hot store {name!r}, not {self.name!r}. Leave hot= out, or change it "
-                f"with lake.convert(hot={self.name!r})."
+                f"This lake keeps its newest rows in hot store {name!r}, not {self.name!r}. Leave hot= out, or change "
+                f"it with lake.convert(hot={self.name!r})."
             )

@@ -9,7 +9,7 @@ the table's fields, and are named by row id and the snapshot in which they began
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -50,6 +50,11 @@ class ChunkPart:
     def history(self) -> bool:
         """Superseded versions rather than live ones."""
         return self.last_end is not None
+
+    def cut(self, row_count: int) -> Iterator[ChunkPart]:
+        """The same rows, up to so many at a time."""
+        for start in range(0, self.rows.num_rows, row_count):
+            yield replace(self, rows=self.rows.slice(start, row_count))
 
 
 @dataclass(frozen=True, slots=True)

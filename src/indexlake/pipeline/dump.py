@@ -2,8 +2,9 @@
 
 Oldest versions first, in block-sized chunks.  Files are written outside any catalog transaction; the commit of a
 chunk adds its blocks and tells the hot store to release it, in constant time.  A version that was superseded while
-its chunk was written gets a delete entry at snapshot 0 where its history in the hot store stays the authority, or else that of the commit.  So a dump
-is invisible at every snapshot, a double dump is harmless, and a killed one leaves only a file for vacuum.
+its chunk was written gets a delete entry: at snapshot 0 where its history in the hot store stays the authority, else at
+that of the commit.  So a dump is invisible at every snapshot, a double dump is harmless, and a killed one leaves only a
+file for vacuum.
 """
 
 from __future__ import annotations

@@ -38,7 +38,13 @@ class Reading:
         self.snapshot = snapshot
         self.newest = snapshot == state.at  # no commit is later, as far as the transaction knows
         self.hot: HotTable = store.table(
-            transaction, state.table.table_id, state.table, self.state.current, snapshot, at=state.at, newest=self.newest
+            transaction,
+            state.table.table_id,
+            state.table,
+            self.state.current,
+            snapshot,
+            at=state.at,
+            newest=self.newest,
         )
         self.writes = writes
 

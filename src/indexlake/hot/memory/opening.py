@@ -69,8 +69,8 @@ def _lock(catalog: Catalog, folder: str) -> int:
             owner = log_records.read_owner(r)
         by = "another process" if owner is None else f"{owner.owner} on {owner.host}"
         raise OwnershipError(
-            f"This lake keeps its newest rows in the memory of {by}, which has it open. Close it there first, or connect "
-            "with read_only=True to read what its last checkpoint holds."
+            f"This lake keeps its newest rows in the memory of {by}, which has it open. Close it there first, or "
+            "connect with read_only=True to read what its last checkpoint holds."
         ) from None
     return handle
 

@@ -172,4 +172,3 @@ class _Transaction:
             self._inner.__exit__(*how)
         finally:
             self._store.turn.release()
-

@@ -74,7 +74,8 @@ class Page:
     def visible(self, snapshot: int, at: int) -> Mask:
         """Those that a snapshot shows and that no block of a state as of ``at`` holds."""
         n = self.count
-        return (self._begins[:n] <= snapshot) & (self._ends[:n] > snapshot) & (self._moved[:n] > at)
+        mask: Mask = (self._begins[:n] <= snapshot) & (self._ends[:n] > snapshot) & (self._moved[:n] > at)
+        return mask
 
     def here(self, at: int) -> Mask:
         """Those that no block of a state as of ``at`` holds, superseded or not."""
@@ -83,7 +84,8 @@ class Page:
 
     def live(self) -> Mask:
         n = self.count
-        return (self._ends[:n] == LIVE) & (self._moved[:n] == LIVE)
+        mask: Mask = (self._ends[:n] == LIVE) & (self._moved[:n] == LIVE)
+        return mask
 
     def numbers(self, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """(row ids, begins, ends) of the first ``count`` versions."""

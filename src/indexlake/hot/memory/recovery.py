@@ -127,9 +127,14 @@ def _read(folder: str, listed: list[Segment], lake_id: str, found: Recovery) -> 
 
 def _read_one(log: _Log, found: Recovery, segment: Segment, path: str, data: memoryview, lake_id: str) -> None:
     head = next(record.parts(data), None)
-    if head is None or head[0][:3] != (record.MAGIC, record.FORMAT, lake_id) or head[0][4:] != (
-        segment.epoch,
-        segment.number,
+    if (
+        head is None
+        or head[0][:3] != (record.MAGIC, record.FORMAT, lake_id)
+        or head[0][4:]
+        != (
+            segment.epoch,
+            segment.number,
+        )
     ):
         raise _damaged(path, "does not begin as a file of this lake's log")
     sealed, end = segment.last_commit is not None, head[1]

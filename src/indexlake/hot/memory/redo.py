@@ -119,8 +119,8 @@ class RedoLog:
         todo = "Make room on the disk" if full else "Check the disk"
         self.poisoned = (
             f"The lake takes no more writes: it could not {what} its redo log {self.path} "
-            f"({os.strerror(error.errno or 0).lower()}). Reading goes on. {todo}, then close the lake and connect again; "
-            "of the last writes those that were acknowledged will be there."
+            f"({os.strerror(error.errno or 0).lower()}). Reading goes on. {todo}, then close the lake and connect "
+            "again; of the last writes those that were acknowledged will be there."
         )
         return StorageError(self.poisoned, path=self.path)
 

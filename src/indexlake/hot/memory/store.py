@@ -324,4 +324,3 @@ def _move_back(page: Any, mask: Any) -> None:
 
 def _add_count(of: Versions, count: int) -> None:
     of.count += count
-

@@ -274,11 +274,15 @@ class MemoryTable:
             if not mask.any():
                 continue
             chosen.append((page, mask))
-            for collected, part in ((live, mask & (ends > until)), (dead, mask & (ends <= until) & (ends > table.horizon))):
+            for collected, part in (
+                (live, mask & (ends > until)),
+                (dead, mask & (ends <= until) & (ends > table.horizon)),
+            ):
                 if part.any():
                     numbers = (begins[part].tolist(), row_ids[part].tolist(), ends[part].tolist())
                     collected.add_columns(*numbers, [page.column(name, part) for name in collected.columns])
-        return Chunk((*live.parts(), *dead.parts()), chosen, everything=until == self._snapshot, at=until)
+        parts = [cut for part in live.parts() for cut in part.cut(table.config.block_row_count)]
+        return Chunk((*parts, *dead.parts()), chosen, everything=until == self._snapshot, at=until)
 
     def _cut(self, since: int, size: int) -> int | None:
         """Up to which commit a chunk goes, so that it holds about ``size`` versions; None: there are none."""
@@ -311,9 +315,9 @@ def _answer(tree: MemTree, tests: Sequence[ColumnTest]) -> Iterable[int] | None:
             if not codec.ordered:
                 continue
             if test.op in (">", ">="):
-                low = key(test.values[0]) if low is None else max(low, key(test.values[0]))  # type: ignore[type-var]
+                low = key(test.values[0]) if low is None else max(low, key(test.values[0]))
             elif test.op in ("<", "<="):
-                high = key(test.values[0]) if high is None else min(high, key(test.values[0]))  # type: ignore[type-var]
+                high = key(test.values[0]) if high is None else min(high, key(test.values[0]))
     except ConstraintError:
         return None
     return None if low is None and high is None else tree.between(low, high)
