@@ -69,7 +69,9 @@ class Versions:
             done = upto
         self.count += len(row_ids)
         self.bytes += _VERSION_BYTES * len(row_ids)
-        self.bytes += sum([len(v) + 40 for held in values for v in held if isinstance(v, bytes)])
+        for held in values:
+            if isinstance(next((v for v in held if v is not None), None), bytes):
+                self.bytes += sum([len(v) + 40 for v in held if v is not None])
 
     def _page(self, columns: tuple[str, ...]) -> Page:
         """The page that takes the next version with these columns."""
