@@ -42,6 +42,7 @@ from indexlake.storage.spill import Spill
 from indexlake.storage.temporary import is_writable
 
 if TYPE_CHECKING:
+    from indexlake.hot.memory.opening import LogPlace
     from indexlake.hot.memory.recovery import Recovery
     from indexlake.hot.memory.redo import Durability
     from indexlake.hot.store import HotStore
@@ -74,6 +75,7 @@ def connect(
     hot: str | None = None,
     log_dir: str | os.PathLike[str] | None = None,
     durability: Durability = "fdatasync",
+    take_over: bool = False,
 ) -> Lake:
     """Open a lake, or make one.  A ``~`` at the start of a path is the home directory.
 
@@ -116,13 +118,17 @@ def connect(
     durability
         When a commit to the redo log returns: after it is on disk (``"fdatasync"``), after it was written while a
         background thread syncs every few milliseconds (``"interval"``), or after it was written (``"none"``).
+    take_over
+        For ``hot="memory"``, when the process that had the lake open was on another machine and is gone for good: open
+        it here, with the files of its redo log in ``log_dir``.
     """
     root = storage_address(storage)
     open_lake = partial(Lake, automatic=automatic, retry_timeout=checked_timeout(retry_timeout), clock=clock)
     create = create and not read_only
     opening = Opening.of(
         catalog, storage_options, catalog_schema, read_only=read_only, cache=CacheSpec.of(cache_dir, cache_bytes),
-        spill=None if spill_dir is None else Spill.given(spill_dir), hot=HotSpec.of(hot, log_dir, durability),
+        spill=None if spill_dir is None else Spill.given(spill_dir),
+        hot=HotSpec.of(hot, log_dir, durability, take_over=take_over),
     )  # fmt: skip
     if not opening.persistent:
         return opening.lake(None, open_lake, create=True, read_only=False)
@@ -247,22 +253,24 @@ class Opening:
         if name != registry.MEMORY or read_only:
             there = registry.INLINE if name == registry.MEMORY else name
             return catalog, open_store(there, catalog, spill), None
-        from indexlake.hot.memory.opening import LogPlace, open_memory
+        from indexlake.hot.memory.opening import open_memory
 
-        store, owned, recovery = open_memory(catalog, spill, LogPlace(self._log_folder(catalog), self.hot.durability))
+        store, owned, recovery = open_memory(catalog, spill, self._log_place(catalog))
         return owned, store, recovery
 
-    def _log_folder(self, catalog: Catalog) -> str | None:
+    def _log_place(self, catalog: Catalog) -> LogPlace:
+        from indexlake.hot.memory.opening import LogPlace
+
+        hot, beside = self.hot, None if self.folder is None else os.path.join(self.folder, LOG_FOLDER)
         if not self.persistent:
-            return None
-        if self.hot.log_dir is not None:
-            return self.hot.log_dir
-        if self.folder is None:
+            return LogPlace(None)
+        folder = hot.log_dir or beside
+        if folder is None:
             raise SchemaError(
                 f"The lake at {catalog.location} keeps its newest rows in memory and needs a redo log on a local disk: "
                 "pass log_dir=, the same folder each time."
             )
-        return os.path.join(self.folder, LOG_FOLDER)
+        return LogPlace(folder, folder == beside, hot.durability, hot.take_over)
 
     def there(self, create: bool) -> Catalog | None:
         """The catalog, if there is one: looking for it makes nothing."""

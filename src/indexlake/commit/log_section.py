@@ -72,6 +72,7 @@ class LogSection(Section):
             log.append(b"".join([pack(commit, durable) for commit in self.commits]))
             if log.durability == "fdatasync":
                 log.sync()
+            store.confirm()
         marked = dict(store.marked)
         store.published(self.commits)
         self._readings.publish(self.commits, marked)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
-from indexlake.catalog import commits, log_records
+from indexlake.catalog import commits
 from indexlake.catalog.driver import CommitUnknown, DatabaseError
 from indexlake.hot.memory.store import Reader
 from indexlake.storage import faults
@@ -114,7 +114,7 @@ class _Transaction:
             store.check()
             self._inner = catalog.transaction()
             try:
-                self._fence()
+                store.check_lease(self._inner)
                 store.tell(self._inner)
             except BaseException:
                 self._inner.rollback()
@@ -128,15 +128,6 @@ class _Transaction:
         self.execute, self.send, self.execute_many = inner.execute, inner.send, inner.execute_many
         self.execute_batch, self.insert_rows = inner.execute_batch, inner.insert_rows
         self.savepoint, self.rollback = inner.savepoint, inner.rollback
-
-    def _fence(self) -> None:
-        if log_records.read_epoch(self._inner) != self._store.epoch:
-            owner = log_records.read_owner(self._inner)
-            by = "nobody" if owner is None else f"{owner.owner} on {owner.host}"
-            self._store.lost = (
-                f"This process does not own the lake any more: {by} has taken it over. Close it and connect again."
-            )
-            self._store.check()
 
     def commit(self) -> None:
         newest = commits.last_snapshot(self._inner)

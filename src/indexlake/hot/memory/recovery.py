@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,8 +22,9 @@ from indexlake.catalog.inline import select_rows
 from indexlake.catalog.log_records import LogOwner, Segment
 from indexlake.display import counted, html_facts
 from indexlake.display.progress import ProgressBar
-from indexlake.errors import CorruptionError
+from indexlake.errors import CorruptionError, OwnershipError
 from indexlake.hot.memory import record
+from indexlake.hot.memory.ownership import become_owner
 from indexlake.hot.memory.redo import Durability, RedoLog, segment_name, sync_folder, write_all
 from indexlake.hot.memory.view import PRIMARY
 from indexlake.indexes.registry import kind_if_known
@@ -31,6 +33,7 @@ from indexlake.storage import faults
 if TYPE_CHECKING:
     from indexlake.catalog.definitions import TableRecord
     from indexlake.catalog.driver import Catalog, ReadTransaction
+    from indexlake.hot.memory.ownership import FolderLock
     from indexlake.hot.memory.record import Commit
     from indexlake.hot.memory.store import MemoryStore
 
@@ -70,15 +73,17 @@ class _Log:
 
 
 def recover(
-    store: MemoryStore, catalog: Catalog, folder: str, identity: tuple[str, str], durability: Durability
+    store: MemoryStore, catalog: Catalog, lock: FolderLock, durability: Durability, *, take_over: bool
 ) -> Recovery:
-    """Take the lake over and bring back what its log holds.  The caller has the lock of the folder."""
-    found = Recovery()
+    """Take the lake over and bring back what its log holds."""
+    found, folder = Recovery(), lock.folder
     with catalog.transaction() as tx:
-        store.epoch = found.epoch = log_records.take_over(tx, *identity, folder, commits.last_snapshot(tx)[0])
+        store.epoch, wait = become_owner(tx, lock, commits.last_snapshot(tx)[0], take_over=take_over)
         lake = tx.rows("select lake_id, incarnation from indexlake_lake")[0]
         tx.commit()
+    found.epoch = store.epoch
     faults.step("recovery.epoch")
+    time.sleep(wait)
     with catalog.read() as r:
         owner = log_records.read_owner(r)
         assert owner is not None
@@ -206,7 +211,7 @@ def _go_on(
     with catalog.transaction() as tx:
         if log_records.read_epoch(tx) != store.epoch:
             store.log.close()
-            raise CorruptionError("Another process took the lake over while it was opened. Connect again.")
+            raise OwnershipError("Another process took the lake over while it was opened. Connect again.")
         if log.open is not None:
             log_records.unlist(tx, log.open.epoch, log.open.number)
         if log.tail:

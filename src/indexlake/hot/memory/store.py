@@ -9,16 +9,19 @@ but the new versions themselves.  So what reads the catalog needs not know that 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from indexlake.blocks.delete_vector import positions_to_bytes
 from indexlake.catalog import commits, log_records
 from indexlake.catalog.clock import now
 from indexlake.catalog.inline import inline_table
-from indexlake.errors import OwnershipError, StorageError
+from indexlake.errors import CatalogError, OwnershipError, StorageError
 from indexlake.hot.inline import InlineStore, InlineTable
 from indexlake.hot.memory.log_transaction import LogTransaction
+from indexlake.hot.memory.ownership import CHECK_SECONDS, described
 from indexlake.hot.memory.page import BITS, LIVE, SLOT
 from indexlake.hot.memory.record import Commit
 from indexlake.hot.memory.redo import RedoLog
@@ -74,6 +77,7 @@ class MemoryStore:
         self._touched_from = 0
         self._tokens: dict[str, dict[str, Any]] = {}
         self._skew: int | None = None
+        self._confirmed = time.monotonic()  # when the lease was last read
         self._at_close: list[Callable[[], None]] = []
         self._writer: Any = None
         self._undo: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
@@ -238,6 +242,27 @@ class MemoryStore:
             raise OwnershipError(self.lost)
         if self.log is not None and self.log.poisoned is not None:
             raise StorageError(self.log.poisoned, path=self.log.path)
+
+    def check_lease(self, r: ReadTransaction | Transaction) -> None:
+        """Raise if another process owns the lake."""
+        if log_records.read_epoch(r) != self.epoch:
+            owner = log_records.read_owner(r)
+            self.lost = (
+                f"This process does not own the lake any more: {described(owner)} has taken it over. What was being "
+                "committed may be lost. Close the lake and connect again."
+            )
+            self.check()
+
+    def confirm(self) -> None:
+        """After a sync, before its commits are acknowledged: a second ago at most this process owned the lake.
+
+        While the catalog cannot be read the lock of the folder has to do.
+        """
+        began = time.monotonic()
+        if began > self._confirmed + CHECK_SECONDS:
+            with suppress(CatalogError), self.catalog.read() as r:
+                self.check_lease(r)
+            self._confirmed = began
 
     def conflict(self, table_id: int, since: int, rows: BitMap64) -> int | None:
         """The first commit after ``since`` that changed or locked one of the rows."""
