@@ -31,6 +31,7 @@ from indexlake.errors import (
     StorageError,
 )
 from indexlake.hot import registry
+from indexlake.hot.inline import ReplicaStore
 from indexlake.hot.registry import open_store
 from indexlake.hot.spec import HotSpec
 from indexlake.lake import Lake
@@ -250,9 +251,10 @@ class Opening:
     ) -> tuple[Catalog, HotStore, Recovery | None]:
         """The hot store that the lake's record names, and the catalog as those see it who use that store."""
         self.hot.check(name)
-        if name != registry.MEMORY or read_only:
-            there = registry.INLINE if name == registry.MEMORY else name
-            return catalog, open_store(there, catalog, spill), None
+        if name != registry.MEMORY:
+            return catalog, open_store(name, catalog, spill), None
+        if read_only:
+            return catalog, ReplicaStore(catalog, spill), None
         from indexlake.hot.memory.opening import open_memory
 
         store, owned, recovery = open_memory(catalog, spill, self._log_place(catalog))

@@ -54,7 +54,7 @@ class LakeDefinitions:
         lake = self._as_lake()
         lake._check()
         with lake.catalog.read() as r:
-            return definitions.list_namespaces(r)
+            return definitions.list_namespaces(r, lake._readings.seen(r, None))
 
     def drop_namespace(self, name: str, cascade: bool = False, missing_ok: bool = False) -> None:
         """Remove a namespace; with ``cascade`` its tables too."""
@@ -137,7 +137,7 @@ class LakeDefinitions:
         lake._check()
         namespace, table_name = split_name(name)
         with lake.catalog.read() as r:
-            at = snapshot if transaction is None else transaction.snapshot_id
+            at = lake._readings.seen(r, snapshot if transaction is None else transaction.snapshot_id)
             record = definitions.find_table(r, namespace, table_name, at)
             if record is None:
                 known = [t.full_name for t in definitions.list_tables(r, at)]
@@ -153,7 +153,7 @@ class LakeDefinitions:
         lake = self._as_lake()
         lake._check()
         with lake.catalog.read() as r:
-            return [t.full_name for t in definitions.list_tables(r)]
+            return [t.full_name for t in definitions.list_tables(r, lake._readings.seen(r, None))]
 
     def drop_table(self, name: str, missing_ok: bool = False) -> None:
         """Remove a table.  Past snapshots show it until they expire."""

@@ -84,6 +84,10 @@ class InlineStore(InlineTables):
         """The database has undone it."""
 
 
+class ReplicaStore(InlineStore):
+    """For readers beside the owner of a lake in memory: what the catalog holds of its rows, up to the lake's bound."""
+
+
 @dataclass(slots=True, eq=False)
 class InlineTable(InlineRows):
     """One table in one catalog transaction.  Outside the critical section only its reading half is used."""

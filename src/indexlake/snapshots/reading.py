@@ -80,6 +80,10 @@ class Readings:
         with self.catalog.read() as r:
             return commits.last_snapshot(r)[0]
 
+    def seen(self, r: ReadTransaction, snapshot: int | None) -> int | None:
+        """As of which snapshot tables are looked up in a read transaction; None: as of now."""
+        return snapshot
+
     def token_result(self, token: str) -> dict[str, Any] | None:
         """What the write with that token did, if there was one."""
         with self.catalog.read() as r:
@@ -113,7 +117,7 @@ class OpenReading:
             transaction = self._transaction = readings.catalog.read()
             try:
                 state = readings.state_in(transaction, self._table_id)
-                snapshot, writes = (state.at, None) if choose is None else choose(state)
+                snapshot, writes = (state.newest, None) if choose is None else choose(state)
                 return Reading(transaction, state, snapshot, readings.store, writes)
             except Stale:  # another thread has read further: begin again
                 transaction.close()

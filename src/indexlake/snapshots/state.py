@@ -46,6 +46,12 @@ class TableState:
     primary: Coverage | None  # that of the primary key
     ranges: Ranges | None  # the partitions of a clustered table
     at: int
+    limit: int | None = None  # later snapshots are not for this reader
+
+    @property
+    def newest(self) -> int:
+        """The newest snapshot that can be read."""
+        return self.at if self.limit is None else min(self.at, self.limit)
 
     @property
     def live_indexes(self) -> tuple[Index, ...]:

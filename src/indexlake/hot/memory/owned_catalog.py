@@ -131,6 +131,7 @@ class _Transaction:
 
     def commit(self) -> None:
         newest = commits.last_snapshot(self._inner)
+        self._store.move_bound(self._inner, newest[0])
         faults.step("log.catalog")
         try:
             self._inner.commit()

@@ -165,6 +165,11 @@ class MemoryStore:
         oldest = [found for of in self.tables.values() if (found := of.oldest()) is not None]
         return min([newest, *(number - 1 for number in oldest)])
 
+    def move_bound(self, tx: Transaction, newest: int) -> None:
+        """A commit of the catalog moves the lake's bound where nothing is in memory alone."""
+        if newest > self.visible and not any(of.count for of in self.tables.values()):
+            log_records.set_bound(tx, newest)
+
     def purge(self, tx: Transaction, table: TableRecord, limit: int) -> int:
         self._horizons[table.table_id] = table.horizon
         before = min([reader.at for reader in list(self.readers)], default=self.visible)

@@ -55,11 +55,12 @@ def _find(r: ReadTransaction, view: Viewpoint, name: TableName, at: int | None) 
     snapshot = at if at is not None else view.snapshot
     if snapshot is None and tx is not None:
         snapshot = tx.snapshot_id
+    snapshot = lake._readings.seen(r, snapshot)
     record = definitions.find_table(r, name.namespace or view.namespace, name.name, snapshot)
     if record is None:
         raise _not_found(r, name.full(view.namespace), snapshot)
     state = lake._readings.state_in(r, record.table_id)
-    last = state.at
+    last = state.newest
     writes = None
     if snapshot is None:
         snapshot = last

@@ -252,8 +252,8 @@ class _Session:
         return self.snapshot if self.transaction is None else self.transaction.snapshot_id
 
     def _show(self, statement: st.ShowTables | st.ShowSchemas) -> SqlResult:
-        at = self._read_at
         with self.lake.catalog.read() as r:
+            at = self.lake._readings.seen(r, self._read_at)
             if isinstance(statement, st.ShowSchemas):
                 return table_result(_texts(name=catalog_definitions.list_namespaces(r, at)), at)
             tables = catalog_definitions.list_tables(r, at)
