@@ -91,7 +91,7 @@ class Readings:
 
     def state_in(self, transaction: ReadTransaction, table_id: int) -> TableState:
         """The table's state as of a read transaction.  Raises ``Stale`` when another one has to be begun."""
-        state = refresh(transaction, table_id, self.states.get(table_id))
+        state = refresh(transaction, table_id, self.states.get(table_id), self.store)
         self.states.offer(state)
         return state
 

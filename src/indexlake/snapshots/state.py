@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,9 @@ from indexlake.indexes.coverage import Coverage
 from indexlake.indexes.index import Index
 from indexlake.partitions.ranges import Ranges
 from indexlake.schema import ROW_ID, SchemaHistory, TableSchema
+
+if TYPE_CHECKING:
+    from indexlake.hot.store import HotStore
 
 FEW_ROWS = 1_000
 """The ids of so many rows are read one by one from a block that is not in row-id order; of more, all of them."""
@@ -129,17 +132,24 @@ def load(r: ReadTransaction | Transaction, table_id: int, last: int) -> TableSta
     return TableState(table, schema, schema.current, blocks, deletes, indexes, _primary(indexes), ranges, last)
 
 
-def refresh(r: ReadTransaction | Transaction, table_id: int, cached: TableState | None) -> TableState:
-    """The state as of this read transaction; its ``at`` is the newest snapshot in it."""
+def refresh(
+    r: ReadTransaction | Transaction, table_id: int, cached: TableState | None, store: HotStore | None = None
+) -> TableState:
+    """The state as of this read transaction; its ``at`` is the newest snapshot in it.
+
+    ``store`` is the hot store that the lake must have; None: that was checked before.
+    """
     head = table_heads.read_head(r, table_id)
     if head is None:
         raise gone(table_id)
+    if cached is not None and cached.at == head.last:
+        return cached
+    if cached is not None and cached.at > head.last:
+        raise Stale
+    if store is not None:
+        store.still_there(r, head.last)
     if cached is None:
         return load(r, table_id, head.last)
-    if cached.at > head.last:
-        raise Stale
-    if cached.at == head.last:
-        return cached
     table, schema, current = cached.table, cached.schema, cached.current
     purged = head.purge_number != table.purge_number
     blocks, deletes, indexes, primary = cached.blocks, cached.deletes, cached.indexes, cached.primary

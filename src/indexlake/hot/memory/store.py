@@ -180,6 +180,9 @@ class MemoryStore:
         versions = [newest.get(row_id, -1) for row_id in row_ids]
         return [f"memory:{v >> BITS}:{v & SLOT}" for v in versions]
 
+    def still_there(self, r: ReadTransaction | Transaction, newest: int) -> None:
+        self.check_lease(r)
+
     def undo(self, tx: Transaction | LogTransaction) -> None:
         self.undo_to(tx, 0)
 
