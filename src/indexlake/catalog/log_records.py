@@ -130,5 +130,10 @@ def move_bound(tx: Transaction, table_id: int, before: int, bound: int, snapshot
     )
 
 
+def move_idle_bound(tx: Transaction, table_id: int, bound: int) -> None:
+    """Of a table that has no versions but those in the catalog."""
+    tx.execute("update indexlake_table set log_bound = ? where table_id = ?", (bound, table_id))
+
+
 def set_bounds(tx: Transaction, bound: int) -> None:
     tx.execute("update indexlake_table set log_bound = ?", (bound,))
