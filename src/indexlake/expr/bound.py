@@ -15,7 +15,7 @@ from indexlake.errors import ExpressionError
 from indexlake.expr import constants, tree
 from indexlake.expr.build import MOMENT, Slot
 from indexlake.expr.coercion import castable
-from indexlake.expr.conditions import Condition, condition
+from indexlake.expr.conditions import Condition, condition, equalities
 from indexlake.expr.evaluate import Evaluation
 from indexlake.expr.fold import Computed
 from indexlake.expr.narrow import Members, Narrowed, members, narrow, sides
@@ -57,6 +57,7 @@ class Template:
         if self.predicate is None and not nested and castable(root.type, BOOL):
             self.predicate = tree.Cast(root, BOOL)
         self.constants = tree.constant_nodes(self.predicate or root)
+        self.equalities = equalities(self.predicate, schema)
         self.row: RowPlan | Literal[False] | None = None
         self.renamed: dict[Any, Template] = {}
 
@@ -226,6 +227,11 @@ class Bound:
     def test(self) -> Test:
         """What a row must satisfy for the predicate to be true of it."""
         return self.condition().test
+
+    def equal_to(self) -> dict[str, Any]:
+        """Values that columns must have, as `test` gives them; only what the predicate says in plain terms."""
+        values = self.values
+        return {name: values[slot] for name, slot in self._template.equalities}
 
     def condition(self) -> Condition:
         """The test, and whether every row that satisfies it also satisfies the predicate."""

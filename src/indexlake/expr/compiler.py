@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any, NoReturn
 
@@ -223,7 +222,7 @@ def _values(template: Template, given: list[Any], moment: int | None) -> tuple[A
         else:
             source, constant = constants.typed(value)
             done = len(slot.casts) == 1 and source == slot.target
-            values[index] = constant if done else _converted(replace(slot, source=source), constant, text)
+            values[index] = constant if done else _converted(slot, constant, text, source)
     if computed:
         partial = Bound(template, tuple(values))
         for index, each in computed:
@@ -231,9 +230,12 @@ def _values(template: Template, given: list[Any], moment: int | None) -> tuple[A
     return tuple(values)
 
 
-def _converted(slot: Slot, value: Any, text: str) -> Any:
-    """A literal or parameter value as a constant of the type that the expression uses it in."""
-    source = slot.source
+def _converted(slot: Slot, value: Any, text: str, source: SqlType | None = None) -> Any:
+    """A literal or parameter value as a constant of the type that the expression uses it in.
+
+    ``source`` is the type of this value, where it is not the one that the slot was made for.
+    """
+    source = source or slot.source
     for target, lenient in slot.casts:
         value = _cast(slot, value, source, target, lenient, text) if source != target else value
         source = target

@@ -33,28 +33,32 @@ class MemoryReadings(Readings):
     def newest(self) -> int:
         return self._store.visible
 
-    def at_hand(self, table_id: int) -> TableState | None:
-        """The table's state as of now, if it is known without the catalog."""
-        store = self._store
-        visible = store.visible  # before the state: what is visible was added to it before
-        state = self.states.get(table_id)
+    def _known(self, table_id: int) -> TableState | None:
+        """The table's state as of now, if it is known without the catalog; its number may be behind."""
+        store, state = self._store, self.states.get(table_id)
         if state is None or state.at < store.layout or state.at < store.marked.get(table_id, 0):
             return None
-        if state.at < visible:
-            state = replace(state, at=visible)
+        return state
+
+    def at_hand(self, table_id: int) -> TableState | None:
+        """The table's state as of now, if it is known without the catalog."""
+        visible = self._store.visible  # before the state: what is visible was added to it before
+        state = self._known(table_id)
+        if state is not None and state.at < visible:
+            state = state.still_at(visible)
             self.states.offer(state)
         return state
 
     def newest_state(self, table_id: int) -> TableState:
-        """For whoever has the turn of the sequencer."""
-        return self.at_hand(table_id) or self.latest(table_id)
+        """For whoever has the turn of the sequencer.  Its number may be behind, what it holds is not."""
+        return self._known(table_id) or self.latest(table_id)
 
     def publish(self, done: Sequence[Commit]) -> None:
         """Deleted rows of blocks, before the commits become visible."""
         for commit in done:
             for table_id, change in commit.tables.items():
-                state = self.states.get(table_id) if change.deleted else None
-                if state is None or state.at < self._store.layout or state.at < self._store.marked.get(table_id, 0):
+                state = self._known(table_id) if change.deleted else None
+                if state is None:
                     continue  # it will be read from the catalog
                 deletes = dict(state.deletes)
                 for file_id, positions in change.deleted.items():

@@ -31,6 +31,8 @@ FORMAT = 1
 MAGIC = "indexlake redo"
 _FRAME = struct.Struct("<IQ")
 _FEW = 64
+_SMALL = 1 << 16
+_packer = msgpack.Packer(buf_size=_SMALL)  # to make one costs more than to pack a row
 
 
 @dataclass(slots=True)
@@ -91,7 +93,10 @@ def header(lake_id: str, incarnation: int, epoch: int, number: int) -> bytes:
 
 
 def framed(content: Any) -> bytes:
-    body: bytes = msgpack.packb(content)
+    global _packer
+    body: bytes = _packer.pack(content)
+    if len(body) > _SMALL:
+        _packer = msgpack.Packer(buf_size=_SMALL)  # which has kept a buffer of that size
     return _FRAME.pack(len(body), xxh3_64_intdigest(body)) + body
 
 
