@@ -199,8 +199,7 @@ class Lake(LakeDefinitions):
     def _autocommit(self, operation: str, apply: Callable[[Transaction], int], token: str | None) -> WriteResult:
         """One statement, one commit; a statement that loses is run again at the new snapshot."""
         if token is not None:
-            with self.catalog.read() as r:
-                done = commits.token_result(r, token)
+            done = self._readings.token_result(token)
             if done is not None:
                 return WriteResult(**done)
         turn = None

@@ -15,7 +15,8 @@ def create_statements(d: Dialect) -> list[str]:
     i, t = d.int_type, d.text_type
     return [
         f"""create table indexlake_log_owner (
-            epoch {i} not null, owner {t} not null, host {t} not null, folder {t} not null, bound {i} not null)""",
+            epoch {i} not null, owner {t} not null, host {t} not null, folder {t} not null, bound {i} not null,
+            told {i} not null)""",
         f"""create table indexlake_log_segment (
             epoch {i} not null, number {i} not null, last_commit {i}, size {i}, primary key (epoch, number))""",
     ]
@@ -23,13 +24,18 @@ def create_statements(d: Dialect) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class LogOwner:
-    """The process that numbers the commits of a lake.  All commits up to ``bound`` are in the catalog whole."""
+    """The process that numbers the commits of a lake.
+
+    All commits up to ``bound`` are in the catalog whole.  ``told`` is the newest commit of the log that the catalog was
+    told of: a log that ends before it has lost commits.
+    """
 
     epoch: int
     owner: str
     host: str
     folder: str
     bound: int
+    told: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,7 @@ class Segment:
 
 
 def read_owner(r: ReadTransaction | Transaction) -> LogOwner | None:
-    rows = r.rows("select epoch, owner, host, folder, bound from indexlake_log_owner")
+    rows = r.rows("select epoch, owner, host, folder, bound, told from indexlake_log_owner")
     return LogOwner(*rows[0]) if rows else None
 
 
@@ -58,14 +64,18 @@ def take_over(tx: Transaction, owner: str, host: str, folder: str, bound: int) -
     known = read_owner(tx)
     tx.execute("delete from indexlake_log_owner")
     tx.execute(
-        "insert into indexlake_log_owner values (?, ?, ?, ?, ?)",
-        (epoch, owner, host, folder, bound if known is None else known.bound),
+        "insert into indexlake_log_owner values (?, ?, ?, ?, ?, ?)",
+        (epoch, owner, host, folder, *((bound, 0) if known is None else (known.bound, known.told))),
     )
     return epoch
 
 
 def set_bound(tx: Transaction, bound: int) -> None:
     tx.execute("update indexlake_log_owner set bound = ? where bound < ?", (bound, bound))
+
+
+def set_told(tx: Transaction, number: int) -> None:
+    tx.execute("update indexlake_log_owner set told = ?", (number,))
 
 
 def read_segments(r: ReadTransaction | Transaction) -> list[Segment]:

@@ -72,8 +72,9 @@ class LogSection(Section):
             log.append(b"".join([pack(commit, durable) for commit in self.commits]))
             if log.durability == "fdatasync":
                 log.sync()
-        self._readings.publish(self.commits)
+        marked = dict(store.marked)
         store.published(self.commits)
+        self._readings.publish(self.commits, marked)
         self._committed = True
         faults.step("log.published")
         if log is not None and log.size > SEGMENT_BYTES:
@@ -137,7 +138,7 @@ class LogSequencer(Sequencer):
         assert summary is not None
         assert not job
         last, committed_at = self._newest()
-        time = max(self._catalog.time(None, committed_at), committed_at)
+        time = max(self._store.time(), committed_at)
         tx: Any = self._tx
         self.newest = last + 1, time
         self._commits.append(Commit(last + 1, time, operation, summary, token, tables=tx.changes))

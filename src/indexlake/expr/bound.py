@@ -258,7 +258,7 @@ _ONE_ROW = pa.record_batch({"": pa.nulls(1)})
 
 
 def _parameters(parsed: Parsed, slots: tuple[Slot | Computed, ...]) -> tuple[tuple[int, int, Slot, bool], ...]:
-    """(slot, place among the parameters, the slot itself, whether an integer is its value as it is) of each given one."""
+    """(number, place among the parameters, slot, whether an integer is its value as it is) of each that is given."""
     places = {name: place for place, name in enumerate(parsed.parameters)}
     return tuple(
         (index, places[slot.parameter], slot, _takes_integers(slot))

@@ -7,12 +7,13 @@ read, which is told of everything first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from indexlake.blocks.delete_vector import DeleteLog
+from indexlake.catalog import commits
 from indexlake.hot.memory.store import MemoryStore, Reader
 from indexlake.snapshots.reading import Choose, OpenReading, Reading, Readings
 from indexlake.snapshots.state import TableState
@@ -32,6 +33,13 @@ class MemoryReadings(Readings):
 
     def newest(self) -> int:
         return self._store.visible
+
+    def token_result(self, token: str) -> dict[str, Any] | None:
+        found = self._store.token(token)
+        if found is None:
+            with self._store.catalog.read() as r:  # what it was not told of is known here
+                found = commits.token_result(r, token)
+        return found
 
     def _known(self, table_id: int) -> TableState | None:
         """The table's state as of now, if it is known without the catalog; its number may be behind."""
@@ -53,18 +61,20 @@ class MemoryReadings(Readings):
         """For whoever has the turn of the sequencer.  Its number may be behind, what it holds is not."""
         return self._known(table_id) or self.latest(table_id)
 
-    def publish(self, done: Sequence[Commit]) -> None:
-        """Deleted rows of blocks, before the commits become visible."""
+    def publish(self, done: Sequence[Commit], marked: Mapping[int, int]) -> None:
+        """Add deleted rows of blocks to states that had all those before: ``marked`` is the newest of each table.
+
+        The commits are visible already.  Until their deletes are here the states are too old to be used.
+        """
         for commit in done:
             for table_id, change in commit.tables.items():
-                state = self._known(table_id) if change.deleted else None
-                if state is None:
+                state = self.states.get(table_id) if change.deleted else None
+                if state is None or state.at < self._store.layout or state.at < marked.get(table_id, 0):
                     continue  # it will be read from the catalog
                 deletes = dict(state.deletes)
                 for file_id, positions in change.deleted.items():
                     deletes[file_id] = deletes.get(file_id, _NONE).add(commit.number, positions)
                 self.states.offer(replace(state, deletes=deletes, at=commit.number))
-                self._store.marked[table_id] = commit.number
 
 
 _NONE = DeleteLog()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from indexlake.catalog import commits
 from indexlake.snapshots.state import Stale, StateCache, TableState, refresh
@@ -79,6 +79,11 @@ class Readings:
         """The newest snapshot."""
         with self.catalog.read() as r:
             return commits.last_snapshot(r)[0]
+
+    def token_result(self, token: str) -> dict[str, Any] | None:
+        """What the write with that token did, if there was one."""
+        with self.catalog.read() as r:
+            return commits.token_result(r, token)
 
     def state_in(self, transaction: ReadTransaction, table_id: int) -> TableState:
         """The table's state as of a read transaction.  Raises ``Stale`` when another one has to be begun."""

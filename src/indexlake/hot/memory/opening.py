@@ -36,6 +36,7 @@ def open_memory(catalog: Catalog, spill: Spill, place: LogPlace) -> tuple[Memory
         with catalog.transaction() as tx:
             store.visible, store.committed_at = commits.last_snapshot(tx)
             store.layout = store.visible
+            store.set_clock(tx)
             store.epoch = log_records.take_over(tx, _process(), socket.gethostname(), "", store.visible)
             tx.commit()
         return store, OwnedCatalog(catalog, store), Recovery(epoch=store.epoch, last_commit=store.visible)

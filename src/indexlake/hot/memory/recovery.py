@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 
 from indexlake.catalog import commits, definitions, fields, log_records, segments
 from indexlake.catalog.inline import select_rows
-from indexlake.catalog.log_records import Segment
+from indexlake.catalog.log_records import LogOwner, Segment
 from indexlake.display import counted, html_facts
 from indexlake.display.progress import ProgressBar
 from indexlake.errors import CorruptionError
@@ -85,7 +85,8 @@ def recover(
         listed = log_records.read_segments(r)
         log = _read(folder, listed, lake[0], found)
         last, committed_at = commits.last_snapshot(r)
-        _check_gaps(r, log, owner.bound, last)
+        store.set_clock(r)
+        _check_gaps(r, log, owner, last)
     _go_on(store, catalog, folder, lake, log, durability)
     with catalog.read() as r:
         _replay(store, r, log, found)
@@ -164,9 +165,15 @@ def _damaged(path: str, what: str) -> CorruptionError:
     )
 
 
-def _check_gaps(r: ReadTransaction, log: _Log, bound: int, last: int) -> None:
+def _check_gaps(r: ReadTransaction, log: _Log, owner: LogOwner, last: int) -> None:
     """Each number above the bound is in the log or is a commit of the catalog."""
-    there = {commit.number for commit in log.commits}
+    bound, there = owner.bound, {commit.number for commit in log.commits}
+    end = max(there, default=0)
+    if owner.told > max(bound, end):
+        raise CorruptionError(
+            f"The redo log ends with commit {end}, but the catalog knows that commit {owner.told} was in it: a part of "
+            "the log is lost. Nothing was changed. Bring the log's files back, or restore the lake from a backup."
+        )
     newest = max([last, *there])
     missing = [n for n in range(bound + 1, newest + 1) if n not in there]
     known = {n for (n,) in r.rows("select snapshot_id from indexlake_snapshot where snapshot_id > ?", (bound,))}

@@ -81,6 +81,11 @@ class RedoLog:
             self.synced = upto
         faults.step("log.synced")
 
+    def sync_all(self) -> None:
+        """Whatever the durability: the catalog must not know of commits that the log may lose."""
+        if self.synced < self.appended:
+            self.sync()
+
     def next_file(self) -> Callable[[], None]:
         """Make the file after this one.  Returns what makes it the open one, once the catalog lists it."""
         self.sync()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from indexlake.blocks.delete_vector import positions_to_bytes
 from indexlake.catalog import commits, log_records
+from indexlake.catalog.clock import now
 from indexlake.catalog.inline import inline_table
 from indexlake.errors import OwnershipError, StorageError
 from indexlake.hot.inline import InlineStore, InlineTable
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pyroaring import BitMap64
 
     from indexlake.catalog.definitions import TableRecord
-    from indexlake.catalog.driver import Catalog, Transaction
+    from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
     from indexlake.hot.store import Chunk
     from indexlake.schema import Field, TableSchema
     from indexlake.storage.spill import Spill
@@ -72,6 +73,7 @@ class MemoryStore:
         self._touched: dict[int, list[tuple[int, BitMap64 | None]]] = {}
         self._touched_from = 0
         self._tokens: dict[str, dict[str, Any]] = {}
+        self._skew: int | None = None
         self._at_close: list[Callable[[], None]] = []
         self._writer: Any = None
         self._undo: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
@@ -220,6 +222,16 @@ class MemoryStore:
 
     # ------------------------------------------------------------ commits of the log
 
+    def set_clock(self, r: ReadTransaction | Transaction) -> None:
+        """Learn by how much a server's clock, which is the lake's, differs from that of this machine."""
+        server = commits.newest(r)[2]
+        self._skew = None if server is None else server - now()
+
+    def time(self) -> int:
+        """When a commit that is made now was made."""
+        last = self.committed_at
+        return max(last, self.catalog.time(None, last) if self._skew is None else now() + self._skew)
+
     def check(self) -> None:
         """Raise if this process cannot commit."""
         if self.lost is not None:
@@ -271,6 +283,9 @@ class MemoryStore:
         told = [commit for commit in self.untold if commit.number > known]
         if not told:
             return
+        if self.log is not None:
+            self.log.sync_all()
+            log_records.set_told(tx, told[-1].number)
         tx.insert_rows(
             "indexlake_snapshot", ("snapshot_id", "committed_at", "operation", "summary", "commit_token"),
             [(c.number, c.committed_at, c.operation, c.summary, c.commit_token) for c in told],

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from indexlake.catalog import commits, definitions
+from indexlake.catalog import definitions
 from indexlake.catalog.driver import ReadTransaction
 from indexlake.errors import NotFoundError, SnapshotExpiredError
 from indexlake.snapshots.reading import Reading
@@ -84,8 +84,7 @@ def newest_snapshot(view: Viewpoint) -> int:
         return view.snapshot
     if view.transaction is not None and view.transaction.snapshot_id is not None:
         return view.transaction.snapshot_id
-    with view.lake.catalog.read() as r:
-        return commits.last_snapshot(r)[0]
+    return view.lake._readings.newest()
 
 
 def _not_found(r: ReadTransaction, full: str, snapshot: int | None) -> NotFoundError:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from indexlake.catalog import commits
 from indexlake.catalog import definitions as catalog_definitions
 from indexlake.commit.write_set import WriteResult
 from indexlake.display import shown_value
@@ -140,8 +139,7 @@ class _Session:
         """What the token's commit did, if it was made already: then nothing of it is run again."""
         if self.token is None:
             return None
-        with self.lake.catalog.read() as r:
-            done = commits.token_result(r, self.token)
+        done = self.lake._readings.token_result(self.token)
         return None if done is None else WriteResult(**done)
 
     def _block_end(self) -> int:
