@@ -166,11 +166,14 @@ class Coverage:
     def find(self, key: Key, state: TableState, snapshot: int, files: OpenFiles) -> list[Hit]:
         """Blocks and positions that hold the key and are not deleted at the snapshot, among blocks that are covered."""
         hits: list[Hit] = []
-        hashed = hash_key(key)
         encoded = key_to_bytes(key)
+        overlapping = self._overlapping(encoded, encoded, snapshot) if self.links else ()
+        if not overlapping:
+            return hits
+        hashed = hash_key(key)
         slots: list[int] = []
         asked = -1
-        for n in self._overlapping(encoded, encoded, snapshot):
+        for n in overlapping:
             block = self._blocks.records[n]
             link = self.links[block.data_file_id]
             if link.index_file_id != asked:  # blocks that a segment covers together mostly stand together
