@@ -60,6 +60,7 @@ class Insert:
     query: Query | None  # None: default values
     conflict: Conflict | None
     prefix: Fragment | None
+    returning: Fragment | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +88,7 @@ class Update:
     source: Fragment | None
     where: Fragment | None
     prefix: Fragment | None
+    returning: Fragment | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,11 +98,12 @@ class Delete:
     source: Fragment | None
     where: Fragment | None
     prefix: Fragment | None
+    returning: Fragment | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Truncate:
-    table: TableName
+    tables: tuple[TableName, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +132,7 @@ class Merge:
     using: tuple[str, ...]
     clauses: tuple[MergeClause, ...]
     prefix: Fragment | None
+    returning: Fragment | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -158,6 +158,11 @@ class ParsedQuery:
 
 DEFAULTS = "__il_defaults"
 """A table of one row with the defaults of columns, for ``insert``."""
+CHANGED = "__il_changed"
+"""The rows that a statement has changed, for ``returning``."""
+ACTIONS = "__il_actions"
+"""What became of each of them, for ``returning`` of a merge."""
+CONSTANTS = frozenset((DEFAULTS, CHANGED, ACTIONS))
 
 
 def view_name(number: int) -> str:

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -173,6 +174,14 @@ class Engine:
         """What DuckDB calls the columns of a query about no table of ours."""
         with self.cursor() as cursor:
             return [column[1] for column in cursor.execute(sql).description]
+
+    @cached_property
+    def aggregates(self) -> frozenset[str]:
+        """The names that are aggregates and nothing else."""
+        found = self.table(
+            "select function_name from duckdb_functions() group by all having bool_and(function_type = 'aggregate')"
+        )
+        return frozenset(found.column(0).to_pylist())
 
     def syntax_tree(self, text: str) -> Any:
         """What DuckDB's parser makes of a query."""
