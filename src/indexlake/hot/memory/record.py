@@ -97,8 +97,8 @@ def framed(content: Any) -> bytes:
         _packer = msgpack.Packer(buf_size=_SMALL)  # which has kept a buffer of that size
         if len(body) > MOST_BYTES:
             raise StorageError(
-                f"A commit of {len(body):,} bytes is too large for the redo log. Write in several transactions, or lower "
-                "direct_write_row_count, so that large writes go to blocks at once."
+                f"A commit of {len(body):,} bytes is too large for the redo log. Write in several transactions, or "
+                "lower direct_write_row_count, so that large writes go to blocks at once."
             )
     return _FRAME.pack(len(body), xxh3_64_intdigest(body)) + body
 

@@ -148,8 +148,10 @@ class ColumnDefinition:
 class CreateTable:
     table: TableName
     if_not_exists: bool
+    replace: bool
     columns: tuple[ColumnDefinition, ...]
     primary_key: tuple[str, ...]
+    names: tuple[str, ...]  # of the first columns of the query
     query: Query | None  # create table … as
     with_data: bool
     options: tuple[tuple[str, Fragment], ...]
@@ -159,6 +161,22 @@ class CreateTable:
 class CreateSchema:
     name: str
     if_not_exists: bool
+
+
+@dataclass(frozen=True, eq=False)
+class CreateView:
+    view: TableName
+    if_not_exists: bool
+    replace: bool
+    temporary: bool
+    names: tuple[str, ...]  # of its first columns
+    query: Query
+
+
+@dataclass(frozen=True, eq=False)
+class DropView:
+    view: TableName
+    if_exists: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,6 +263,8 @@ class Control:
 
 
 Write = Insert | Update | Delete | Truncate | Merge
-Definition = CreateTable | CreateSchema | DropTable | DropSchema | AlterTable | CreateIndex | DropIndex
+Definition = (
+    CreateTable | CreateSchema | CreateView | DropTable | DropSchema | DropView | AlterTable | CreateIndex | DropIndex
+)
 Reading = Query | Explain | DescribeTable | DescribeQuery | ShowTables | ShowSchemas | ShowIndexes
 Statement = Write | Definition | Reading | Control

@@ -140,7 +140,9 @@ def _reference(
     replacement = quoted(view_name(number)) if bare or once else sampled(view_name(number))
     if not bare and alias is None:
         replacement += f" as {quoted(name.name)}"
-    return Reference(number, name, parts[0].start, end, alias or name.name, replacement, at, node, once)
+    return Reference(
+        number, name, parts[0].start, end, alias or name.name, replacement, at, node, once, is_bare=bare
+    )  # fmt: skip
 
 
 def _name(token: Token) -> str:
