@@ -55,3 +55,14 @@ def _numbers(name: str) -> tuple[int, int] | None:
     if len(parts) == 4 and (parts[0], parts[3]) == ("redo", "log") and parts[1].isdigit() and parts[2].isdigit():
         return int(parts[1]), int(parts[2])
     return None
+
+
+def remove_files(store: MemoryStore) -> None:
+    """The lake has no log any more.  Files of a later owner stay."""
+    log = store.log
+    if log is not None:
+        log.close()
+        for name in os.listdir(log.folder):
+            found = _numbers(name)
+            if found is not None and found[0] <= log.epoch:
+                os.unlink(os.path.join(log.folder, name))
