@@ -94,6 +94,12 @@ class DictStore:
                 versions.remove(version)
         return len(dead)
 
+    def replays_after(self, tx: Any, table_id: int, last: int) -> int:
+        return last
+
+    def settle(self) -> None:
+        """Nothing else is kept."""
+
     def locations(self, table_id: int, row_ids: Sequence[int]) -> list[str]:
         return [f"dict:{row_id}" for row_id in row_ids]
 

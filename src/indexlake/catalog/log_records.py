@@ -146,3 +146,8 @@ def move_bound(tx: Transaction, table_id: int, before: int, bound: int, snapshot
             (bound, snapshot, table_id, before),
         )
     )
+
+
+def move_idle_bound(tx: Transaction, table_id: int, bound: int) -> None:
+    """Of a table that has no versions but those in the catalog."""
+    tx.execute("update indexlake_table set log_bound = ? where table_id = ?", (bound, table_id))

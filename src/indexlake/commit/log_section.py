@@ -20,7 +20,6 @@ from indexlake.errors import StorageError
 from indexlake.hot.inline import ReplicaStore
 from indexlake.hot.memory.log_transaction import CatalogNeeded, LogTransaction
 from indexlake.hot.memory.record import Commit, pack
-from indexlake.hot.memory.redo import SEGMENT_BYTES
 from indexlake.hot.memory.rotation import rotate
 from indexlake.hot.memory.store import MemoryStore
 from indexlake.snapshots.memory_readings import MemoryReadings
@@ -69,18 +68,26 @@ class LogSection(Section):
 
     def commit(self) -> None:
         store, log = self.store, self.store.log
-        if log is not None:
-            durable = store.visible
-            log.append(b"".join([pack(commit, durable) for commit in self.commits]))
-            if log.durability == "fdatasync":
-                log.sync()
-            store.confirm()
-        marked = dict(store.marked)
-        store.published(self.commits)
-        self._readings.publish(self.commits, marked)
+        if log is not None and self.commits:
+            end = log.end
+            try:
+                log.append(b"".join([pack(commit, log.durable) for commit in self.commits]), self.commits[-1].number)
+                if log.durability == "fdatasync":
+                    log.sync()
+                store.confirm()
+            except BaseException:
+                log.take_back(end)
+                raise
         self._committed = True
+        try:
+            marked = dict(store.marked)
+            store.published(self.commits)
+            self._readings.publish(self.commits, marked)
+        except BaseException:  # the commits are durable, and nobody knows which of them are seen
+            store.lost = "A commit was interrupted when it was about to be shown. Close the lake and connect again."
+            raise
         faults.step("log.published")
-        if log is not None and log.size > SEGMENT_BYTES:
+        if log is not None and log.is_full:
             with suppress(StorageError):  # the next commit says it
                 rotate(store)
 

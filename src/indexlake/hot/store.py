@@ -214,6 +214,14 @@ class HotStore(Protocol):
         """Remove up to so many versions that blocks hold or that no retained snapshot shows; how many were removed."""
         ...
 
+    def replays_after(self, tx: Transaction, table_id: int, last: int) -> int:
+        """After which commit, at most ``last``, the store needs the rows that commits have touched, if it is opened."""
+        ...
+
+    def settle(self) -> None:
+        """A job has moved or removed versions: let go of what else was kept for them."""
+        ...
+
     def locations(self, table_id: int, row_ids: Sequence[int]) -> list[str]:
         """Where the hot rows lie, as ``t.locate`` tells it."""
         ...

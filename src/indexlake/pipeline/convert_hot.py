@@ -20,7 +20,7 @@ from indexlake.hot.inline import InlineStore
 from indexlake.hot.memory.opening import open_memory
 from indexlake.hot.memory.owned_catalog import OwnedCatalog
 from indexlake.hot.memory.ownership import lock_folder
-from indexlake.hot.memory.rotation import remove_files
+from indexlake.hot.memory.rotation import sweep
 from indexlake.hot.memory.store import MemoryStore
 from indexlake.hot.memory.to_inline import write_inline
 from indexlake.pipeline.due import HotStoreFill
@@ -76,7 +76,9 @@ def _to_inline(lake: Lake) -> None:
         lake._use(owned.inner, InlineStore(owned.inner, store.spill, epoch))
         lake._recovery = None
         store.converted = True
-        remove_files(store)
+        if store.log is not None:
+            store.log.close()
+            sweep(owned.inner, store.log.folder, (store.epoch + 1, 0))
         faults.step("convert.removed")
     store.close()
 

@@ -47,6 +47,7 @@ class TableState:
     deletes: Mapping[int, DeleteLog]
     indexes: Mapping[int, Coverage]  # by index id
     primary: Coverage | None  # that of the primary key
+    enforced: tuple[Coverage, ...]  # the primary key, and every unique index that has been published
     ranges: Ranges | None  # the partitions of a clustered table
     at: int
     limit: int | None = None  # later snapshots are not for this reader
@@ -61,20 +62,18 @@ class TableState:
         """Those that every new block is written for."""
         return tuple(coverage.index for coverage in self.indexes.values() if coverage.index.end_snapshot is None)
 
-    @property
-    def enforced(self) -> list[Coverage]:
-        """The primary key, and every unique index that has been published."""
-        return [
-            coverage
-            for coverage in self.indexes.values()
-            if coverage.index.enforced_snapshot is not None and coverage.index.end_snapshot is None
-        ]
-
     def as_of(self, snapshot: int) -> TableState:
         """The same state with the schema of a snapshot, for those who read or write at it."""
         if snapshot >= self.table.schema_version:
             return self
         return replace(self, table=replace(self.table, schema_version=snapshot), current=self.schema.at(snapshot))
+
+    def still_at(self, snapshot: int) -> TableState:
+        """The same state where nothing has changed up to a later snapshot."""
+        return TableState(
+            self.table, self.schema, self.current, self.blocks, self.deletes, self.indexes, self.primary,
+            self.enforced, self.ranges, snapshot,
+        )  # fmt: skip
 
     def addresses(self, block: BlockRecord, files: OpenFiles) -> Addresses:
         """Which row lies where in a data block."""
@@ -129,7 +128,8 @@ def load(r: ReadTransaction | Transaction, table_id: int, last: int) -> TableSta
         for index in segments.read_indexes(r, table_id)
     }
     ranges = _ranges(r, table, None, -1)
-    return TableState(table, schema, schema.current, blocks, deletes, indexes, _primary(indexes), ranges, last)
+    primary, enforced = _primary(indexes), _enforced(indexes)
+    return TableState(table, schema, schema.current, blocks, deletes, indexes, primary, enforced, ranges, last)
 
 
 def refresh(
@@ -153,7 +153,7 @@ def refresh(
     table, schema, current = cached.table, cached.schema, cached.current
     purged = head.purge_number != table.purge_number
     blocks, deletes, indexes, primary = cached.blocks, cached.deletes, cached.indexes, cached.primary
-    ranges = cached.ranges
+    enforced, ranges = cached.enforced, cached.ranges
     altered = head.changed_in > cached.at
     if altered:
         found = definitions.read_table(r, table_id)
@@ -178,7 +178,7 @@ def refresh(
             else Coverage.of(i, blocks, links.get(i.index_id, []), current)
             for i in known
         }
-        primary = _primary(indexes)
+        primary, enforced = _primary(indexes), _enforced(indexes)
     if purged:
         deletes = _read_deletes(r, table_id)
     elif head.deletes_changed_in > cached.at:
@@ -186,7 +186,7 @@ def refresh(
         for file_id, snapshot, positions in delete_entries.read_deletes(r, table_id, cached.at):
             changed[file_id] = changed.get(file_id, _NO_DELETES).add(snapshot, positions)
         deletes = changed
-    return TableState(table, schema, current, blocks, deletes, indexes, primary, ranges, head.last)
+    return TableState(table, schema, current, blocks, deletes, indexes, primary, enforced, ranges, head.last)
 
 
 def _ranges(r: ReadTransaction | Transaction, table: TableRecord, known: Ranges | None, since: int) -> Ranges | None:
@@ -218,6 +218,10 @@ def gone(table_id: int) -> NotFoundError:
 
 def _primary(indexes: Mapping[int, Coverage]) -> Coverage | None:
     return next((c for c in indexes.values() if c.index.is_primary and c.index.end_snapshot is None), None)
+
+
+def _enforced(indexes: Mapping[int, Coverage]) -> tuple[Coverage, ...]:
+    return tuple(c for c in indexes.values() if c.index.enforced_snapshot is not None and c.index.end_snapshot is None)
 
 
 _NO_DELETES = DeleteLog()

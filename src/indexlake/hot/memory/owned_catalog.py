@@ -64,8 +64,9 @@ class OwnedCatalog:
             return _Read(self.inner.read(), store)
 
     def _tell(self) -> None:
-        if self.store.untold and self.store.lost is None:
-            with self.store.turn, self.transaction() as tx:
+        store = self.store
+        if store.untold and store.lost is None:
+            with store.turn, _Transaction(self.inner, store, only_tell=True) as tx:
                 tx.commit()
 
     def __getattr__(self, name: str) -> Any:
@@ -106,16 +107,17 @@ class _Read:
 class _Transaction:
     """The critical section of the catalog and the turn of the sequencer, together."""
 
-    def __init__(self, catalog: Catalog, store: MemoryStore) -> None:
+    def __init__(self, catalog: Catalog, store: MemoryStore, *, only_tell: bool = False) -> None:
         self._catalog = catalog
         self._store = store
         store.turn.acquire()
         try:
-            store.check()
+            if not only_tell:  # which a poisoned log does not hinder: what was acknowledged is in it
+                store.check()
             self._inner = catalog.transaction()
             try:
                 store.check_lease(self._inner)
-                store.tell(self._inner)
+                self._known = store.tell(self._inner)
             except BaseException:
                 self._inner.rollback()
                 self._inner.__exit__(None, None, None)
@@ -136,8 +138,8 @@ class _Transaction:
         try:
             self._inner.commit()
         except CommitUnknown as error:
-            if not self._has_happened(newest, error):
-                raise
+            if newest[0] == self._known or not self._has_happened(newest, error):
+                raise  # whoever began a transaction without a number must know how to go on
         self._store.told(newest)
 
     def _has_happened(self, newest: tuple[int, int], error: CommitUnknown) -> bool:

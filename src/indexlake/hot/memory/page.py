@@ -64,6 +64,23 @@ class Page:
         self.count = slot + 1
         return slot
 
+    def add_many(
+        self, row_ids: list[int], begins: list[int], ends: list[int], previous: list[int], values: list[list[Any]]
+    ) -> None:
+        """Versions for which there is room; ``values`` by column."""
+        slots = slice(self.count, self.count + len(row_ids))
+        for numbers, new in (
+            (self.row_ids, row_ids),
+            (self.begins, begins),
+            (self.ends, ends),
+            (self.previous, previous),
+        ):
+            numbers[slots] = array("q", new)
+        self._moved[slots] = LIVE
+        for column, held in zip(self.values, values, strict=True):
+            column += held
+        self.count = slots.stop
+
     def void(self, slot: int) -> None:
         """The version was undone: no reader ever sees it."""
         self.begins[slot] = LIVE

@@ -176,6 +176,20 @@ class MemoryStore:
         before = min([reader.at for reader in list(self.readers)], default=self.visible)
         return self.versions(table.table_id).release(before, table.horizon)
 
+    def replays_after(self, tx: Transaction, table_id: int, last: int) -> int:
+        before = self._bounds.get(table_id, 0)
+        if self.versions(table_id).oldest() is not None or before >= last:
+            return min(before, last)
+        log_records.move_idle_bound(tx, table_id, last)
+        self._bounds[table_id] = last
+        self.note(tx, self._bounds.__setitem__, table_id, before)
+        return last
+
+    def settle(self) -> None:
+        from indexlake.hot.memory.rotation import trim
+
+        trim(self)
+
     def locations(self, table_id: int, row_ids: Sequence[int]) -> list[str]:
         newest = self.versions(table_id).newest
         versions = [newest.get(row_id, -1) for row_id in row_ids]
@@ -315,12 +329,12 @@ class MemoryStore:
 
     # ------------------------------------------------------------ commits of the catalog
 
-    def tell(self, tx: Transaction) -> None:
-        """Write what the catalog does not know."""
+    def tell(self, tx: Transaction) -> int:
+        """Write what the catalog does not know; up to which commit it knew everything."""
         known = commits.last_snapshot(tx)[0]
         told = [commit for commit in self.untold if commit.number > known]
         if not told:
-            return
+            return known
         if self.log is not None:
             self.log.sync_all()
             log_records.set_told(tx, told[-1].number)
@@ -346,6 +360,7 @@ class MemoryStore:
         for c in told:
             if c.token is not None and c.result is not None:
                 commits.add_token(tx, c.token, c.number, c.result, c.committed_at)
+        return known
 
     def told(self, newest: tuple[int, int]) -> None:
         """A transaction of the catalog has committed: the catalog knows everything up to its newest commit."""

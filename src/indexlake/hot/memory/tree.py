@@ -12,7 +12,7 @@ from typing import Any
 
 from sortedcontainers import SortedList
 
-from indexlake.indexes.keys import Key, encode_key
+from indexlake.indexes.keys import Key, encode_key, encode_keys
 from indexlake.schema import Field
 
 Versions = int | list[int]
@@ -43,6 +43,21 @@ class MemTree:
             return encode_key(self.codecs, (value,))
         parts = [values[columns[name]] if name in columns else None for name in self.columns]
         return None if None in parts else encode_key(self.codecs, parts)
+
+    def keys(self, columns: dict[str, int], values: Sequence[Sequence[Any]], count: int) -> list[Key | None]:
+        """The keys of many versions, whose values are given by column."""
+        return encode_keys(
+            self.codecs, [values[columns[name]] if name in columns else [None] * count for name in self.columns]
+        )
+
+    def add_many(self, keys: Iterable[Key | None], first: int) -> None:
+        """Versions with consecutive numbers."""
+        versions = self._versions
+        for version, key in enumerate(keys, first):
+            if key not in versions and key is not None and self._sorted is None:
+                versions[key] = version
+            else:
+                self.add(key, version)
 
     def add(self, key: Key | None, version: int) -> None:
         if key is None:

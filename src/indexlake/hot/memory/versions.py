@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from indexlake.hot.memory.page import BITS, LIVE, SLOT, Mask, Page
+from indexlake.hot.memory.page import BITS, LIVE, PAGE_ROWS, SLOT, Mask, Page
 from indexlake.hot.memory.tree import MemTree
 from indexlake.schema import Field
 
@@ -40,11 +40,7 @@ class Versions:
         self.trees[index_id] = tree
 
     def add(self, columns: tuple[str, ...], row_id: int, values: Sequence[Any], begin: int) -> int:
-        page = self._filling.get(columns)
-        if page is None or page.count > SLOT:
-            page = self._filling[columns] = Page(self._next, columns)
-            self._next += 1
-            self.pages = {**self.pages, page.number: page}
+        page = self._page(columns)
         version = page.number << BITS | page.add(row_id, begin, values, self.newest.get(row_id, -1))
         self.newest[row_id] = version
         for tree in self.trees.values():
@@ -52,6 +48,37 @@ class Versions:
         self.count += 1
         self.bytes += _VERSION_BYTES + sum([len(v) + 40 for v in values if isinstance(v, bytes)])
         return version
+
+    def add_many(
+        self, columns: tuple[str, ...], row_ids: list[int], begins: list[int], ends: list[int], values: list[list[Any]]
+    ) -> None:
+        """Versions in the order of their commits, many at a time; ``values`` by column."""
+        done = 0
+        while done < len(row_ids):
+            page = self._page(columns)
+            first = page.number << BITS | page.count
+            upto = min(len(row_ids), done + PAGE_ROWS - page.count)
+            part = slice(done, upto)
+            previous, newest = [], self.newest
+            for version, row_id in enumerate(row_ids[part], first):
+                previous.append(newest.get(row_id, -1))
+                newest[row_id] = version
+            page.add_many(row_ids[part], begins[part], ends[part], previous, [held[part] for held in values])
+            for tree in self.trees.values():
+                tree.add_many(tree.keys(page.place, [held[part] for held in values], upto - done), first)
+            done = upto
+        self.count += len(row_ids)
+        self.bytes += _VERSION_BYTES * len(row_ids)
+        self.bytes += sum([len(v) + 40 for held in values for v in held if isinstance(v, bytes)])
+
+    def _page(self, columns: tuple[str, ...]) -> Page:
+        """The page that takes the next version with these columns."""
+        page = self._filling.get(columns)
+        if page is None or page.is_full:
+            page = self._filling[columns] = Page(self._next, columns)
+            self._next += 1
+            self.pages = {**self.pages, page.number: page}
+        return page
 
     def undo_add(self, row_id: int, version: int) -> None:
         page, slot = self.pages[version >> BITS], version & SLOT
