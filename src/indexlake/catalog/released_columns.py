@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from indexlake.catalog.definitions import TableRecord
-from indexlake.catalog.driver import ReadTransaction, Transaction
+from indexlake.catalog.driver import Transaction
 from indexlake.catalog.fields import read_schema
 from indexlake.schema import Field
 
@@ -32,15 +32,6 @@ def release(tx: Transaction, hot: HotStore, table: TableRecord, horizon: int, sn
     for (field_id,) in released:
         hot.drop_column(tx, table.table_id, field_id)
         tx.execute("update indexlake_field set released_in = ? where field_id = ?", (GONE, field_id))
-
-
-def held_columns(r: ReadTransaction | Transaction, table_id: int) -> list[int]:
-    """The fields whose columns the hot store has."""
-    rows = r.rows(
-        "select distinct field_id from indexlake_field where table_id = ? and (released_in is null or released_in > ?)",
-        (table_id, GONE),
-    )
-    return sorted(field_id for (field_id,) in rows)
 
 
 def _unneeded(tx: Transaction, hot: HotStore, table: TableRecord, horizon: int) -> list[int]:

@@ -13,7 +13,6 @@ from pyroaring import BitMap64
 
 from indexlake.catalog import commits, definitions, fields, log_records, segments
 from indexlake.catalog.inline import select_rows
-from indexlake.catalog.released_columns import held_columns
 from indexlake.hot.memory.page import LIVE
 from indexlake.hot.memory.record import columns_of
 from indexlake.hot.memory.view import PRIMARY
@@ -190,7 +189,7 @@ def _events(
 
 def _inline_rows(r: ReadTransaction, table: TableRecord) -> Iterator[tuple[int, int, int | None, Any, Any]]:
     """Versions that the catalog holds and no block does."""
-    columns = tuple(f"f{field_id}" for field_id in held_columns(r, table.table_id))
+    columns = fields.held_columns(r, table.table_id)
     for begin, row_id, end, *values in r.query(select_rows(table.table_id, columns)):
         floor = table.hot_floor if end is None else table.history_floor
         if (begin if end is None else end, row_id) > floor:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from indexlake.catalog import commits, delete_entries, log_records
 from indexlake.catalog.clock import now
 from indexlake.catalog.inline import inline_table
-from indexlake.errors import CatalogError, OwnershipError, StorageError
+from indexlake.errors import CatalogError, ConvertedError, OwnershipError, StorageError
 from indexlake.hot.inline import InlineStore, InlineTable
 from indexlake.hot.memory.log_transaction import LogTransaction
 from indexlake.hot.memory.ownership import CHECK_SECONDS, described
@@ -63,6 +63,7 @@ class MemoryStore:
         self.log: RedoLog | None = None  # None: nothing survives the process
         self.epoch = 0
         self.lost: str | None = None  # why this process does not own the lake any more
+        self.converted = False  # the lake has another hot store now
         self.visible = 0  # the newest commit
         self.committed_at = 0
         self.layout = 0  # the newest commit of the catalog
@@ -259,6 +260,8 @@ class MemoryStore:
 
     def check(self) -> None:
         """Raise if this process cannot commit."""
+        if self.converted:
+            raise ConvertedError("This lake has got another hot store since it was opened. Connect again.")
         if self.lost is not None:
             raise OwnershipError(self.lost)
         if self.log is not None and self.log.poisoned is not None:
@@ -266,6 +269,8 @@ class MemoryStore:
 
     def check_lease(self, r: ReadTransaction | Transaction) -> None:
         """Raise if another process owns the lake."""
+        if self.converted:
+            self.check()
         if log_records.read_epoch(r) != self.epoch:
             owner = log_records.read_owner(r)
             self.lost = (
