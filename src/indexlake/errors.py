@@ -103,6 +103,10 @@ class OwnershipError(IndexLakeError):
     """The lake handle belongs to another process, thread or owner."""
 
 
+class ConvertedError(OwnershipError):
+    """The lake has got another hot store since it was opened.  Connect again."""
+
+
 class MissingExtraError(IndexLakeError, ImportError):
     """An optional dependency is not installed."""
 

@@ -133,7 +133,7 @@ class Table(TableDefinition, Result):
 
     def _state(self) -> TableState:
         state = self._lake._readings.latest(self._table_id)
-        if self._snapshot is None and self._tx is None:
+        if self._snapshot is None and self._tx is None and state.table.named_in <= state.newest:
             self._name = state.table.full_name
         return state
 
@@ -164,10 +164,10 @@ class Table(TableDefinition, Result):
         def choose(state: TableState) -> tuple[int, None]:
             wanted = self._snapshot if kept is None else kept
             if wanted is None:
-                if state.table.end_snapshot is not None:
+                wanted, end = state.newest, state.table.end_snapshot
+                if end is not None and end <= wanted:
                     raise NotFoundError(f"Table {self._name!r} was dropped.", name=self._name)
-                wanted = state.at
-            check_snapshot(wanted, state.at, state.table)
+            check_snapshot(wanted, state.newest, state.table)
             return wanted, None
 
         return self._lake._readings.open(self._table_id, choose)

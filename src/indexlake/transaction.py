@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from indexlake.snapshots.reading import OpenReading
     from indexlake.sql.run.result import SqlResult
     from indexlake.table import Table
+    from indexlake.writes.changed_rows import ChangedRows
 
 
 class Transaction:
@@ -34,6 +35,7 @@ class Transaction:
         self.is_statement = base is None  # a single statement, which finds its snapshot when it first reads
         self.reads_anew = False  # it lost: what is cached may be why
         self._pin: Pin | None = None
+        self.watching: ChangedRows | None = None  # is told of each change before it is made
         self.write_set = WriteSet(base if base is not None else -1, token, single=base is None)
         self.result: WriteResult | None = None
         self.state = "open"

@@ -103,6 +103,9 @@ class DictStore:
     def locations(self, table_id: int, row_ids: Sequence[int]) -> list[str]:
         return [f"dict:{row_id}" for row_id in row_ids]
 
+    def still_there(self, r: Any, newest: int) -> None:
+        pass
+
     def undo(self, tx: Any) -> None:
         with self.lock:
             if self._writer is tx:

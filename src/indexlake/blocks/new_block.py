@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 from pyroaring import BitMap
 
 from indexlake.storage.names import FileName
@@ -60,6 +62,10 @@ class NewBlock:
     keys_known: bool = False  # the rows have the keys they had before: no need to look for them
     dead: Any = field(default_factory=BitMap)  # positions that the same transaction took back
     token: int = 0  # stands for the file id while the block is uncommitted
+
+    def all_row_ids(self) -> npt.NDArray[np.int64]:
+        """By position, those of rows that were taken back too."""
+        return self.row_ids.row_ids_at(np.arange(self.record_count))
 
     def segment(self, index_id: int) -> SegmentFile | None:
         return next((s for s in self.segments if s.index_id == index_id), None)

@@ -6,16 +6,18 @@ field; the inline table gets the columns that are new.  What is dropped stays fo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from indexlake.blocks.statistics import stats_from_bytes
 from indexlake.catalog.definitions import (
     TableRecord,
+    end_table,
     find_table,
     make_namespace,
     namespace_id_of,
     read_table,
+    refuse_view,
 )
 from indexlake.catalog.driver import Transaction
 from indexlake.catalog.fields import insert_fields, read_schema
@@ -38,6 +40,8 @@ class AlterTable:
     table_id: int
     full_name: str
     alterations: tuple[Alteration, ...]
+    replace: bool = False  # a table that has the new name ends with this commit
+    replaced: list[int] = field(default_factory=list, compare=False)
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
         table = read_table(tx, self.table_id)
@@ -56,6 +60,10 @@ class AlterTable:
             hot.add_columns(tx, table.table_id, _write_columns(tx, table, history, new, snapshot))
             _follow(tx, hot, replace(table, schema_version=snapshot), history.current)
         if renamed:
+            there = find_table(tx, new.namespace, new.name) if self.replace else None
+            if there is not None:
+                end_table(tx, there.table_id, snapshot)
+                self.replaced[:] = [there.table_id]
             _write_name(tx, table, new, snapshot)
         tx.execute(
             "update indexlake_table set config = ?, schema_version = ?, changed_in = ? where table_id = ?",
@@ -127,6 +135,7 @@ def _write_name(tx: Transaction, table: TableRecord, new: Definition, snapshot: 
         raise AlreadyExistsError(
             f"Table {there.full_name!r} already exists. Choose another name, or drop it first.", name=there.full_name
         )
+    refuse_view(tx, new.namespace, new.name)
     namespace_id = namespace_id_of(tx, new.namespace)
     if namespace_id is None:
         namespace_id = make_namespace(tx, new.namespace, snapshot)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from indexlake.catalog.driver import ReadTransaction, Transaction
 from indexlake.catalog.fields import insert_fields
+from indexlake.catalog.named import end_named, find_named, list_named
 from indexlake.catalog.partitions import add_partitions, new_partition_ids
 from indexlake.catalog.segments import add_primary_index
 from indexlake.catalog.tables import next_values
@@ -226,14 +227,18 @@ class DropNamespace:
                 return False
             raise NotFoundError(f"There is no namespace {self.name!r}.", name=self.name)
         tables = [t for t in list_tables(tx) if t.namespace.lower() == self.name.lower()]
-        if tables and not self.cascade:
+        others = [d for d in list_named(tx) if d.namespace.lower() == self.name.lower()]
+        if (tables or others) and not self.cascade:
+            held = [t.name for t in tables] + [f"{d.kind} {d.name}" for d in others]
             raise AlreadyExistsError(
-                f"Namespace {self.name!r} still holds {', '.join(t.name for t in tables)}. "
-                "Drop these tables first, or use cascade=True (in SQL: CASCADE).",
+                f"Namespace {self.name!r} still holds {', '.join(held)}. "
+                "Drop these first, or use cascade=True (in SQL: CASCADE).",
                 name=self.name,
             )
+        for other in others:
+            end_named(tx, other.named_id, snapshot)
         for table in tables:
-            _end_table(tx, table.table_id, snapshot)
+            end_table(tx, table.table_id, snapshot)
         self.found[:] = [table.table_id for table in tables if table.is_clustered]
         tx.execute("update indexlake_namespace set end_snapshot = ? where namespace_id = ?", (snapshot, namespace_id))
         return True
@@ -256,13 +261,18 @@ class CreateTable:
     config: TableConfig
     layout: str = "heap"
     exist_ok: bool = False
+    replace: bool = False  # what has the name ends with this commit
     table_id: ClassVar[None] = None
+    replaced: list[int] = field(default_factory=list, compare=False)
     found: list[tuple[int, str, bool]] = field(default_factory=list, compare=False)
     """Table id, full name, whether it is new: known after the commit without another read, which could fail."""
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
         there = find_table(tx, self.namespace, self.name)
-        if there is not None:
+        if there is not None and self.replace:
+            end_table(tx, there.table_id, snapshot)
+            self.replaced[:] = [there.table_id]
+        elif there is not None:
             if self.exist_ok:
                 self.found[:] = [(there.table_id, there.full_name, False)]
                 return False
@@ -271,6 +281,7 @@ class CreateTable:
                 f"Table {full!r} already exists. Use it with exist_ok=True (in SQL: IF NOT EXISTS), or drop it first.",
                 name=full,
             )
+        refuse_view(tx, self.namespace, self.name)
         namespace_id = namespace_id_of(tx, self.namespace)
         if namespace_id is None:
             namespace_id = make_namespace(tx, self.namespace, snapshot)
@@ -304,9 +315,18 @@ class DropTable:
     full_name: str
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
-        if not _end_table(tx, self.table_id, snapshot):
+        if not end_table(tx, self.table_id, snapshot):
             raise ConflictError(f"Table {self.full_name!r} was dropped by another commit.", table=self.full_name)
         return True
+
+
+def refuse_view(tx: Transaction, namespace: str, name: str) -> None:
+    """A table cannot have the name of a view."""
+    if (view := find_named(tx, "view", namespace, name)) is not None:
+        raise AlreadyExistsError(
+            f"{view.full_name!r} is a view; a table needs a name of its own. Choose another, or drop the view.",
+            name=view.full_name,
+        )
 
 
 def namespace_id_of(tx: Transaction, name: str) -> int | None:
@@ -327,7 +347,7 @@ def make_namespace(tx: Transaction, name: str, snapshot: int) -> int:
     return namespace_id
 
 
-def _end_table(tx: Transaction, table_id: int, snapshot: int) -> bool:
+def end_table(tx: Transaction, table_id: int, snapshot: int) -> bool:
     return bool(
         tx.execute(
             """update indexlake_table set end_snapshot = ?, changed_in = ?, schema_version = ?

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from indexlake.catalog import log_records
+from indexlake.catalog import log_records, named
 from indexlake.catalog.clock import SERVER_CLOCK
 from indexlake.catalog.dialect import Dialect
 from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
 from indexlake.errors import AlreadyExistsError, CatalogError, NotFoundError
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 
 def create_statements(d: Dialect) -> list[str]:
@@ -83,6 +83,7 @@ def create_statements(d: Dialect) -> list[str]:
             primary key (table_id, snapshot_id))""",
         *_partitions(d),
         *log_records.create_statements(d),
+        *named.create_statements(d),
         f"""create table indexlake_token (
             token {t} primary key, snapshot_id {i} not null, result {t} not null, created_at {i} not null)""",
         f"create table indexlake_stream (query_id {t} primary key, last_batch {i} not null)",
@@ -222,8 +223,13 @@ def _to_version_5(tx: Transaction, d: Dialect) -> None:
     )
 
 
+def _to_version_6(tx: Transaction, d: Dialect) -> None:
+    """There are views."""
+    tx.execute_batch(named.create_statements(d))
+
+
 MIGRATIONS: dict[int, Callable[[Transaction, Dialect], None]] = {
-    1: _to_version_2, 2: _to_version_3, 3: _to_version_4, 4: _to_version_5
+    1: _to_version_2, 2: _to_version_3, 3: _to_version_4, 4: _to_version_5, 5: _to_version_6
 }  # fmt: skip
 """From version n to n + 1.  Each runs inside the critical section."""
 
@@ -284,6 +290,13 @@ def there_is_a_lake(where: str) -> AlreadyExistsError:
         "place, a new folder or an empty PostgreSQL schema.",
         name=where,
     )
+
+
+def set_property(tx: Transaction, name: str, value: Any) -> None:
+    """Change one property of the lake."""
+    record = lake_record(tx)
+    assert record is not None
+    tx.execute("update indexlake_lake set properties = ?", (json.dumps({**record.properties, name: value}),))
 
 
 def next_incarnation(catalog: Catalog) -> LakeRecord:

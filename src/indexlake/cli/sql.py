@@ -19,7 +19,7 @@ def print_result(console: Console, result: SqlResult, limit: int, form: str) -> 
         _print_json(result)
     elif form == "csv":
         _print_csv(result)
-    elif isinstance(result, SqlChange | SqlText):
+    elif isinstance(result, SqlText) or (isinstance(result, SqlChange) and result.returned is None):
         console.print(repr(result).strip("<>"), highlight=False, markup=False)
     else:
         _print_table(console, result, limit)

@@ -17,12 +17,14 @@ from indexlake.catalog.table_heads import Head
 from indexlake.commit.section import Section
 from indexlake.commit.sequencer import Sequencer
 from indexlake.errors import StorageError
+from indexlake.hot.inline import ReplicaStore
 from indexlake.hot.memory.log_transaction import CatalogNeeded, LogTransaction
 from indexlake.hot.memory.record import Commit, pack
 from indexlake.hot.memory.rotation import rotate
 from indexlake.hot.memory.store import MemoryStore
 from indexlake.snapshots.memory_readings import MemoryReadings
 from indexlake.snapshots.reading import Readings
+from indexlake.snapshots.replica_readings import ReplicaReadings
 from indexlake.storage import faults
 
 if TYPE_CHECKING:
@@ -72,6 +74,7 @@ class LogSection(Section):
                 log.append(b"".join([pack(commit, log.durable) for commit in self.commits]), self.commits[-1].number)
                 if log.durability == "fdatasync":
                     log.sync()
+                store.confirm()
             except BaseException:
                 log.take_back(end)
                 raise
@@ -124,6 +127,8 @@ class LogSection(Section):
 
 def readings_of(catalog: Catalog, hot: HotStore) -> tuple[Readings, Callable[[], Section] | None]:
     """How a lake with that hot store is read, and how a commit of its redo log begins, where it has one."""
+    if isinstance(hot, ReplicaStore):
+        return ReplicaReadings(catalog, hot), None
     if not isinstance(hot, MemoryStore):
         return Readings(catalog, hot), None
     readings = MemoryReadings(catalog, hot)

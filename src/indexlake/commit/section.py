@@ -34,7 +34,7 @@ class Section:
         self.writing = False  # whether the write-set in progress has passed its validation
         self._committed = False
         self.tx = catalog.transaction()
-        self.sequencer = Sequencer(catalog, self.tx)
+        self.sequencer = Sequencer(catalog, self.tx, hot)
 
     def __enter__(self) -> Section:
         return self

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from indexlake.arrow.batch_size import row_chunks
-from indexlake.catalog import table_heads
+from indexlake.catalog import log_records, table_heads
 from indexlake.catalog.inline import Change, InlineRows, InlineTables, Row
+from indexlake.errors import ConvertedError
 from indexlake.expr.test import ALWAYS, Test
 from indexlake.hot.collected import Collected
 from indexlake.hot.rows import BATCH_ROWS, HotRows
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from pyroaring import BitMap64
 
     from indexlake.catalog.definitions import TableRecord
-    from indexlake.catalog.driver import Catalog, Transaction
+    from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
     from indexlake.catalog.table_heads import Head
     from indexlake.snapshots.state import TableState
     from indexlake.storage.spill import Spill
@@ -55,9 +56,11 @@ class InlineStore(InlineTables):
 
     keeps_superseded = True
 
-    def __init__(self, catalog: Catalog, spill: Spill) -> None:
+    def __init__(self, catalog: Catalog, spill: Spill, epoch: int = 0) -> None:
         super().__init__(catalog)
         self._spill = spill
+        self.epoch = epoch  # each conversion raises it
+        self.known = -1  # a commit that was not a conversion, nor followed one
 
     def table(
         self,
@@ -87,8 +90,22 @@ class InlineStore(InlineTables):
     def locations(self, table_id: int, row_ids: Sequence[int]) -> list[str]:
         return ["inline"] * len(row_ids)
 
+    def still_there(self, r: ReadTransaction | Transaction, newest: int) -> None:
+        """A conversion is a commit: where the newest one is known, there was none since."""
+        if newest != self.known:
+            if log_records.read_epoch(r) != self.epoch:
+                raise ConvertedError(
+                    "This lake has got another hot store since it was opened: somebody has called lake.convert. "
+                    "Connect again."
+                )
+            self.known = newest
+
     def undo(self, tx: Transaction) -> None:
         """The database has undone it."""
+
+
+class ReplicaStore(InlineStore):
+    """For readers beside the owner of a lake in memory: what the catalog holds of its rows, up to the lake's bound."""
 
 
 @dataclass(slots=True, eq=False)

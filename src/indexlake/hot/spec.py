@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from indexlake.errors import SchemaError
@@ -22,9 +22,12 @@ class HotSpec:
     name: str | None = None
     log_dir: str | None = None
     durability: Durability = "fdatasync"
+    take_over: bool = False
 
     @staticmethod
-    def of(name: str | None, log_dir: str | os.PathLike[str] | None, durability: Durability) -> HotSpec:
+    def of(
+        name: str | None, log_dir: str | os.PathLike[str] | None, durability: Durability, *, take_over: bool = False
+    ) -> HotSpec:
         known = (*STORES, MEMORY)
         if name is not None and name not in known:
             raise SchemaError(f"hot is one of {', '.join(map(repr, known))}, not {name!r}.")
@@ -36,7 +39,11 @@ class HotSpec:
             if not isinstance(folder, str) or not folder or "://" in folder:
                 raise SchemaError(f"log_dir is a local folder, not {log_dir!r}.")
             folder = os.path.abspath(os.path.expanduser(folder))
-        return HotSpec(name, folder, durability)
+        return HotSpec(name, folder, durability, take_over)
+
+    def or_as(self, other: HotSpec) -> HotSpec:
+        """The same, in the folder of another where none is named."""
+        return self if self.log_dir is not None else replace(self, log_dir=other.log_dir)
 
     def check(self, name: str) -> None:
         """Refuse another hot store than the lake has."""

@@ -226,6 +226,10 @@ class HotStore(Protocol):
         """Where the hot rows lie, as ``t.locate`` tells it."""
         ...
 
+    def still_there(self, r: ReadTransaction | Transaction, newest: int) -> None:
+        """Raise if the lake has another hot store by now, or another owner; ``newest`` is its newest commit."""
+        ...
+
     def undo(self, tx: Transaction) -> None:
         """The transaction was left without a commit: what was written through it did not happen."""
         ...

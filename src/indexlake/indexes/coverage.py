@@ -53,7 +53,7 @@ class Group:
     blocks: tuple[tuple[BlockRecord, int], ...]
 
     @cached_property
-    def _by_ordinal(self) -> dict[int, BlockRecord]:
+    def by_ordinal(self) -> dict[int, BlockRecord]:
         return {ordinal: block for block, ordinal in self.blocks}
 
     def split(self, starts: Sequence[int], slots: Slots) -> Iterator[tuple[BlockRecord, slice, Slots]]:
@@ -69,7 +69,7 @@ class Group:
             cuts = [0, *(np.flatnonzero(np.diff(found)) + 1).tolist()]
             there = found[cuts].tolist()
         for ordinal, first, end in zip(there, cuts, [*cuts[1:], len(slots)], strict=True):
-            block = self._by_ordinal.get(ordinal)
+            block = self.by_ordinal.get(ordinal)
             if block is not None:
                 yield block, slice(first, end), slots[first:end] - starts[ordinal]
 
@@ -166,11 +166,14 @@ class Coverage:
     def find(self, key: Key, state: TableState, snapshot: int, files: OpenFiles) -> list[Hit]:
         """Blocks and positions that hold the key and are not deleted at the snapshot, among blocks that are covered."""
         hits: list[Hit] = []
-        hashed = hash_key(key)
         encoded = key_to_bytes(key)
+        overlapping = self._overlapping(encoded, encoded, snapshot) if self.links else ()
+        if not overlapping:
+            return hits
+        hashed = hash_key(key)
         slots: list[int] = []
         asked = -1
-        for n in self._overlapping(encoded, encoded, snapshot):
+        for n in overlapping:
             block = self._blocks.records[n]
             link = self.links[block.data_file_id]
             if link.index_file_id != asked:  # blocks that a segment covers together mostly stand together

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -58,13 +59,13 @@ class View:
         return [file_values(f, columns, len(positions)) for f in fields]
 
     def python_rows(
-        self, block: BlockRecord, positions: npt.NDArray[np.int64], fields: Sequence[Field]
+        self, block: BlockRecord, positions: Sequence[int], fields: Sequence[Field], names: tuple[str, ...]
     ) -> list[Row] | None:
-        """The same as Python values by column; None: they take longer, or do not tell everything."""
+        """The same as Python values by column, whose names are given too; None: they do not tell everything."""
         held = self.reading.state.schema.at(block.schema_snapshot)
-        if not all(f.field_id in held.by_id for f in fields):
+        if held is not self.reading.schema and not all(f.field_id in held.by_id for f in fields):
             return None
-        return self.files.reader(block, held.file).few_rows(positions.tolist(), tuple(f.column for f in fields))
+        return self.files.reader(block, held.file).few_rows(positions, names)
 
 
 class RowsSource:
@@ -98,10 +99,10 @@ class RowsSource:
         wanted = pa.array(slots)
         yield slice(None), [take(self._rows.column(f.column), wanted) for f in fields]
 
-    def python_rows(self, slots: Slots, fields: Sequence[Field]) -> list[Row] | None:
-        """Rows by column; None: arrays give them at less cost."""
-        columns = {f.column: self._rows.column(f.column) for f in fields}
-        return [{name: column[slot].as_py() for name, column in columns.items()} for slot in slots.tolist()]
+    def python_rows(self, slots: Sequence[int], fields: Sequence[Field], names: tuple[str, ...]) -> list[Row] | None:
+        """Rows by column, few, in the order of the slots; None: they do not tell everything."""
+        columns = {name: self._rows.column(name) for name in names}
+        return [{name: column[slot].as_py() for name, column in columns.items()} for slot in slots]
 
 
 class GapSource(RowsSource):
@@ -115,8 +116,9 @@ class GapSource(RowsSource):
     def rows(self, slots: Slots, fields: Sequence[Field]) -> Iterator[Piece]:
         yield slice(None), self._view.columns(self._block, self._positions(slots), fields)
 
-    def python_rows(self, slots: Slots, fields: Sequence[Field]) -> list[Row] | None:
-        return self._view.python_rows(self._block, self._positions(slots), fields)
+    def python_rows(self, slots: Sequence[int], fields: Sequence[Field], names: tuple[str, ...]) -> list[Row] | None:
+        positions = self._positions(np.array(slots)).tolist()
+        return self._view.python_rows(self._block, positions, fields, names)
 
     def _positions(self, slots: Slots) -> npt.NDArray[np.int64]:
         return self._view.positions(self._block, self.row_ids(slots))
@@ -198,14 +200,19 @@ class BlocksSource:
         for block, here, positions in self._group.split(self._segment.starts, slots):
             yield here, self._view.columns(block, positions, fields)
 
-    def python_rows(self, slots: Slots, fields: Sequence[Field]) -> list[Row] | None:
-        found: list[Row] = []
-        for block, _, positions in self._group.split(self._segment.starts, slots):
-            rows = self._view.python_rows(block, positions, fields)
+    def python_rows(self, slots: Sequence[int], fields: Sequence[Field], names: tuple[str, ...]) -> list[Row] | None:
+        starts = self._segment.starts
+        by_block: dict[int, list[int]] = {}
+        for slot in slots:
+            by_block.setdefault(bisect_right(starts, slot) - 1, []).append(slot)
+        found: dict[int, Row] = {}
+        for ordinal, some in by_block.items():
+            positions = [slot - starts[ordinal] for slot in some]
+            rows = self._view.python_rows(self._group.by_ordinal[ordinal], positions, fields, names)
             if rows is None:
                 return None
-            found += rows
-        return found
+            found.update(zip(some, rows, strict=True))
+        return [found[slot] for slot in slots]
 
 
 Source = RowsSource | BlocksSource

@@ -164,6 +164,10 @@ class TableSchema:
         return tuple(self.by_id[i] for i in self.primary_key)
 
     @cached_property
+    def key_names(self) -> tuple[str, ...]:
+        return tuple(f.name for f in self.key_fields)
+
+    @cached_property
     def key_columns(self) -> tuple[str, ...]:
         return tuple(f.column for f in self.key_fields)
 

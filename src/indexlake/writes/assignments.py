@@ -46,13 +46,13 @@ class Assignments:
         self._copies: dict[str, str] = dict(copies or {})
         for name, value in assignments.items():
             f = schema.field(name)
-            if self.changes((f,)):
+            if f.name in self._values or f.name in self._expressions or f.name in self._copies:
                 raise SchemaError(f"Column {f.name!r} is assigned twice.", column=f.name)
             if isinstance(value, Expression):
                 self._expressions[f.name] = (bind or _over(schema))(value, f)
                 continue
             try:
-                encoded = f.codec.encode_one(value)
+                encoded = schema.codecs[schema.place_of[f.name.lower()]].encode_one(value)
             except ConstraintError as error:
                 hint = f". If it is SQL over the row, write il.expr({value!r})" if isinstance(value, str) else ""
                 raise ConstraintError(f"Column {f.name!r}: {error}{hint}", column=f.name) from None
@@ -72,7 +72,8 @@ class Assignments:
         return named.union(self._copies.values())
 
     def changes(self, fields: tuple[Field, ...]) -> bool:
-        return any(f.name in self._values or f.name in self._expressions or f.name in self._copies for f in fields)
+        parts = self._values, self._expressions, self._copies
+        return any(f.name in part for f in fields for part in parts)
 
     def copied(self, f: Field) -> str | None:
         """The column whose value the field takes as it is."""

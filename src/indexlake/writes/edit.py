@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from indexlake.arrow import batch_size
@@ -101,6 +102,8 @@ class Edit:
         count = self.inserted + self.updated + self.deleted
         if not count:
             return 0
+        if self._tx.watching is not None:
+            self._tx.watching.note(self._state.table.table_id, self._ended(), self._begun())
         writes = self._tx.writes(self._state)
         for found in self._closes:
             _close(writes, self._state, self._tx._lake._files, found)
@@ -117,6 +120,19 @@ class Edit:
         if self.absent is not None:
             writes.absent.append(self.absent)
         return count
+
+    def _ended(self) -> npt.NDArray[np.int64]:
+        """The ids of the rows whose versions end."""
+        parts = [
+            found.batch.column(ROW_ID).to_numpy() if isinstance(found, Piece) else np.array([found.row_id])
+            for found in self._closes
+        ]
+        return np.concatenate([np.zeros(0, np.int64), *parts])
+
+    def _begun(self) -> npt.NDArray[np.int64]:
+        """The ids of the rows of which new versions begin."""
+        blocks = [block.all_row_ids() for versions in self._versions.values() for block in versions.blocks]
+        return np.concatenate([np.array([row_id for row_id, *_ in self._rows], np.int64), *blocks])
 
 
 class _Versions:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from indexlake.blocks.new_block import NewBlock
@@ -109,6 +110,10 @@ def can_be_taken_again(rows: Any) -> bool:
 
 
 def insert(tx: Transaction, state: TableState, prepared: Prepared) -> int:
+    if tx.watching is not None:
+        ids = [np.array([row_id for row_id, _ in prepared.rows], np.int64)]
+        ids += [block.all_row_ids() for block in prepared.blocks]
+        tx.watching.note(state.table.table_id, np.zeros(0, np.int64), np.concatenate(ids))
     writes = tx.writes(state)
     writes.insert(prepared.rows)
     for block in prepared.blocks:

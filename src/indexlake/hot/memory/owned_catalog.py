@@ -83,7 +83,7 @@ class _Read:
         self._readers.add(self._reader)
         self.rows, self.row, self.query = inner.rows, inner.row, inner.query
         try:
-            inner.rows("select epoch from indexlake_log_owner")  # a database may begin with the first statement
+            log_records.read_epoch(inner)  # a database may begin with the first statement
         except BaseException:
             self.close()
             raise
@@ -116,7 +116,7 @@ class _Transaction:
                 store.check()
             self._inner = catalog.transaction()
             try:
-                self._fence()
+                store.check_lease(self._inner)
                 self._known = store.tell(self._inner)
             except BaseException:
                 self._inner.rollback()
@@ -131,17 +131,9 @@ class _Transaction:
         self.execute_batch, self.insert_rows = inner.execute_batch, inner.insert_rows
         self.savepoint, self.rollback = inner.savepoint, inner.rollback
 
-    def _fence(self) -> None:
-        if log_records.read_epoch(self._inner) != self._store.epoch:
-            owner = log_records.read_owner(self._inner)
-            by = "nobody" if owner is None else f"{owner.owner} on {owner.host}"
-            self._store.lost = (
-                f"This process does not own the lake any more: {by} has taken it over. Close it and connect again."
-            )
-            self._store.check()
-
     def commit(self) -> None:
         newest = commits.last_snapshot(self._inner)
+        self._store.move_bound(self._inner, newest[0])
         faults.step("log.catalog")
         try:
             self._inner.commit()

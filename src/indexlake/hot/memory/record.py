@@ -37,6 +37,8 @@ _FRAME = struct.Struct("<IQ")
 _RECORD = re.compile(rb"(?=\x99(?:[\x00-\x7f]|\xcc.|\xcd..|\xce.{4}|\xcf.{8})\xcf)", re.DOTALL)
 """How a record begins: an array of nine, an integer, the microseconds of its time."""
 _FEW = 64
+_SMALL = 1 << 16
+_packer = msgpack.Packer(buf_size=_SMALL)  # to make one costs more than to pack a row
 
 
 @dataclass(slots=True)
@@ -89,12 +91,15 @@ def header(lake_id: str, incarnation: int, epoch: int, number: int, before: int)
 
 
 def framed(content: Any) -> bytes:
-    body: bytes = msgpack.packb(content)
-    if len(body) > MOST_BYTES:
-        raise StorageError(
-            f"A commit of {len(body):,} bytes is too large for the redo log. Write in several transactions, or lower "
-            "direct_write_row_count, so that large writes go to blocks at once."
-        )
+    global _packer
+    body: bytes = _packer.pack(content)
+    if len(body) > _SMALL:
+        _packer = msgpack.Packer(buf_size=_SMALL)  # which has kept a buffer of that size
+        if len(body) > MOST_BYTES:
+            raise StorageError(
+                f"A commit of {len(body):,} bytes is too large for the redo log. Write in several transactions, or "
+                "lower direct_write_row_count, so that large writes go to blocks at once."
+            )
     return _FRAME.pack(len(body), xxh3_64_intdigest(body)) + body
 
 

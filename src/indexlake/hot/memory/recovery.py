@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,10 +18,12 @@ from typing import TYPE_CHECKING
 
 from indexlake.catalog import commits, log_records
 from indexlake.catalog.log_records import LogOwner, Segment
+from indexlake.catalog.tables import lake_record
 from indexlake.display import counted, html_facts
 from indexlake.display.progress import ProgressBar
 from indexlake.errors import CorruptionError, OwnershipError, StorageError
 from indexlake.hot.memory import record
+from indexlake.hot.memory.ownership import become_owner
 from indexlake.hot.memory.redo import Durability, RedoLog, segment_name, sync_folder, write_all
 from indexlake.hot.memory.replay import Replay
 from indexlake.hot.memory.rotation import numbers_of, sweep
@@ -28,6 +31,7 @@ from indexlake.storage import faults
 
 if TYPE_CHECKING:
     from indexlake.catalog.driver import Catalog
+    from indexlake.hot.memory.ownership import FolderLock
     from indexlake.hot.memory.record import Commit
     from indexlake.hot.memory.store import MemoryStore
 
@@ -57,15 +61,19 @@ class Recovery:
 
 
 def recover(
-    store: MemoryStore, catalog: Catalog, folder: str, identity: tuple[str, str], durability: Durability
+    store: MemoryStore, catalog: Catalog, lock: FolderLock, durability: Durability, *, take_over: bool
 ) -> Recovery:
-    """Take the lake over and bring back what its log holds.  The caller has the lock of the folder."""
+    """Take the lake over and bring back what its log holds."""
+    folder = lock.folder
     with catalog.transaction() as tx:
-        lake = tx.rows("select lake_id, incarnation from indexlake_lake")[0]
+        known = lake_record(tx)
+        assert known is not None
+        lake = known.lake_id, known.incarnation
         _check_folder(folder, lake[0])
-        store.epoch = log_records.take_over(tx, *identity, folder, commits.last_snapshot(tx)[0])
+        store.epoch, wait = become_owner(tx, lock, commits.last_snapshot(tx)[0], take_over=take_over)
         tx.commit()
     faults.step("recovery.epoch")
+    time.sleep(wait)
     with catalog.read() as r:
         owner = log_records.read_owner(r)
         assert owner is not None

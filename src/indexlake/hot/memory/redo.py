@@ -153,9 +153,9 @@ class RedoLog:
 
 
 def write_all(handle: int, data: bytes | memoryview) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(handle, view) :]
+    written = os.write(handle, data)
+    while written < len(data):
+        written += os.write(handle, memoryview(data)[written:])
 
 
 def sync_folder(folder: str) -> None:

@@ -9,16 +9,18 @@ but the new versions themselves.  So what reads the catalog needs not know that 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from indexlake.blocks.delete_vector import positions_to_bytes
-from indexlake.catalog import commits, log_records
+from indexlake.catalog import commits, delete_entries, log_records
 from indexlake.catalog.clock import now
 from indexlake.catalog.inline import inline_table
-from indexlake.errors import OwnershipError, StorageError
+from indexlake.errors import CatalogError, ConvertedError, OwnershipError, StorageError
 from indexlake.hot.inline import InlineStore, InlineTable
 from indexlake.hot.memory.log_transaction import LogTransaction
+from indexlake.hot.memory.ownership import CHECK_SECONDS, described
 from indexlake.hot.memory.page import BITS, LIVE, SLOT
 from indexlake.hot.memory.record import Commit
 from indexlake.hot.memory.redo import RedoLog
@@ -61,6 +63,7 @@ class MemoryStore:
         self.log: RedoLog | None = None  # None: nothing survives the process
         self.epoch = 0
         self.lost: str | None = None  # why this process does not own the lake any more
+        self.converted = False  # the lake has another hot store now
         self.visible = 0  # the newest commit
         self.committed_at = 0
         self.layout = 0  # the newest commit of the catalog
@@ -74,6 +77,7 @@ class MemoryStore:
         self._touched_from = 0
         self._tokens: dict[str, dict[str, Any]] = {}
         self._skew: int | None = None
+        self._confirmed = time.monotonic()  # when the lease was last read
         self._at_close: list[Callable[[], None]] = []
         self._writer: Any = None
         self._undo: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
@@ -161,6 +165,11 @@ class MemoryStore:
         oldest = [found for of in self.tables.values() if (found := of.oldest()) is not None]
         return min([newest, *(number - 1 for number in oldest)])
 
+    def move_bound(self, tx: Transaction, newest: int) -> None:
+        """A commit of the catalog moves the lake's bound where nothing is in memory alone."""
+        if newest > self.visible and not any(of.count for of in self.tables.values()):
+            log_records.set_bound(tx, newest)
+
     def purge(self, tx: Transaction, table: TableRecord, limit: int) -> int:
         self._horizons[table.table_id] = table.horizon
         before = min([reader.at for reader in list(self.readers)], default=self.visible)
@@ -184,6 +193,9 @@ class MemoryStore:
         newest = self.versions(table_id).newest
         versions = [newest.get(row_id, -1) for row_id in row_ids]
         return [f"memory:{v >> BITS}:{v & SLOT}" for v in versions]
+
+    def still_there(self, r: ReadTransaction | Transaction, newest: int) -> None:
+        self.check_lease(r)
 
     def undo(self, tx: Transaction | LogTransaction) -> None:
         self.undo_to(tx, 0)
@@ -248,10 +260,35 @@ class MemoryStore:
 
     def check(self) -> None:
         """Raise if this process cannot commit."""
+        if self.converted:
+            raise ConvertedError("This lake has got another hot store since it was opened. Connect again.")
         if self.lost is not None:
             raise OwnershipError(self.lost)
         if self.log is not None and self.log.poisoned is not None:
             raise StorageError(self.log.poisoned, path=self.log.path)
+
+    def check_lease(self, r: ReadTransaction | Transaction) -> None:
+        """Raise if another process owns the lake."""
+        if self.converted:
+            self.check()
+        if log_records.read_epoch(r) != self.epoch:
+            owner = log_records.read_owner(r)
+            self.lost = (
+                f"This process does not own the lake any more: {described(owner)} has taken it over. What was being "
+                "committed may be lost. Close the lake and connect again."
+            )
+            self.check()
+
+    def confirm(self) -> None:
+        """After a sync, before its commits are acknowledged: a second ago at most this process owned the lake.
+
+        While the catalog cannot be read the lock of the folder has to do.
+        """
+        began = time.monotonic()
+        if began > self._confirmed + CHECK_SECONDS:
+            with suppress(CatalogError), self.catalog.read() as r:
+                self.check_lease(r)
+            self._confirmed = began
 
     def conflict(self, table_id: int, since: int, rows: BitMap64) -> int | None:
         """The first commit after ``since`` that changed or locked one of the rows."""
@@ -300,25 +337,18 @@ class MemoryStore:
         if self.log is not None:
             self.log.sync_all()
             log_records.set_told(tx, told[-1].number)
-        tx.insert_rows(
-            "indexlake_snapshot", ("snapshot_id", "committed_at", "operation", "summary", "commit_token"),
-            [(c.number, c.committed_at, c.operation, c.summary, c.commit_token) for c in told],
-        )  # fmt: skip
+        commits.add_snapshots(tx, [(c.number, c.committed_at, c.operation, c.summary, c.commit_token) for c in told])
         changes = [(c.number, table_id, change) for c in told for table_id, change in c.tables.items()]
-        for name, rows in (
-            ("touched", [(t, n, change.closed.serialize()) for n, t, change in changes if change.closed]),
-            ("locked", [(t, n, change.locked.serialize()) for n, t, change in changes if change.locked]),
-        ):
-            if rows:
-                tx.insert_rows(f"indexlake_{name}", ("table_id", "snapshot_id", "row_ids"), rows)
-        deleted = [
-            (file_id, n, table_id, positions_to_bytes(positions), n)
-            for n, table_id, change in changes
-            for file_id, positions in change.deleted.items()
-        ]
-        if deleted:
-            names = ("data_file_id", "snapshot_id", "table_id", "positions", "changed_in")
-            tx.insert_rows("indexlake_delete", names, deleted)
+        commits.add_all_touched(tx, [(t, n, change.closed.serialize()) for n, t, change in changes if change.closed])
+        commits.add_all_locked(tx, [(t, n, change.locked.serialize()) for n, t, change in changes if change.locked])
+        delete_entries.add_deletes(
+            tx,
+            [
+                (table_id, file_id, n, positions)
+                for n, table_id, change in changes
+                for file_id, positions in change.deleted.items()
+            ],
+        )
         for c in told:
             if c.token is not None and c.result is not None:
                 commits.add_token(tx, c.token, c.number, c.result, c.committed_at)

@@ -185,11 +185,10 @@ class MemoryTable:
     def holders(
         self, fields: Sequence[Field], keys: KeyColumn, since: int, without: BitMap64, *, indexed: bool
     ) -> list[HotRow]:
-        codecs = tuple(f.codec for f in fields)
-        ids = tuple(f.field_id for f in fields)
+        ids = tuple([f.field_id for f in fields])
         tree = next((t for t in self._of.trees.values() if t.field_ids == ids), None)
         if tree is None or any(f.since for f in fields):
-            wanted = KeySet(keys)
+            wanted, codecs = KeySet(keys), tuple(f.codec for f in fields)
             return [
                 row
                 for row in self.since(fields, since)

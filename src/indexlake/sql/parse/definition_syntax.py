@@ -15,12 +15,20 @@ _AFTER_DEFAULT = ("not", "primary", "unique", "check", "references")
 _TABLE_WORDS = ("primary", "unique", "check", "foreign", "constraint")
 
 
-def create(r: TokenReader) -> st.CreateTable | st.CreateSchema | st.CreateIndex:
+def create(r: TokenReader) -> st.CreateTable | st.CreateSchema | st.CreateIndex | st.CreateView:
     r.expect("create")
-    if r.sees("or", "replace"):
-        ahead = r.tokens[r.place + 2 : r.place + 3]
-        what = "index" if ahead and ahead[0].is_word("index", "unique") else "table"
-        r.fail(f"CREATE OR REPLACE is not supported: drop the {what} first, or use IF NOT EXISTS.")
+    replace = r.take("or", "replace")
+    if replace and (r.sees("index") or r.sees("unique") or r.sees("schema")):
+        what = "SCHEMA" if r.sees("schema") else "INDEX"
+        r.fail(f"CREATE OR REPLACE {what} is not supported: drop it first, or use IF NOT EXISTS.")
+    temporary = r.take("temp") or r.take("temporary")
+    if r.take("view"):
+        return _create_view(r, replace, temporary)
+    if temporary:
+        r.fail(
+            "Temporary tables are not supported: use a table that you drop, a common table expression, or CREATE TEMP "
+            "VIEW."
+        )
     if r.take("schema"):
         name = st.CreateSchema(if_not_exists=r.take("if", "not", "exists"), name=r.name("a schema name"))
         r.expect_end()
@@ -29,28 +37,56 @@ def create(r: TokenReader) -> st.CreateTable | st.CreateSchema | st.CreateIndex:
         return create_index(r)
     if not r.take("table"):
         what = r.here.text if r.here is not None else ""
-        r.fail(f"CREATE {what.upper()} is not supported; there are CREATE TABLE, CREATE INDEX and CREATE SCHEMA.")
-    return _create_table(r)
+        r.fail(f"CREATE {what.upper()} is not supported; there are CREATE TABLE, VIEW, INDEX and SCHEMA.")
+    return _create_table(r, replace)
 
 
-def _create_table(r: TokenReader) -> st.CreateTable:
-    if_not_exists = r.take("if", "not", "exists")
+def _if_not_exists(r: TokenReader, replace: bool) -> bool:
+    if replace and r.sees("if", "not", "exists"):
+        r.fail("OR REPLACE and IF NOT EXISTS contradict each other: leave one of them out.")
+    return r.take("if", "not", "exists")
+
+
+def _create_view(r: TokenReader, replace: bool, temporary: bool) -> st.CreateView:
+    if_not_exists = _if_not_exists(r, replace)
+    view = r.table_name()
+    names = tuple(r.names()) if r.sees_symbol("(") else ()
+    r.expect("as")
+    query = st.Query(r.rest("a query"))
+    return st.CreateView(view, if_not_exists, replace, temporary, names, query)
+
+
+def _create_table(r: TokenReader, replace: bool) -> st.CreateTable:
+    if_not_exists = _if_not_exists(r, replace)
     table = r.table_name()
     columns: list[st.ColumnDefinition] = []
     key: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
     if r.sees_symbol("("):
-        columns, key = _elements(r)
+        names = _only_names(r)
+        if not names:
+            columns, key = _elements(r)
     options = r.options() if r.take("with") else ()
     query, with_data = None, True
     if r.take("as"):
         if columns:
-            r.fail("CREATE TABLE … AS takes its columns from the query; leave the column list out.")
+            r.fail("CREATE TABLE … AS takes the types of its columns from the query: give names only, or none.")
         query = st.Query(r.rest("a query"))
         query, with_data = _without_data_clause(r, query)
     elif not columns:
         r.fail("Expected the columns in parentheses, or AS and a query.")
     r.expect_end()
-    return st.CreateTable(table, if_not_exists, tuple(columns), key, query, with_data, options)
+    return st.CreateTable(table, if_not_exists, replace, tuple(columns), key, names, query, with_data, options)
+
+
+def _only_names(r: TokenReader) -> tuple[str, ...]:
+    """``(a, b)`` without types; none, and nothing is read, where there are types."""
+    start = r.place
+    ahead = r.tokens[start + 1 :]
+    closing = next((n for n, token in enumerate(ahead) if token.is_symbol(")")), len(ahead))
+    inside = ahead[:closing]
+    named = all(t.kind in ("word", "name") if n % 2 == 0 else t.is_symbol(",") for n, t in enumerate(inside))
+    return tuple(r.names()) if inside and named and len(inside) % 2 else ()
 
 
 def _without_data_clause(r: TokenReader, query: st.Query) -> tuple[st.Query, bool]:
@@ -80,7 +116,7 @@ def _elements(r: TokenReader) -> tuple[list[st.ColumnDefinition], tuple[str, ...
             if is_key:
                 keys.append((column.name,))
 
-    r.listed(element)
+    r.listed(element, trailing=True)
     if len(keys) > 1:
         r.fail("A table has one primary key; name several columns as PRIMARY KEY (a, b).", r.tokens[0])
     return columns, keys[0] if keys else ()
@@ -119,11 +155,11 @@ def _refuse_constraint(r: TokenReader) -> NoReturn:
     r.fail(f"{word} is not supported in a table; there are NOT NULL, DEFAULT and PRIMARY KEY.")
 
 
-def drop(r: TokenReader) -> st.DropTable | st.DropSchema | st.DropIndex:
+def drop(r: TokenReader) -> st.DropTable | st.DropSchema | st.DropIndex | st.DropView:
     r.expect("drop")
     if r.sees("index"):
         return drop_index(r)
-    found: st.DropTable | st.DropSchema
+    found: st.DropTable | st.DropSchema | st.DropView
     if r.take("schema"):
         if_exists = r.take("if", "exists")
         name = r.name("a schema name")
@@ -136,9 +172,14 @@ def drop(r: TokenReader) -> st.DropTable | st.DropSchema | st.DropIndex:
         found = st.DropTable(r.table_name(), if_exists)
         if not r.take("cascade"):
             r.take("restrict")
+    elif r.take("view"):
+        if_exists = r.take("if", "exists")
+        found = st.DropView(r.table_name(), if_exists)
+        if not r.take("cascade"):
+            r.take("restrict")
     else:
         what = r.here.text if r.here is not None else ""
-        r.fail(f"DROP {what.upper()} is not supported; there are DROP TABLE, DROP INDEX and DROP SCHEMA.")
+        r.fail(f"DROP {what.upper()} is not supported; there are DROP TABLE, VIEW, INDEX and SCHEMA.")
     r.expect_end()
     return found
 

@@ -113,6 +113,15 @@ class _Copy:
         return Spliced("".join(self._pieces), tuple(self._starts), tuple(self._origins))
 
 
+def edited(fragment: Fragment, edits: Sequence[Edit]) -> Fragment:
+    """The fragment as a text of its own with some changes; its errors show where they are in the original."""
+    if not edits:
+        return fragment
+    made = fragment.spliced(edits)
+    whole = Source(made.text, (fragment.source, made.original))
+    return Fragment(whole, tokenize(whole), {})
+
+
 def composed(parts: Sequence[str | Fragment], source: Source, prefix: Fragment | None = None) -> Fragment:
     """A new text from pieces of another one, after a ``with``; its errors show where they are in the other."""
     copy = _Copy()

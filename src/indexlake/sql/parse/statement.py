@@ -60,6 +60,7 @@ class Insert:
     query: Query | None  # None: default values
     conflict: Conflict | None
     prefix: Fragment | None
+    returning: Fragment | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +88,7 @@ class Update:
     source: Fragment | None
     where: Fragment | None
     prefix: Fragment | None
+    returning: Fragment | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,11 +98,12 @@ class Delete:
     source: Fragment | None
     where: Fragment | None
     prefix: Fragment | None
+    returning: Fragment | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Truncate:
-    table: TableName
+    tables: tuple[TableName, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +132,7 @@ class Merge:
     using: tuple[str, ...]
     clauses: tuple[MergeClause, ...]
     prefix: Fragment | None
+    returning: Fragment | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,8 +148,10 @@ class ColumnDefinition:
 class CreateTable:
     table: TableName
     if_not_exists: bool
+    replace: bool
     columns: tuple[ColumnDefinition, ...]
     primary_key: tuple[str, ...]
+    names: tuple[str, ...]  # of the first columns of the query
     query: Query | None  # create table … as
     with_data: bool
     options: tuple[tuple[str, Fragment], ...]
@@ -155,6 +161,22 @@ class CreateTable:
 class CreateSchema:
     name: str
     if_not_exists: bool
+
+
+@dataclass(frozen=True, eq=False)
+class CreateView:
+    view: TableName
+    if_not_exists: bool
+    replace: bool
+    temporary: bool
+    names: tuple[str, ...]  # of its first columns
+    query: Query
+
+
+@dataclass(frozen=True, eq=False)
+class DropView:
+    view: TableName
+    if_exists: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,6 +263,8 @@ class Control:
 
 
 Write = Insert | Update | Delete | Truncate | Merge
-Definition = CreateTable | CreateSchema | DropTable | DropSchema | AlterTable | CreateIndex | DropIndex
+Definition = (
+    CreateTable | CreateSchema | CreateView | DropTable | DropSchema | DropView | AlterTable | CreateIndex | DropIndex
+)
 Reading = Query | Explain | DescribeTable | DescribeQuery | ShowTables | ShowSchemas | ShowIndexes
 Statement = Write | Definition | Reading | Control

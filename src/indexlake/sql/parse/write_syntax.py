@@ -30,8 +30,7 @@ def insert(r: TokenReader, prefix: Fragment | None) -> st.Insert:
         if conflict is not None:
             r.fail("Write either INSERT OR … or ON CONFLICT, not both.")
         conflict = _on_conflict(r)
-    _expect_end(r)
-    return st.Insert(table, alias, columns, by_name, query, conflict, prefix)
+    return st.Insert(table, alias, columns, by_name, query, conflict, prefix, _returning(r))
 
 
 def _begins_query(r: TokenReader) -> bool:
@@ -71,8 +70,7 @@ def update(r: TokenReader, prefix: Fragment | None) -> st.Update:
     assignments = _assignments(r, "from", "where", "returning")
     source = r.until("where", "returning", what="a table") if r.take("from") else None
     where = r.until("returning") if r.take("where") else None
-    _expect_end(r)
-    return st.Update(table, alias, assignments, source, where, prefix)
+    return st.Update(table, alias, assignments, source, where, prefix, _returning(r))
 
 
 def delete(r: TokenReader, prefix: Fragment | None) -> st.Delete:
@@ -82,16 +80,18 @@ def delete(r: TokenReader, prefix: Fragment | None) -> st.Delete:
     alias = r.alias("where", "using", "returning")
     source = r.until("where", "returning", what="a table") if r.take("using") else None
     where = r.until("returning") if r.take("where") else None
-    _expect_end(r)
-    return st.Delete(table, alias, source, where, prefix)
+    return st.Delete(table, alias, source, where, prefix, _returning(r))
 
 
 def truncate(r: TokenReader) -> st.Truncate:
     r.expect("truncate")
     r.take("table")
-    table = r.table_name()
+    tables = [r.table_name()]
+    while r.take_symbol(","):
+        tables.append(r.table_name())
+    r.take("restrict")
     r.expect_end()
-    return st.Truncate(table)
+    return st.Truncate(tuple(tables))
 
 
 def merge(r: TokenReader, prefix: Fragment | None) -> st.Merge:
@@ -129,10 +129,10 @@ def merge(r: TokenReader, prefix: Fragment | None) -> st.Merge:
         clauses.append(_clause(r))
     if not clauses:
         r.fail("A merge needs at least one WHEN … THEN ….")
-    _expect_end(r)
     source_table = None if given else name
     return st.Merge(
-        table, alias, source, is_query, source_alias, source_table, source_columns, on, using, tuple(clauses), prefix
+        table, alias, source, is_query, source_alias, source_table, source_columns, on, using, tuple(clauses), prefix,
+        _returning(r),
     )  # fmt: skip
 
 
@@ -203,7 +203,11 @@ def _assignments(r: TokenReader, *ends: str) -> tuple[st.Assignment, ...]:
             return tuple(found)
 
 
-def _expect_end(r: TokenReader) -> None:
-    if r.sees("returning"):
-        r.fail("RETURNING is not supported: read the rows with a select, in the same transaction if need be.")
+def _returning(r: TokenReader) -> Fragment | None:
+    """``returning …`` at the end of a statement, if it is there."""
+    if r.take("returning"):
+        if r.sees("distinct"):
+            r.fail("RETURNING gives a row for each row that was changed; select distinct ones afterwards.")
+        return r.rest("columns or expressions")
     r.expect_end()
+    return None

@@ -44,6 +44,7 @@ class Reference:
     node: Any  # of sqlglot's tree; None when DuckDB parsed the query
     once: bool  # whether DuckDB opens the scan a single time
     in_schema: bool = False  # whether DuckDB has to know its namespace, to tell it from another of its name
+    is_bare: bool = False  # whether it stands alone behind ``summarize`` or ``describe``
 
     def edit(self) -> Edit:
         return self.start, self.end, self.replacement
@@ -158,6 +159,11 @@ class ParsedQuery:
 
 DEFAULTS = "__il_defaults"
 """A table of one row with the defaults of columns, for ``insert``."""
+CHANGED = "__il_changed"
+"""The rows that a statement has changed, for ``returning``."""
+ACTIONS = "__il_actions"
+"""What became of each of them, for ``returning`` of a merge."""
+CONSTANTS = frozenset((DEFAULTS, CHANGED, ACTIONS))
 
 
 def view_name(number: int) -> str:

@@ -21,7 +21,7 @@ from indexlake.sql.parse.token_reader import TableName
 from indexlake.sql.parse.tokens import Token, quoted
 from indexlake.sql.plan.at_clause import at_after
 from indexlake.sql.plan.qualified_names import qualified_names
-from indexlake.sql.plan.query import DEFAULTS, ParsedQuery, Reference, sampled, search_name, view_name
+from indexlake.sql.plan.query import CONSTANTS, ParsedQuery, Reference, sampled, search_name, view_name
 from indexlake.sql.plan.query_searches import searches_in, searches_named, without_searches
 from indexlake.sql.plan.scopes import Scopes, with_selects
 from indexlake.sql.plan.text_groups import text_groups
@@ -42,7 +42,7 @@ def parse_query(fragment: Fragment, parse_in_duckdb: Callable[[str], Any]) -> Pa
     found = []
     for node in tree.find_all(exp.Table):
         name = node.this
-        if not isinstance(name, exp.Identifier) or name.name == DEFAULTS or scopes.common_table(node) is not None:
+        if not isinstance(name, exp.Identifier) or name.name in CONSTANTS or scopes.common_table(node) is not None:
             continue
         if id(node) in its_nodes:
             continue
@@ -140,7 +140,9 @@ def _reference(
     replacement = quoted(view_name(number)) if bare or once else sampled(view_name(number))
     if not bare and alias is None:
         replacement += f" as {quoted(name.name)}"
-    return Reference(number, name, parts[0].start, end, alias or name.name, replacement, at, node, once)
+    return Reference(
+        number, name, parts[0].start, end, alias or name.name, replacement, at, node, once, is_bare=bare
+    )  # fmt: skip
 
 
 def _name(token: Token) -> str:
@@ -185,7 +187,7 @@ def _parsed_by_duckdb(
             defined = frozenset(str(entry["key"]).lower() for entry in common)
             if node.get("type") == "BASE_TABLE" and node["table_name"] in names:
                 aliases[names[node["table_name"]]] = node["alias"] or None
-            elif node.get("type") == "BASE_TABLE":
+            elif node.get("type") == "BASE_TABLE" and node["table_name"] not in CONSTANTS:
                 own = not node["schema_name"] and node["table_name"].lower() in shadowed
                 place = len(encoded[: node["query_location"]].decode())
                 if not own and spliced.text[place] != "'":

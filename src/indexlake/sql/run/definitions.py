@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from decimal import Decimal
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pyarrow as pa
 
@@ -23,6 +25,7 @@ from indexlake.sql.run.index_definitions import create_index, drop_index
 from indexlake.sql.run.planning import plan_query
 from indexlake.sql.run.result import SqlChange
 from indexlake.sql.run.type_names import declared_field, sql_names
+from indexlake.sql.run.view_definitions import create_view, drop_view
 from indexlake.types.outside import python_value
 
 if TYPE_CHECKING:
@@ -53,6 +56,12 @@ class Definitions:
         if isinstance(statement, st.DropTable):
             self._lake.drop_table(statement.table.full(self._view.namespace), missing_ok=statement.if_exists)
             return _done("drop table")
+        if isinstance(statement, st.CreateView):
+            create_view(self._engine, self._view, statement, self._parameters)
+            return _done("create view")
+        if isinstance(statement, st.DropView):
+            drop_view(self._engine, self._view, statement)
+            return _done("drop view")
         if isinstance(statement, st.CreateIndex):
             create_index(self._engine, self._view, statement, self._parameters)
             return _done("create index")
@@ -85,7 +94,7 @@ class Definitions:
                 defaults[column.name] = self._default(column, field)
         self._lake.create_table(
             name, pa.schema(fields), primary_key=list(statement.primary_key) or None, layout=layout,
-            exist_ok=statement.if_not_exists, config=config, defaults=defaults,
+            exist_ok=statement.if_not_exists, config=config, defaults=defaults, replace=statement.replace,
         )  # fmt: skip
         return _done("create table")
 
@@ -98,15 +107,27 @@ class Definitions:
         planned.storing = True
         schema, batches = planned.run()
         fields = planned.stored_fields(schema)
-        table = self._lake.create_table(name, pa.schema(fields), layout=layout, config=config)
+        if statement.names:
+            if len(statement.names) > len(fields):
+                query.text.source.fail(
+                    f"{len(statement.names)} names are given for {len(fields)} columns.", statement.table.place
+                )
+            fields = [f.with_name(n or f.name) for f, n in zip_longest(fields, statement.names)]
+            schema = pa.schema([f.with_name(own.name) for f, own in zip(schema, fields, strict=True)])
+        made_as = f"{name}__{uuid4().hex}" if statement.replace and statement.with_data else name
+        table = self._lake.create_table(
+            made_as, pa.schema(fields), layout=layout, config=config, replace=statement.replace
+        )
         if not statement.with_data:
             return _done("create table")
         try:
-            result = table.insert(pa.RecordBatchReader.from_batches(schema, batches))
+            result = table.insert(pa.RecordBatchReader.from_batches(schema, _named(batches, schema)))
         except BaseException:
             with suppress(IndexLakeError):
-                self._lake.drop_table(name)
+                self._lake.drop_table(made_as)
             raise
+        if made_as != name:
+            self._lake._take_name(table, name)
         return SqlChange("create table", result)
 
     def _default(self, column: st.ColumnDefinition, field: pa.Field) -> Any:
@@ -182,6 +203,10 @@ class Definitions:
         else:
             table.set_config(**self._options(action.options))
         return _done("alter table")
+
+
+def _named(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    return (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches)
 
 
 def _done(operation: str) -> SqlChange:

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ import pyarrow as pa
 from indexlake.arrow.batch_size import rows_of
 from indexlake.errors import MissingExtraError, OwnershipError
 from indexlake.sql.parse.tokens import quoted
+from indexlake.sql.plan.views import View
 from indexlake.sql.run.duckdb_types import check_shown
 from indexlake.sql.run.engine_errors import Unparsed
 from indexlake.sql.run.space_functions import register
@@ -71,6 +73,7 @@ class Engine:
             self._database.execute(f"set memory_limit = '{int(limit * MEMORY_SHARE) >> 20}MiB'")
         self._idle: list[Any] = []
         self.openings = Openings()
+        self.temporary_views: dict[str, View] = {}  # by their names in lower case
         self._running: weakref.WeakSet[Running] = weakref.WeakSet()
         self._lock = threading.Lock()
         self.closed = False
@@ -173,6 +176,14 @@ class Engine:
         """What DuckDB calls the columns of a query about no table of ours."""
         with self.cursor() as cursor:
             return [column[1] for column in cursor.execute(sql).description]
+
+    @cached_property
+    def aggregates(self) -> frozenset[str]:
+        """The names that are aggregates and nothing else."""
+        found = self.table(
+            "select function_name from duckdb_functions() group by all having bool_and(function_type = 'aggregate')"
+        )
+        return frozenset(found.column(0).to_pylist())
 
     def syntax_tree(self, text: str) -> Any:
         """What DuckDB's parser makes of a query."""

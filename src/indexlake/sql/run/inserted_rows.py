@@ -135,7 +135,8 @@ class InsertedRows:
         if self._cells is not None:
             return self._fields, *self._cast_cells(query.text)
         whole = st.Query(composed([query.text], query.text.source, self._statement.prefix))
-        described = plan_query(self._engine, view, whole, self._parameters, points=False).describe()
+        planned = plan_query(self._engine, view, whole, self._parameters, points=False, scans_only=True)
+        described = planned.describe()
         given = described.column("column_name").to_pylist()
         fields: Sequence[Field] = self._fields
         if self._statement.by_name:

@@ -26,7 +26,7 @@ from indexlake.sql.run.result_columns import result_types
 from indexlake.sql.run.searches import FoundRows
 from indexlake.sql.run.table_stream import TableStream
 from indexlake.sql.run.type_names import stored_field
-from indexlake.sql.run.types import restored
+from indexlake.sql.run.types import for_duckdb, restored
 from indexlake.types.convert import shown_type
 from indexlake.types.hugeint import MARK
 
@@ -124,13 +124,12 @@ class PlannedQuery:
             view_name(n): stream.__arrow_c_stream__() if once[n] else stream for n, stream in enumerate(streams)
         }
         views |= {search_name(n): found.for_duckdb() for n, found in enumerate(self.searches)}
+        views |= {name: for_duckdb(rows) for name, rows in self.constants.items()}
         try:
             check = check_storable if self.storing else check_shown
             row_bytes = sum(t.scan.row_bytes for t in self.tables)
             places = {place: sampled(view_name(n)) for n, place in self._places().items()}
-            running = self._engine.begin(
-                views | dict(self.constants), text.text, self.parameters, row_bytes, check, places=places
-            )
+            running = self._engine.begin(views, text.text, self.parameters, row_bytes, check, places=places)
         except BaseException as error:
             self._raise_translated(error, text, streams)
             raise
@@ -138,7 +137,9 @@ class PlannedQuery:
         for n in numbers:
             schema = schema.set(n, schema.field(n).with_type(pa.string()))
         if typed:
-            fields = zip(schema, result_types(self.query, self.tables, self.searches, schema), strict=True)
+            fields = zip(
+                schema, result_types(self.query, self.tables, self.searches, self.constants, schema), strict=True
+            )
             schema = pa.schema([f.with_name(self.query.shown(f.name)).with_type(type) for f, type in fields])
         self._types = running.types
         for n, type in enumerate(running.types):

@@ -111,13 +111,15 @@ class SqlResult(Result):
 
 
 class SqlChange(SqlResult):
-    """What a statement changed.  As rows: one, with the counts."""
+    """What a statement changed.  As rows: what it has ``returned``, or one row with the counts."""
 
-    def __init__(self, operation: str, result: WriteResult) -> None:
+    def __init__(self, operation: str, result: WriteResult, returned: pa.Table | None = None) -> None:
         self.operation = operation
         self.result = result
+        self.returned = returned
         names = ("rows", "inserted", "updated", "deleted")
-        table = pa.table({name: pa.array([getattr(result, name)], pa.int64()) for name in names})
+        counts = {name: pa.array([getattr(result, name)], pa.int64()) for name in names}
+        table = pa.table(counts) if returned is None else returned
         super().__init__(lambda: (table.schema, iter(table.to_batches())), result.snapshot_id)
 
     @property
@@ -138,6 +140,8 @@ class SqlChange(SqlResult):
         return self.result.deleted
 
     def __repr__(self) -> str:
+        if self.returned is not None:
+            return super().__repr__()
         at = "" if self.snapshot_id is None else f", snapshot {self.snapshot_id}"
         counts = ", ".join(f"{n} {name}" for name in ("inserted", "updated", "deleted") if (n := getattr(self, name)))
         return f"<{self.operation}: {counts or f'{self.rows} rows'}{at}>"

@@ -26,17 +26,26 @@ class _Given:
 
 
 def result_types(
-    query: ParsedQuery, tables: Sequence[TablePlan], searches: Sequence[FoundRows], given: pa.Schema
+    query: ParsedQuery,
+    tables: Sequence[TablePlan],
+    searches: Sequence[FoundRows],
+    constants: Mapping[str, pa.Table],
+    given: pa.Schema,
 ) -> list[pa.DataType]:
     """Plain columns keep the type that they have in their table, the rest the one that DuckDB gave."""
     types = [f.type for f in given]
-    origins = _origins(query, tables, searches)
+    origins = _origins(query, tables, searches, constants)
     if origins is None or len(origins) != len(types):
         return types
     return [result_type(t, f.type) if f is not None else t for t, f in zip(types, origins, strict=True)]
 
 
-def _origins(query: ParsedQuery, tables: Sequence[TablePlan], searches: Sequence[FoundRows]) -> list[Any | None] | None:
+def _origins(
+    query: ParsedQuery,
+    tables: Sequence[TablePlan],
+    searches: Sequence[FoundRows],
+    constants: Mapping[str, pa.Table],
+) -> list[Any | None] | None:
     """For each result column the column of a table or a search that it is, where that is plain to see."""
     tree = query.tree
     if query.scopes is None or not isinstance(tree, exp.Select):
@@ -48,6 +57,10 @@ def _origins(query: ParsedQuery, tables: Sequence[TablePlan], searches: Sequence
     for search in searches:
         fields = list(search.rows.schema)
         by_node[id(search.reference.node)] = _Given(fields, {f.name.lower(): f for f in fields}, True)
+    for node in tree.find_all(exp.Table):
+        if node.name in constants:
+            fields = list(constants[node.name].schema)
+            by_node[id(node)] = _Given(fields, {f.name.lower(): f for f in fields}, True)
     merged = any(j.args.get("using") or j.args.get("method") for j in tree.find_all(exp.Join))
     found: list[Any | None] = []
     for item in tree.expressions:

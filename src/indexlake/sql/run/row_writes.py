@@ -29,9 +29,11 @@ from indexlake.sql.run.inserted_rows import InsertedRows
 from indexlake.sql.run.merge_sides import Sides, assigned_field
 from indexlake.sql.run.planning import plan_query
 from indexlake.sql.run.result import SqlChange
+from indexlake.sql.run.returning import Changing, returned
 from indexlake.sql.run.type_names import sql_names
 from indexlake.types.hugeint import mark_of
-from indexlake.writes.delete import delete_by_row_id
+from indexlake.writes.changed_rows import ChangedRows
+from indexlake.writes.delete import delete_by_row_id, truncate
 from indexlake.writes.update import update_by_row_id
 
 if TYPE_CHECKING:
@@ -49,15 +51,49 @@ class RowWrites:
 
     def run(self, statement: st.Write) -> SqlChange:
         self._view.lake._check(writing=True)
+        operation = type(statement).__name__.lower()
+        if isinstance(statement, st.Truncate) or statement.returning is None:
+            return SqlChange(operation, self._written(statement))
+        return self._returning(operation, statement, statement.returning)
+
+    def _written(self, statement: st.Write) -> WriteResult:
         if isinstance(statement, st.Insert):
-            return SqlChange("insert", self._insert(statement))
+            return self._insert(statement)
         if isinstance(statement, st.Update):
-            return SqlChange("update", self._update(statement))
+            return self._update(statement)
         if isinstance(statement, st.Delete):
-            return SqlChange("delete", self._delete(statement))
+            return self._delete(statement)
         if isinstance(statement, st.Merge):
-            return SqlChange("merge", self._merge(statement))
-        return SqlChange("truncate", self._table(statement.table).truncate(token=self._token))
+            return self._merge(statement)
+        return self._truncate(statement)
+
+    def _returning(self, operation: str, statement: Changing, written: Fragment) -> SqlChange:
+        """The statement in a transaction that is watched."""
+        if self._token is not None:
+            written.source.fail("A repetition by token gives no rows: leave RETURNING or the token out.", written.start)
+        table = self._table(statement.table)
+        rows: list[pa.Table] = []
+
+        def apply(tx: Transaction) -> int:
+            inner = RowWrites(self._engine, self._in(tx), self._parameters, None)
+            with ChangedRows(tx, table._table_id) as changed:
+                count = inner._written(statement).rows
+            found = returned(self._engine, self._in(tx), self._parameters, statement, written, changed.rows())
+            rows[:] = [found]
+            return count
+
+        result = table._write(operation, apply, None)
+        return SqlChange(operation, result, rows[0])
+
+    def _truncate(self, statement: st.Truncate) -> WriteResult:
+        tables = [self._table(name) for name in statement.tables]
+
+        def apply(tx: Transaction) -> int:
+            for table in tables:
+                truncate(tx, table._table_id)
+            return 0
+
+        return tables[0]._write("truncate", apply, self._token)
 
     # ------------------------------------------------------------ what all of them need
 

@@ -24,7 +24,7 @@ from indexlake.sql.plan.query import SearchReference
 from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.run.constant_values import constant_value
 from indexlake.sql.run.engine import Engine
-from indexlake.sql.run.types import handed_over, taken_as
+from indexlake.sql.run.types import for_duckdb
 
 _POSITIONAL = {
     "table": "the first argument",
@@ -50,11 +50,7 @@ class FoundRows:
         return list(dict.fromkeys([*self.found.schema.names, *self.rows.schema.names]))
 
     def for_duckdb(self) -> pa.Table:
-        """In the types that DuckDB takes."""
-        arrays = []
-        for column, field in zip(self.rows.columns, self.rows.schema, strict=True):
-            arrays.append(handed_over(column.combine_chunks(), taken_as(field), field.name))
-        return pa.table(arrays, self.rows.schema.names)
+        return for_duckdb(self.rows)
 
     def describe(self) -> str:
         """Lines for ``explain``."""

@@ -14,15 +14,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from indexlake.catalog import definitions as catalog_definitions
+from indexlake.catalog.named import list_named
 from indexlake.commit.write_set import WriteResult
 from indexlake.display import shown_value
 from indexlake.errors import ExpressionError, IndexLakeError, OwnershipError, SchemaError
 from indexlake.snapshots.reading import Reading
 from indexlake.snapshots.time_travel import snapshot_number
 from indexlake.sql.parse import statement as st
+from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.parameters import Parameters
 from indexlake.sql.parse.script import Script, parse
+from indexlake.sql.parse.tokens import Source, quoted, tokenize
 from indexlake.sql.plan.snapshot import Viewpoint, read_together
+from indexlake.sql.plan.views import TEMPORARY, View, ViewsNamed
 from indexlake.sql.run.definitions import Definitions
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.index_definitions import shown_indexes
@@ -230,12 +234,16 @@ class _Session:
             planned = plan_query(self.engine, self.view, statement, self.parameters)
             return SqlResult(planned.run, planned.snapshot_id)
         if isinstance(statement, st.Explain):
-            planned = plan_query(self.engine, self.view, statement.query, self.parameters, points=False)
+            planned = plan_query(
+                self.engine, self.view, statement.query, self.parameters, points=False, scans_only=statement.analyze
+            )
             if planned.without_duckdb is not None and not statement.analyze:
                 return _plan(planned, "indexlake", "answered by the scan alone")
             return _plan(planned, "duckdb", planned.explain(statement.analyze))
         if isinstance(statement, st.DescribeQuery):
-            planned = plan_query(self.engine, self.view, statement.query, self.parameters, points=False)
+            planned = plan_query(
+                self.engine, self.view, statement.query, self.parameters, points=False, scans_only=True
+            )
             return table_result(planned.describe(), planned.snapshot_id)
         if isinstance(statement, st.DescribeTable):
             return self._describe(statement)
@@ -244,23 +252,39 @@ class _Session:
         return self._show(statement)
 
     def _describe(self, statement: st.DescribeTable) -> SqlResult:
-        found = read_together(self.view, [(statement.table, None)], lambda tables: tables[0])
+        name = statement.table
+        if name.namespace in (None, TEMPORARY) and (view := self.engine.temporary_views.get(name.name.lower())):
+            return self._described_view(view)
+        try:
+            found = read_together(self.view, [(name, None)], lambda tables: tables[0])
+        except ViewsNamed as named:
+            return self._described_view(named.views[0])
         return table_result(_description(self.engine, found), found.snapshot)
+
+    def _described_view(self, view: View) -> SqlResult:
+        source = Source(
+            f"from ({view.text})" + (f" as _({', '.join(map(quoted, view.columns))})" if view.columns else "")
+        )
+        query = st.Query(Fragment(source, tokenize(source), {}))
+        planned = plan_query(self.engine, self.view, query, self.parameters, points=False, scans_only=True)
+        return table_result(planned.describe(), planned.snapshot_id)
 
     @property
     def _read_at(self) -> int | None:
         return self.snapshot if self.transaction is None else self.transaction.snapshot_id
 
     def _show(self, statement: st.ShowTables | st.ShowSchemas) -> SqlResult:
-        at = self._read_at
         with self.lake.catalog.read() as r:
+            at = self.lake._readings.seen(r, self._read_at)
             if isinstance(statement, st.ShowSchemas):
                 return table_result(_texts(name=catalog_definitions.list_namespaces(r, at)), at)
-            tables = catalog_definitions.list_tables(r, at)
+            tables = [(t.namespace, t.name) for t in catalog_definitions.list_tables(r, at)]
+            tables += [(v.namespace, v.name) for v in list_named(r, at) if v.kind == "view"]
+        tables.sort()
         if statement.everywhere:
-            return table_result(_texts(namespace=[t.namespace for t in tables], name=[t.name for t in tables]), at)
+            return table_result(_texts(namespace=[space for space, _ in tables], name=[name for _, name in tables]), at)
         wanted = (statement.namespace or self.namespace).lower()
-        return table_result(_texts(name=sorted(t.name for t in tables if t.namespace.lower() == wanted)), at)
+        return table_result(_texts(name=[name for space, name in tables if space.lower() == wanted]), at)
 
 
 def _plan(planned: PlannedQuery, part: str, text: str) -> SqlText:

@@ -64,6 +64,15 @@ def handed_over(array: pa.Array, type: pa.DataType, column: str) -> pa.Array:
         ) from None
 
 
+def for_duckdb(rows: pa.Table) -> pa.Table:
+    """A table in the types that DuckDB takes."""
+    arrays = [
+        handed_over(column.combine_chunks(), taken_as(field), field.name)
+        for column, field in zip(rows.columns, rows.schema, strict=True)
+    ]
+    return pa.table(arrays, rows.schema.names)
+
+
 def result_type(given: pa.DataType, column: pa.DataType) -> pa.DataType:
     """The type of a result column that is a plain column of a table: the table's, where every value survives."""
     if given == column:

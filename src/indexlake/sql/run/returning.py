@@ -1,0 +1,88 @@
+"""``returning``: expressions over the rows that a statement has changed, computed before it commits.
+
+They know the columns of the table and nothing else, as in DuckDB: no other table, no subquery, no aggregate, no window.
+Of a merge there is also ``merge_action``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pyarrow as pa
+
+from indexlake.schema import ROW_ID
+from indexlake.sql.parse import statement as st
+from indexlake.sql.parse.fragment import Edit, Fragment, composed, edited
+from indexlake.sql.parse.parameters import Parameters
+from indexlake.sql.parse.tokens import quoted
+from indexlake.sql.plan.query import ACTIONS, CHANGED
+from indexlake.sql.plan.snapshot import Viewpoint
+from indexlake.sql.run.engine import Engine
+from indexlake.sql.run.planning import plan_query
+from indexlake.writes.changed_rows import ACTION
+
+MERGE_ACTION = "merge_action"
+Changing = st.Insert | st.Update | st.Delete | st.Merge
+
+
+def returned(
+    engine: Engine, view: Viewpoint, parameters: Parameters, statement: Changing, written: Fragment, rows: pa.Table
+) -> pa.Table:
+    """What a statement returns, given the rows that it has changed and what became of each."""
+    _check(engine, written)
+    name = statement.table.name
+    alias = None if isinstance(statement, st.Insert) else statement.alias
+    with_action = isinstance(statement, st.Merge) and written.has_word(MERGE_ACTION)
+    edits = [] if alias is not None else list(_unqualified(written, statement.table.namespace or view.namespace, name))
+    if with_action:
+        edits += _own_stars(written, quoted(alias or name))
+    source = f" from {CHANGED} as {quoted(alias or name)}"
+    source += f" positional join {ACTIONS}" if with_action else ""
+    chosen = edited(written, edits)
+    query = st.Query(composed(["select ", chosen, source], chosen.source))
+    planned = plan_query(engine, view, query, parameters)
+    hidden = [ACTION] if written.has_word(ROW_ID) else [ACTION, ROW_ID]
+    planned.constants = {CHANGED: rows.drop_columns(hidden)}
+    if with_action:
+        planned.constants[ACTIONS] = pa.table({MERGE_ACTION: rows.column(ACTION)})
+    schema, batches = planned.run()
+    return pa.Table.from_batches(list(batches), schema)
+
+
+def _check(engine: Engine, written: Fragment) -> None:
+    """Refuse what is not computed from one row."""
+    tokens = written.tokens
+    for token, after in pairwise(tokens):
+        if token.is_word("select", "from", "values") and not after.is_symbol(".", ","):
+            written.source.fail(
+                "RETURNING has no subqueries: it knows the rows that were changed and nothing else. Select afterwards.",
+                token.start,
+            )
+        if token.is_word("over") and after.is_symbol("("):
+            written.source.fail("RETURNING has no window functions: select over the rows afterwards.", token.start)
+        if token.kind == "word" and after.is_symbol("(") and token.value in engine.aggregates:
+            written.source.fail(
+                "RETURNING has no aggregates: it gives a row for each row that was changed.", token.start
+            )
+
+
+def _unqualified(written: Fragment, namespace: str, table: str) -> Iterator[Edit]:
+    """``namespace.table.column`` without its namespace."""
+    tokens = written.tokens
+    for n, token in enumerate(tokens[:-3]):
+        _, dot, second, after = tokens[n : n + 4]
+        inside = bool(n) and tokens[n - 1].is_symbol(".")
+        if inside or token.kind not in ("word", "name") or not dot.is_symbol(".") or not after.is_symbol("."):
+            continue
+        if token.value.lower() == namespace.lower() and second.value.lower() == table.lower():
+            yield token.start, second.start, ""
+
+
+def _own_stars(written: Fragment, table: str) -> Iterator[Edit]:
+    """Every ``*`` that means all columns as all columns of the table."""
+    before = None
+    for token in written.tokens:
+        if token.is_symbol("*") and (before is None or before.is_symbol(",", "(")):
+            yield token.start, token.end, f"{table}.*"
+        before = token
