@@ -91,7 +91,7 @@ class Lake(LakeDefinitions):
         self._row_ids = RowIdAllocator(catalog)
         self._encoders: dict[int, tuple[int, RowEncoder]] = {}
         self._metas: dict[int, Published] = {}  # by table id
-        self._turns = Turns(catalog, retry_timeout)
+        self._turns = Turns(catalog, retry_timeout, alone=log is not None)
         self._committer = Committer(catalog, hot, self._files, self._readings, self._turns, log)
         self._scan_threads = max(2, min(8, os.cpu_count() or 2))
         self._maintenance = Maintenance(self, automatic=automatic and not read_only)
