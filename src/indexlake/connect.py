@@ -13,11 +13,11 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from indexlake.catalog import commits, tables
+from indexlake.catalog import commits, log_records, tables
 from indexlake.catalog.clock import now
 from indexlake.catalog.driver import Catalog
 from indexlake.catalog.owner import marked_owner, write_mark
@@ -227,7 +227,10 @@ class Opening:
             if create and (catalog is None or tables.read_lake(catalog) is None):
                 catalog, made = self._make(catalog, storage)
             assert catalog is not None
-            record = tables.open_lake(catalog, catalog.location, read_only=read_only)
+            tables.open_lake(catalog, catalog.location, read_only=read_only)
+            with catalog.read() as r:
+                record, epoch = tables.lake_record(r), log_records.read_epoch(r)
+            assert record is not None
             persisted = record.properties["storage"]
             if storage is not None and self.persisted(storage) != persisted:
                 raise SchemaError(
@@ -239,28 +242,33 @@ class Opening:
                 self._mark(catalog, files, record)
             if made and self.persistent:
                 log.info("made a new lake: %s, files in %s", catalog.location, files.root)
-            catalog, hot, recovery = self._hot(catalog, record.properties["hot"], files.spill, read_only=read_only)
-            return open_lake(catalog, files, hot, read_only=read_only, new=made and self.persistent, recovery=recovery)
+            name = record.properties["hot"]
+            catalog, hot, recovery = self._hot(catalog, name, files.spill, epoch, read_only=read_only)
+            return open_lake(
+                catalog, files, hot, read_only=read_only, new=made and self.persistent, recovery=recovery,
+                log_place=lambda hot: replace(self, hot=hot.or_as(self.hot)).log_place(),
+            )  # fmt: skip
         except BaseException:
             if catalog is not None:
                 catalog.close()
             raise
 
     def _hot(
-        self, catalog: Catalog, name: str, spill: Spill, *, read_only: bool
+        self, catalog: Catalog, name: str, spill: Spill, epoch: int, *, read_only: bool
     ) -> tuple[Catalog, HotStore, Recovery | None]:
         """The hot store that the lake's record names, and the catalog as those see it who use that store."""
         self.hot.check(name)
         if name != registry.MEMORY:
-            return catalog, open_store(name, catalog, spill), None
+            return catalog, open_store(name, catalog, spill, epoch), None
         if read_only:
             return catalog, ReplicaStore(catalog, spill), None
         from indexlake.hot.memory.opening import open_memory
 
-        store, owned, recovery = open_memory(catalog, spill, self._log_place(catalog))
+        store, owned, recovery = open_memory(catalog, spill, self.log_place())
         return owned, store, recovery
 
-    def _log_place(self, catalog: Catalog) -> LogPlace:
+    def log_place(self) -> LogPlace:
+        """Where the redo log goes if the lake has one."""
         from indexlake.hot.memory.opening import LogPlace
 
         hot, beside = self.hot, None if self.folder is None else os.path.join(self.folder, LOG_FOLDER)
@@ -269,8 +277,8 @@ class Opening:
         folder = hot.log_dir or beside
         if folder is None:
             raise SchemaError(
-                f"The lake at {catalog.location} keeps its newest rows in memory and needs a redo log on a local disk: "
-                "pass log_dir=, the same folder each time."
+                "A lake on PostgreSQL that keeps its newest rows in memory needs a redo log on a local disk: pass "
+                "log_dir=, the same folder each time."
             )
         return LogPlace(folder, folder == beside, hot.durability, hot.take_over)
 

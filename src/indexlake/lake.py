@@ -26,10 +26,13 @@ from indexlake.commit.write_set import WriteResult, WriteSet
 from indexlake.display import Listing, html_table, html_text, shown
 from indexlake.errors import (
     ConflictError,
+    ConvertedError,
     IndexLakeError,
     OwnershipError,
     SnapshotExpiredError,
 )
+from indexlake.hot.registry import hot_name
+from indexlake.hot.spec import HotSpec
 from indexlake.hot.store import HotStore
 from indexlake.lake_definitions import LakeDefinitions
 from indexlake.pipeline.job import JobInfo, job_info
@@ -49,8 +52,11 @@ from indexlake.writes.row_ids import RowIdAllocator
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from indexlake.hot.memory.opening import LogPlace
     from indexlake.hot.memory.recovery import Recovery
+    from indexlake.hot.memory.redo import Durability
     from indexlake.pipeline.pipeline import Pipeline
+    from indexlake.snapshots.reading import Readings
     from indexlake.sql.run.engine import Engine
     from indexlake.sql.run.result import SqlResult
 
@@ -75,8 +81,8 @@ class Lake(LakeDefinitions):
         retry_timeout: float = RETRY_TIMEOUT,
         clock: Callable[[], int] | None = None,
         recovery: Recovery | None = None,
+        log_place: Callable[[HotSpec], LogPlace] | None = None,
     ) -> None:
-        self.catalog = catalog
         self._recovery = recovery
         self.storage = storage
         self.read_only = read_only
@@ -86,19 +92,36 @@ class Lake(LakeDefinitions):
         self._clock: Callable[[], int] = clock or self._now  # what ages are told by; tests let time pass
         self._files = OpenFiles(storage)
         self._remembered = Remembered()
-        self._hot = hot
-        self._readings, log = readings_of(catalog, hot)
         self._row_ids = RowIdAllocator(catalog)
         self._encoders: dict[int, tuple[int, RowEncoder]] = {}
         self._metas: dict[int, Published] = {}  # by table id
-        self._turns = Turns(catalog, retry_timeout, alone=log is not None)
-        self._committer = Committer(catalog, hot, self._files, self._readings, self._turns, log)
+        self._turns = Turns(catalog, retry_timeout)
+        self._log_place = log_place
+        self._converting = threading.RLock()
+        self._use(catalog, hot)
         self._scan_threads = max(2, min(8, os.cpu_count() or 2))
         self._maintenance = Maintenance(self, automatic=automatic and not read_only)
         self._pins = Pins(self._maintenance.reader_began)
         self._closing = threading.Lock()
         self._sql_engine: Engine | None = None
         _open_lakes.add(self)
+
+    def _use(self, catalog: Catalog, hot: HotStore) -> None:
+        """Read and write through this hot store from now on."""
+        self.catalog = self._row_ids.catalog = self._turns.catalog = catalog
+        self._hot = hot
+        readings, log = readings_of(catalog, hot)
+        readings.successor = self._after_conversion
+        self._turns.alone = log is not None
+        self._committer = Committer(catalog, hot, self._files, readings, self._turns, log)
+        self._readings = readings
+
+    def _after_conversion(self, error: ConvertedError, readings: Readings) -> Readings:
+        """Those that go on where the lake was converted by this very handle."""
+        with self._converting:
+            if self._readings is readings:
+                raise error
+            return self._readings
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "read-only" if self.read_only else "new" if self._new else "open"
@@ -226,7 +249,7 @@ class Lake(LakeDefinitions):
     def _commit(self, ws: WriteSet) -> WriteResult:
         if ws.empty and ws.token is None:
             return WriteResult(0, ws.base if ws.base >= 0 else None)
-        result = self._committer.commit(ws)
+        result = self._committed(ws)
         for table_id, writes in ws.tables.items():
             written = len(writes.rows)
             if written:
@@ -236,6 +259,14 @@ class Lake(LakeDefinitions):
             if writes.blocks and (state.ranges is not None or any(index.slow for index in state.live_indexes)):
                 self._maintenance.added_blocks(table_id)
         return result
+
+    def _committed(self, ws: WriteSet) -> WriteResult:
+        while True:
+            readings = self._readings
+            try:
+                return self._committer.commit(ws)
+            except ConvertedError as error:
+                self._after_conversion(error, readings)
 
     # ------------------------------------------------------------ SQL
 
@@ -300,6 +331,28 @@ class Lake(LakeDefinitions):
         """
         self._check(writing=True)
         return adopt(self)
+
+    @property
+    def hot(self) -> str:
+        """Where new rows land: ``"inline"`` or ``"memory"``."""
+        return hot_name(self._hot)
+
+    def convert(
+        self, hot: str, *, log_dir: str | os.PathLike[str] | None = None, durability: Durability = "fdatasync"
+    ) -> None:
+        """Give the lake the other hot store, ``"inline"`` or ``"memory"``, in one commit; nothing is lost.
+
+        This handle goes on, with its tables and transactions.  Other processes that have the lake open must connect
+        again: their next read or write says so.  ``log_dir`` and ``durability`` are as for ``il.connect``.
+
+        Examples
+        --------
+        >>> lake.convert(hot="memory")
+        """
+        from indexlake.pipeline.convert_hot import convert
+
+        self._check(writing=True)
+        convert(self, HotSpec.of(hot, log_dir, durability))
 
     def jobs(self) -> list[JobInfo]:
         """Background jobs, newest first, with their progress or their error."""

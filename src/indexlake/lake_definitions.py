@@ -212,7 +212,7 @@ class LakeDefinitions:
         ws = WriteSet(-1)
         ws.definitions.append(change)
         ws.operation = operation
-        result = lake._committer.commit(ws)
+        result = lake._committed(ws)
         state = None if change.table_id is None else lake._readings.states.get(change.table_id)
         if state is not None and state.table.is_clustered:
             lake._maintenance.unpublished(state.table.table_id)

@@ -42,6 +42,15 @@ def read_schema(r: ReadTransaction | Transaction, table: TableRecord) -> SchemaH
     return SchemaHistory(fields, table.primary_key)
 
 
+def held_columns(r: ReadTransaction | Transaction, table_id: int) -> tuple[str, ...]:
+    """The columns that the table's inline rows have."""
+    known = r.rows(
+        "select distinct field_id from indexlake_field where table_id = ? and (released_in is null or released_in > 0)",
+        (table_id,),
+    )
+    return tuple(f"f{field_id}" for (field_id,) in sorted(known))
+
+
 def insert_fields(tx: Transaction, table_id: int, fields: list[Field], snapshot: int) -> None:
     """Add field records that begin with this snapshot."""
     tx.execute_many(

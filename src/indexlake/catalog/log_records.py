@@ -73,6 +73,24 @@ def take_over(tx: Transaction, owner: str, host: str, folder: str, place: str, s
     return epoch
 
 
+EVERYTHING = 2**62
+"""The bound of a lake without a log."""
+
+
+def convert(tx: Transaction, bound: int) -> int:
+    """The lake gets another hot store: whoever has it open commits nothing from now on.  Returns the new epoch.
+
+    It has no owner and no log yet, or any more; ``bound`` is ``EVERYTHING``, or the commit that gives it a log.
+    """
+    epoch = read_epoch(tx) + 1
+    tx.execute("delete from indexlake_log_owner")
+    tx.execute("insert into indexlake_log_owner values (?, '', '', '', '', 0, 0, ?, 0)", (epoch, bound))
+    tx.execute("delete from indexlake_log_segment")
+    if bound != EVERYTHING:
+        tx.execute("update indexlake_table set log_bound = ?", (bound,))
+    return epoch
+
+
 def leave(tx: Transaction, epoch: int) -> None:
     """The owner has closed the lake, if it is still the owner."""
     tx.execute("update indexlake_log_owner set is_open = 0 where epoch = ?", (epoch,))
@@ -133,7 +151,3 @@ def move_bound(tx: Transaction, table_id: int, before: int, bound: int, snapshot
 def move_idle_bound(tx: Transaction, table_id: int, bound: int) -> None:
     """Of a table that has no versions but those in the catalog."""
     tx.execute("update indexlake_table set log_bound = ? where table_id = ?", (bound, table_id))
-
-
-def set_bounds(tx: Transaction, bound: int) -> None:
-    tx.execute("update indexlake_table set log_bound = ?", (bound,))

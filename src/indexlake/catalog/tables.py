@@ -292,6 +292,13 @@ def there_is_a_lake(where: str) -> AlreadyExistsError:
     )
 
 
+def set_property(tx: Transaction, name: str, value: Any) -> None:
+    """Change one property of the lake."""
+    record = lake_record(tx)
+    assert record is not None
+    tx.execute("update indexlake_lake set properties = ?", (json.dumps({**record.properties, name: value}),))
+
+
 def next_incarnation(catalog: Catalog) -> LakeRecord:
     """This copy of the catalog becomes another one than the copies it was made from."""
     with catalog.transaction() as tx:

@@ -52,9 +52,9 @@ class TurnNeeded(ConflictError):
 class Turns:
     """The turns of one lake in this process; ``alone``: no other process writes to the lake."""
 
-    def __init__(self, catalog: Catalog, timeout: float, *, alone: bool = False) -> None:
+    def __init__(self, catalog: Catalog, timeout: float) -> None:
         self.catalog = catalog
-        self.alone = alone
+        self.alone = False
         self.timeout = timeout
         self.wanted: dict[Turn, dict[int, RowIdsOrAll]] = {}  # which rows those want who have a turn or wait for one
         self._of_thread = threading.local()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from indexlake.errors import SchemaError
@@ -40,6 +40,10 @@ class HotSpec:
                 raise SchemaError(f"log_dir is a local folder, not {log_dir!r}.")
             folder = os.path.abspath(os.path.expanduser(folder))
         return HotSpec(name, folder, durability, take_over)
+
+    def or_as(self, other: HotSpec) -> HotSpec:
+        """The same, in the folder of another where none is named."""
+        return self if self.log_dir is not None else replace(self, log_dir=other.log_dir)
 
     def check(self, name: str) -> None:
         """Refuse another hot store than the lake has."""

@@ -108,11 +108,13 @@ class Job:
         self._lost = False
 
     def __enter__(self) -> Job:
+        self.lake._maintenance.job_begins()
         _in_this_process.add(self.job_id)
         try:
             self._take_lease()
         except BaseException:
             _in_this_process.discard(self.job_id)
+            self.lake._maintenance.job_ended()
             raise
         self.lake._maintenance.watch(self)
         return self
@@ -154,6 +156,7 @@ class Job:
             log.warning("the end of %s could not be recorded: %s", self.kind, later)
         finally:
             _in_this_process.discard(self.job_id)
+            self.lake._maintenance.job_ended()
 
     def expect(self, *, tasks: int) -> None:
         """So many tasks more are to be done."""

@@ -12,7 +12,8 @@ import queue
 import threading
 import time
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from indexlake.catalog import activity, definitions, table_heads
@@ -59,6 +60,9 @@ class Maintenance:
         self._kept: set[int] = set()
         self._pinned: int | None = None  # the snapshot that the pin in the catalog says
         self._beating = threading.Lock()
+        self._gate = threading.Condition()
+        self._running: list[int] = []  # the threads of running jobs
+        self._quiet = False  # none may begin
         self.writer_id: str | None = None
 
     # ------------------------------------------------------------ what the lake tells it
@@ -109,6 +113,34 @@ class Maintenance:
                 self.writer_id = writer
         self._start("indexlake-heartbeat", self._beat)
         return self.writer_id
+
+    def job_begins(self) -> None:
+        """Waits while the lake is converted: a job begins and ends with the same hot store."""
+        me = threading.get_ident()
+        with self._gate:
+            self._gate.wait_for(lambda: not self._quiet or me in self._running)
+            self._running.append(me)
+
+    def job_ended(self) -> None:
+        with self._gate:
+            self._running.remove(threading.get_ident())
+            self._gate.notify_all()
+
+    @contextmanager
+    def quiet(self, patience: float) -> Iterator[None]:
+        """No job of this process runs within; those that begin meanwhile wait for its end."""
+        with self._gate:
+            self._gate.wait_for(lambda: not self._quiet)
+            self._quiet = True
+        try:
+            with self._gate:
+                if not self._gate.wait_for(lambda: not self._running, patience):
+                    raise JobBusy(f"Jobs of this process have been running for {patience:g} s more. Try again later.")
+            yield
+        finally:
+            with self._gate:
+                self._quiet = False
+                self._gate.notify_all()
 
     def watch(self, job: Job) -> None:
         with self._lock:

@@ -81,11 +81,12 @@ _NONE = DeleteLog()
 
 
 class _OpenReading(OpenReading):
-    __slots__ = ("_reader", "_slow")
+    __slots__ = ("_reader", "_store")
 
     def __enter__(self) -> Reading:
         readings: Any = self._readings
         store: MemoryStore = readings._store
+        self._store = store
         reader = self._reader = Reader()
         store.readers.add(reader)  # before the state is chosen: what it does not have in blocks stays here
         try:
@@ -105,8 +106,7 @@ class _OpenReading(OpenReading):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        readings: Any = self._readings
-        readings._store.readers.discard(self._reader)
+        self._store.readers.discard(self._reader)
         self._transaction.__exit__(kind, error, trace)
 
 

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from indexlake.catalog import commits
+from indexlake.errors import ConvertedError
 from indexlake.snapshots.state import Stale, StateCache, TableState, refresh
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Readings:
         self.catalog = catalog
         self.store = store
         self.states = StateCache()
+        self.successor: Callable[[ConvertedError, Readings], Readings] = _no_successor
 
     def open(self, table_id: int, choose: Choose | None = None) -> OpenReading:
         """A context manager that gives a ``Reading``; of the newest snapshot unless another one is chosen."""
@@ -101,6 +103,10 @@ class Readings:
             return reading.state
 
 
+def _no_successor(error: ConvertedError, readings: Readings) -> Readings:
+    raise error
+
+
 class OpenReading:
     """A read transaction that ends with the ``with`` block."""
 
@@ -121,6 +127,9 @@ class OpenReading:
                 return Reading(transaction, state, snapshot, readings.store, writes)
             except Stale:  # another thread has read further: begin again
                 transaction.close()
+            except ConvertedError as error:
+                transaction.close()
+                readings = self._readings = readings.successor(error, readings)
             except BaseException:
                 transaction.close()
                 raise

@@ -15,6 +15,7 @@ from indexlake.hot.memory.store import MemoryStore
 
 if TYPE_CHECKING:
     from indexlake.catalog.driver import Catalog
+    from indexlake.hot.memory.ownership import FolderLock
     from indexlake.hot.memory.redo import Durability
     from indexlake.storage.spill import Spill
 
@@ -32,7 +33,10 @@ class LogPlace:
     take_over: bool = False
 
 
-def open_memory(catalog: Catalog, spill: Spill, place: LogPlace) -> tuple[MemoryStore, OwnedCatalog, Recovery]:
+def open_memory(
+    catalog: Catalog, spill: Spill, place: LogPlace, lock: FolderLock | None = None
+) -> tuple[MemoryStore, OwnedCatalog, Recovery]:
+    """``lock`` is that of the folder, if the caller has it."""
     store = MemoryStore(catalog, spill)
     if place.folder is None:
         with catalog.transaction() as tx:
@@ -42,7 +46,7 @@ def open_memory(catalog: Catalog, spill: Spill, place: LogPlace) -> tuple[Memory
             store.epoch, _ = become_owner(tx, None, store.visible, take_over=False)
             tx.commit()
         return store, OwnedCatalog(catalog, store), Recovery(epoch=store.epoch, last_commit=store.visible)
-    lock = lock_folder(catalog, place.folder, beside=place.beside)
+    lock = lock or lock_folder(catalog, place.folder, beside=place.beside)
     store.on_close(lock.release)
     store.on_close(lambda: _leave(catalog, store.epoch))
     try:

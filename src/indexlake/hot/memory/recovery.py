@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from indexlake.catalog import commits, log_records
 from indexlake.catalog.log_records import LogOwner, Segment
+from indexlake.catalog.tables import lake_record
 from indexlake.display import counted, html_facts
 from indexlake.display.progress import ProgressBar
 from indexlake.errors import CorruptionError, OwnershipError, StorageError
@@ -62,7 +63,9 @@ def recover(
     """Take the lake over and bring back what its log holds."""
     folder = lock.folder
     with catalog.transaction() as tx:
-        lake = tx.rows("select lake_id, incarnation from indexlake_lake")[0]
+        known = lake_record(tx)
+        assert known is not None
+        lake = known.lake_id, known.incarnation
         _check_folder(folder, lake[0])
         store.epoch, wait = become_owner(tx, lock, commits.last_snapshot(tx)[0], take_over=take_over)
         tx.commit()

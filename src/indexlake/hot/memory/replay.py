@@ -189,11 +189,7 @@ def _events(
 
 def _inline_rows(r: ReadTransaction, table: TableRecord) -> Iterator[tuple[int, int, int | None, Any, Any]]:
     """Versions that the catalog holds and no block does."""
-    known = r.rows(
-        "select distinct field_id from indexlake_field where table_id = ? and (released_in is null or released_in > 0)",
-        (table.table_id,),
-    )
-    columns = tuple(f"f{field_id}" for (field_id,) in sorted(known))
+    columns = fields.held_columns(r, table.table_id)
     for begin, row_id, end, *values in r.query(select_rows(table.table_id, columns)):
         floor = table.hot_floor if end is None else table.history_floor
         if (begin if end is None else end, row_id) > floor:

@@ -14,11 +14,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from indexlake.blocks.delete_vector import positions_to_bytes
-from indexlake.catalog import commits, log_records
+from indexlake.catalog import commits, delete_entries, log_records
 from indexlake.catalog.clock import now
 from indexlake.catalog.inline import inline_table
-from indexlake.errors import CatalogError, OwnershipError, StorageError
+from indexlake.errors import CatalogError, ConvertedError, OwnershipError, StorageError
 from indexlake.hot.inline import InlineStore, InlineTable
 from indexlake.hot.memory.log_transaction import LogTransaction
 from indexlake.hot.memory.ownership import CHECK_SECONDS, described
@@ -67,6 +66,7 @@ class MemoryStore:
         self.log: RedoLog | None = None  # None: nothing survives the process
         self.epoch = 0
         self.lost: str | None = None  # why this process does not own the lake any more
+        self.converted = False  # the lake has another hot store now
         self.visible = 0  # the newest commit
         self.committed_at = 0
         self.layout = 0  # the newest commit of the catalog
@@ -265,6 +265,8 @@ class MemoryStore:
 
     def check(self) -> None:
         """Raise if this process cannot commit."""
+        if self.converted:
+            raise ConvertedError("This lake has got another hot store since it was opened. Connect again.")
         if self.lost is not None:
             raise OwnershipError(self.lost)
         if self.log is not None and self.log.poisoned is not None:
@@ -272,6 +274,8 @@ class MemoryStore:
 
     def check_lease(self, r: ReadTransaction | Transaction) -> None:
         """Raise if another process owns the lake."""
+        if self.converted:
+            self.check()
         if log_records.read_epoch(r) != self.epoch:
             owner = log_records.read_owner(r)
             self.lost = (
@@ -342,25 +346,18 @@ class MemoryStore:
         if self.log is not None:
             self.log.sync_all()
             log_records.set_told(tx, told[-1].number)
-        tx.insert_rows(
-            "indexlake_snapshot", ("snapshot_id", "committed_at", "operation", "summary", "commit_token"),
-            [(c.number, c.committed_at, c.operation, c.summary, c.commit_token) for c in told],
-        )  # fmt: skip
+        commits.add_snapshots(tx, [(c.number, c.committed_at, c.operation, c.summary, c.commit_token) for c in told])
         changes = [(c.number, table_id, change) for c in told for table_id, change in c.tables.items()]
-        for name, rows in (
-            ("touched", [(t, n, change.closed.serialize()) for n, t, change in changes if change.closed]),
-            ("locked", [(t, n, change.locked.serialize()) for n, t, change in changes if change.locked]),
-        ):
-            if rows:
-                tx.insert_rows(f"indexlake_{name}", ("table_id", "snapshot_id", "row_ids"), rows)
-        deleted = [
-            (file_id, n, table_id, positions_to_bytes(positions), n)
-            for n, table_id, change in changes
-            for file_id, positions in change.deleted.items()
-        ]
-        if deleted:
-            names = ("data_file_id", "snapshot_id", "table_id", "positions", "changed_in")
-            tx.insert_rows("indexlake_delete", names, deleted)
+        commits.add_all_touched(tx, [(t, n, change.closed.serialize()) for n, t, change in changes if change.closed])
+        commits.add_all_locked(tx, [(t, n, change.locked.serialize()) for n, t, change in changes if change.locked])
+        delete_entries.add_deletes(
+            tx,
+            [
+                (table_id, file_id, n, positions)
+                for n, table_id, change in changes
+                for file_id, positions in change.deleted.items()
+            ],
+        )
         for c in told:
             if c.token is not None and c.result is not None:
                 commits.add_token(tx, c.token, c.number, c.result, c.committed_at)

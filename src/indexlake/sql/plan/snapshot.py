@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from indexlake.catalog import definitions
 from indexlake.catalog.driver import ReadTransaction
 from indexlake.catalog.named import find_named
-from indexlake.errors import NotFoundError, SnapshotExpiredError
+from indexlake.errors import ConvertedError, NotFoundError, SnapshotExpiredError
 from indexlake.snapshots.reading import Reading
 from indexlake.snapshots.state import Stale
 from indexlake.snapshots.time_travel import check_snapshot
@@ -49,11 +49,15 @@ def read_together(
     if view.transaction is not None:
         view.transaction._check()
     while True:
+        readings = lake._readings
         with lake.catalog.read() as r:
             try:
                 found = [_find(r, view, name, at) for name, at in wanted]
             except Stale:
                 continue  # another thread has read further: begin again
+            except ConvertedError as error:
+                readings.successor(error, readings)
+                continue
             for name, at, number in views:
                 if getattr(_find(r, view, name, at), "number", None) != number:
                     raise ViewsChanged
