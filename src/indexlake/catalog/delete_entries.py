@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from indexlake.blocks.delete_vector import positions_from_bytes, positions_to_bytes
@@ -47,3 +48,9 @@ def fold_deletes(tx: Transaction, table_id: int, horizon: int, snapshot: int) ->
         tx.execute("delete from indexlake_delete where data_file_id = ? and snapshot_id <= ?", (file_id, horizon))
         add_delete(tx, table_id, file_id, 0, positions, snapshot)
     return len(rows) - len(folded)
+
+
+def add_deletes(tx: Transaction, rows: Sequence[tuple[int, int, int, bytes, int]]) -> None:
+    """Many at once: (block, snapshot, table, positions, the commit that writes it) of each."""
+    if rows:
+        tx.insert_rows("indexlake_delete", ("data_file_id", "snapshot_id", "table_id", "positions", "changed_in"), rows)

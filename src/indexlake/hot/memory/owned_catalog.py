@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
-from indexlake.catalog import commits
+from indexlake.catalog import commits, log_records
 from indexlake.catalog.driver import CommitUnknown, DatabaseError
 from indexlake.hot.memory.store import Reader
 from indexlake.storage import faults
@@ -83,7 +83,7 @@ class _Read:
         self._readers.add(self._reader)
         self.rows, self.row, self.query = inner.rows, inner.row, inner.query
         try:
-            inner.rows("select epoch from indexlake_log_owner")  # a database may begin with the first statement
+            log_records.read_epoch(inner)  # a database may begin with the first statement
         except BaseException:
             self.close()
             raise

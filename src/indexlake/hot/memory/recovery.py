@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from indexlake.catalog import commits, log_records
+from indexlake.catalog import commits, log_records, tables
 from indexlake.catalog.log_records import LogOwner, Segment
 from indexlake.display import counted, html_facts
 from indexlake.display.progress import ProgressBar
@@ -62,7 +62,9 @@ def recover(
     """Take the lake over and bring back what its log holds."""
     folder = lock.folder
     with catalog.transaction() as tx:
-        lake = tx.rows("select lake_id, incarnation from indexlake_lake")[0]
+        record_of = tables.lake_record(tx)
+        assert record_of is not None
+        lake = record_of.lake_id, record_of.incarnation
         _check_folder(folder, lake[0])
         store.epoch, wait = become_owner(tx, lock, commits.last_snapshot(tx)[0], take_over=take_over)
         tx.commit()

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from indexlake.blocks.delete_vector import positions_to_bytes
-from indexlake.catalog import commits, log_records
+from indexlake.catalog import commits, delete_entries, log_records
 from indexlake.catalog.clock import now
 from indexlake.catalog.inline import inline_table
 from indexlake.errors import CatalogError, ConvertedError, OwnershipError, StorageError
@@ -338,25 +338,21 @@ class MemoryStore:
         if self.log is not None:
             self.log.sync_all()
             log_records.set_told(tx, told[-1].number)
-        tx.insert_rows(
-            "indexlake_snapshot", ("snapshot_id", "committed_at", "operation", "summary", "commit_token"),
-            [(c.number, c.committed_at, c.operation, c.summary, c.commit_token) for c in told],
-        )  # fmt: skip
+        commits.add_snapshots(tx, [(c.number, c.committed_at, c.operation, c.summary, c.commit_token) for c in told])
         changes = [(c.number, table_id, change) for c in told for table_id, change in c.tables.items()]
-        for name, rows in (
-            ("touched", [(t, n, change.closed.serialize()) for n, t, change in changes if change.closed]),
-            ("locked", [(t, n, change.locked.serialize()) for n, t, change in changes if change.locked]),
-        ):
-            if rows:
-                tx.insert_rows(f"indexlake_{name}", ("table_id", "snapshot_id", "row_ids"), rows)
-        deleted = [
-            (file_id, n, table_id, positions_to_bytes(positions), n)
-            for n, table_id, change in changes
-            for file_id, positions in change.deleted.items()
-        ]
-        if deleted:
-            names = ("data_file_id", "snapshot_id", "table_id", "positions", "changed_in")
-            tx.insert_rows("indexlake_delete", names, deleted)
+        commits.add_row_sets(
+            tx,
+            touched=[(t, n, change.closed.serialize()) for n, t, change in changes if change.closed],
+            locked=[(t, n, change.locked.serialize()) for n, t, change in changes if change.locked],
+        )
+        delete_entries.add_deletes(
+            tx,
+            [
+                (file_id, n, table_id, positions_to_bytes(positions), n)
+                for n, table_id, change in changes
+                for file_id, positions in change.deleted.items()
+            ],
+        )
         for c in told:
             if c.token is not None and c.result is not None:
                 commits.add_token(tx, c.token, c.number, c.result, c.committed_at)
