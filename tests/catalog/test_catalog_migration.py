@@ -183,9 +183,6 @@ create index indexlake_index_file_block_file on indexlake_index_file_block (data
 alter table indexlake_table drop column layout;
 alter table indexlake_table drop column bytes_given;
 alter table indexlake_table drop column bytes_written;
-alter table indexlake_table drop column log_bound;
-drop table indexlake_log_owner;
-drop table indexlake_log_segment;
 drop index indexlake_data_file_partition;
 alter table indexlake_data_file drop column first_key;
 alter table indexlake_data_file drop column last_key;

@@ -52,7 +52,7 @@ def add_snapshot(
 
 
 def add_snapshots(tx: Transaction, rows: Sequence[tuple[int, int, str, str | None, str | None]]) -> None:
-    """Many at once: (snapshot, commit time, operation, summary, token) of each."""
+    """Several at once: (snapshot, committed at, operation, summary, token)."""
     names = ("snapshot_id", "committed_at", "operation", "summary", "commit_token")
     tx.insert_rows("indexlake_snapshot", names, rows)
 
@@ -148,13 +148,18 @@ def add_locked(tx: Transaction, table_id: int, snapshot: int, row_ids: bytes) ->
     tx.send("insert into indexlake_locked values (?, ?, ?)", (table_id, snapshot, row_ids))
 
 
-def add_row_sets(
-    tx: Transaction, *, touched: Sequence[tuple[int, int, bytes]], locked: Sequence[tuple[int, int, bytes]]
-) -> None:
-    """Many at once: (table, snapshot, rows) of each."""
-    for name, rows in (("touched", touched), ("locked", locked)):
-        if rows:
-            tx.insert_rows(f"indexlake_{name}", ("table_id", "snapshot_id", "row_ids"), rows)
+def add_all_touched(tx: Transaction, rows: Sequence[tuple[int, int, bytes]]) -> None:
+    """Several at once: (table, snapshot, row ids)."""
+    _add_row_sets(tx, "indexlake_touched", rows)
+
+
+def add_all_locked(tx: Transaction, rows: Sequence[tuple[int, int, bytes]]) -> None:
+    _add_row_sets(tx, "indexlake_locked", rows)
+
+
+def _add_row_sets(tx: Transaction, name: str, rows: Sequence[tuple[int, int, bytes]]) -> None:
+    if rows:
+        tx.insert_rows(name, ("table_id", "snapshot_id", "row_ids"), rows)
 
 
 def clear_reservation(tx: Transaction, table_id: int) -> None:

@@ -32,6 +32,13 @@ def add_delete(tx: Transaction, table_id: int, file_id: int, snapshot: int, posi
     )
 
 
+def add_deletes(tx: Transaction, rows: Sequence[tuple[int, int, int, Any]]) -> None:
+    """Several at once: (table, data file, snapshot, positions)."""
+    if rows:
+        names = ("table_id", "data_file_id", "snapshot_id", "positions", "changed_in")
+        tx.insert_rows("indexlake_delete", names, [(t, f, s, positions_to_bytes(p), s) for t, f, s, p in rows])
+
+
 def fold_deletes(tx: Transaction, table_id: int, horizon: int, snapshot: int) -> int:
     """Deletes up to the horizon hold at every retained snapshot: they become the file's entry 0."""
     rows = tx.rows(
@@ -48,9 +55,3 @@ def fold_deletes(tx: Transaction, table_id: int, horizon: int, snapshot: int) ->
         tx.execute("delete from indexlake_delete where data_file_id = ? and snapshot_id <= ?", (file_id, horizon))
         add_delete(tx, table_id, file_id, 0, positions, snapshot)
     return len(rows) - len(folded)
-
-
-def add_deletes(tx: Transaction, rows: Sequence[tuple[int, int, int, bytes, int]]) -> None:
-    """Many at once: (block, snapshot, table, positions, the commit that writes it) of each."""
-    if rows:
-        tx.insert_rows("indexlake_delete", ("data_file_id", "snapshot_id", "table_id", "positions", "changed_in"), rows)

@@ -13,8 +13,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from indexlake.catalog import commits, log_records, tables
+from indexlake.catalog import commits, log_records
 from indexlake.catalog.log_records import LogOwner, Segment
+from indexlake.catalog.tables import lake_record
 from indexlake.display import counted, html_facts
 from indexlake.display.progress import ProgressBar
 from indexlake.errors import CorruptionError, OwnershipError, StorageError
@@ -62,9 +63,9 @@ def recover(
     """Take the lake over and bring back what its log holds."""
     folder = lock.folder
     with catalog.transaction() as tx:
-        record_of = tables.lake_record(tx)
-        assert record_of is not None
-        lake = record_of.lake_id, record_of.incarnation
+        known = lake_record(tx)
+        assert known is not None
+        lake = known.lake_id, known.incarnation
         _check_folder(folder, lake[0])
         store.epoch, wait = become_owner(tx, lock, commits.last_snapshot(tx)[0], take_over=take_over)
         tx.commit()

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from indexlake.blocks.delete_vector import positions_to_bytes
 from indexlake.catalog import commits, delete_entries, log_records
 from indexlake.catalog.clock import now
 from indexlake.catalog.inline import inline_table
@@ -340,15 +339,12 @@ class MemoryStore:
             log_records.set_told(tx, told[-1].number)
         commits.add_snapshots(tx, [(c.number, c.committed_at, c.operation, c.summary, c.commit_token) for c in told])
         changes = [(c.number, table_id, change) for c in told for table_id, change in c.tables.items()]
-        commits.add_row_sets(
-            tx,
-            touched=[(t, n, change.closed.serialize()) for n, t, change in changes if change.closed],
-            locked=[(t, n, change.locked.serialize()) for n, t, change in changes if change.locked],
-        )
+        commits.add_all_touched(tx, [(t, n, change.closed.serialize()) for n, t, change in changes if change.closed])
+        commits.add_all_locked(tx, [(t, n, change.locked.serialize()) for n, t, change in changes if change.locked])
         delete_entries.add_deletes(
             tx,
             [
-                (file_id, n, table_id, positions_to_bytes(positions), n)
+                (table_id, file_id, n, positions)
                 for n, table_id, change in changes
                 for file_id, positions in change.deleted.items()
             ],
