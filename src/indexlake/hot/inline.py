@@ -110,6 +110,9 @@ class InlineStore(InlineTables):
 class ReplicaStore(InlineStore):
     """For readers beside the owner of a lake in memory: what the catalog holds of its rows, up to the lake's bound."""
 
+    def still_there(self, r: ReadTransaction | Transaction, newest: int) -> None:
+        """The bound tells how much can be read, of a lake that was converted too."""
+
 
 @dataclass(slots=True, eq=False)
 class InlineTable(InlineRows):
