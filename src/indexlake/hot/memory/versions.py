@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from indexlake.hot.memory.page import BITS, LIVE, PAGE_ROWS, SLOT, Mask, Page
-from indexlake.hot.memory.tree import MemTree
+from indexlake.hot.memory.tree import FEW, MemTree
 from indexlake.schema import Field
 
 _VERSION_BYTES = 250
@@ -54,8 +54,7 @@ class Versions:
         self.newest[row_id] = version
         for tree in self.trees.values():
             tree.add(tree.key(page.place, values), version)
-        self.count += 1
-        self.bytes += _VERSION_BYTES + sum([len(v) + 40 for v in values if isinstance(v, bytes)])
+        self._count(page, 1, values)
         return version
 
     def add_many(
@@ -75,12 +74,18 @@ class Versions:
             page.add_many(row_ids[part], begins[part], ends[part], previous, [held[part] for held in values])
             for tree in self.trees.values():
                 tree.add_many(tree.keys(page.place, [held[part] for held in values], upto - done), first)
+            self._count(page, upto - done, *[held[part] for held in values])
             done = upto
-        self.count += len(row_ids)
-        self.bytes += _VERSION_BYTES * len(row_ids)
-        for held in values:
-            if isinstance(next((v for v in held if v is not None), None), bytes):
-                self.bytes += sum([len(v) + 40 for v in held if v is not None])
+
+    def _count(self, page: Page, versions: int, *values: Sequence[Any]) -> None:
+        """More versions of a page, and what they take: ``values`` of one row, or of each column."""
+        size = _VERSION_BYTES * versions
+        for some in values:
+            if isinstance(next((v for v in some if v is not None), None), bytes) or versions == 1:
+                size += sum([len(v) + 40 for v in some if isinstance(v, bytes)])
+        page.bytes += size
+        self.bytes += size
+        self.count += versions
 
     def _page(self, columns: tuple[str, ...]) -> Page:
         """The page that takes the next version with these columns."""
@@ -111,7 +116,7 @@ class Versions:
             self.newest[row_id] = previous
         values = [column[slot] for column in page.values]
         for tree in self.trees.values():
-            tree.remove(tree.key(page.place, values), {version})
+            tree.remove(tree.key(page.place, values), version)
         page.void(slot)
 
     def end(self, versions: Iterable[int], snapshot: int) -> None:
@@ -135,31 +140,24 @@ class Versions:
 
     def release(self, before: int, horizon: int) -> int:
         """Let go of pages that nobody asks for any more; how many versions that were."""
-        gone = [page for page in self.pages.values() if page.is_gone(before, horizon)]
-        gone = [page for page in gone if page.is_full or page.count]
+        gone = {n: page for n, page in self.pages.items() if page.count and page.is_gone(before, horizon)}
         if not gone:
             return 0
-        freed = 0
-        for page in gone:
-            number = page.number << BITS
-            versions = {number | slot for slot in range(page.count)}
-            for slot in range(page.count):
-                row_id, version = page.row_ids[slot], number | slot
-                if self.newest.get(row_id) == version:
-                    del self.newest[row_id]
-            columns = list(zip(*page.values, strict=True)) if page.values else []
-            for tree in self.trees.values():
-                for values in columns:
-                    tree.remove(tree.key(page.place, values), versions)
+        freed = sum(page.count for page in gone.values())
+        if freed > len(self.newest) // FEW:
+            self.newest = {row_id: version for row_id, version in self.newest.items() if version >> BITS not in gone}
+        else:
+            for page in gone.values():
+                for row_id in page.row_ids[: page.count]:
+                    if self.newest.get(row_id, -1) >> BITS in gone:
+                        del self.newest[row_id]
+        for tree in self.trees.values():
+            tree.forget(gone)
+        for page in gone.values():
             if self._filling.get(page.columns) is page:
                 del self._filling[page.columns]
-            freed += page.count
-            self.bytes -= _VERSION_BYTES * page.count + sum(
-                len(v) + 40 for column in page.values for v in column if isinstance(v, bytes)
-            )
-        kept = {page.number for page in gone}
-        self.pages = {n: page for n, page in self.pages.items() if n not in kept}
-        self.bytes = max(0, self.bytes) if self.pages else 0
+            self.bytes -= page.bytes
+        self.pages = {n: page for n, page in self.pages.items() if n not in gone}
         return freed
 
     # ------------------------------------------------------------ reading
