@@ -65,9 +65,9 @@ class Group:
             cuts = [0, *(n for n in range(1, len(ordinals)) if ordinals[n] != ordinals[n - 1])]
             there = [ordinals[n] for n in cuts]
         else:
-            found = np.searchsorted(np.asarray(starts), slots, side="right") - 1
-            cuts = [0, *(np.flatnonzero(np.diff(found)) + 1).tolist()]
-            there = found[cuts].tolist()
+            bounds = np.searchsorted(slots, np.asarray(starts))
+            held = np.flatnonzero(np.diff(bounds))
+            there, cuts = held.tolist(), bounds[held].tolist()
         for ordinal, first, end in zip(there, cuts, [*cuts[1:], len(slots)], strict=True):
             block = self.by_ordinal.get(ordinal)
             if block is not None:
