@@ -53,7 +53,7 @@ class Group:
     blocks: tuple[tuple[BlockRecord, int], ...]
 
     @cached_property
-    def by_ordinal(self) -> dict[int, BlockRecord]:
+    def _by_ordinal(self) -> dict[int, BlockRecord]:
         return {ordinal: block for block, ordinal in self.blocks}
 
     def split(self, starts: Sequence[int], slots: Slots) -> Iterator[tuple[BlockRecord, slice, Slots]]:
@@ -69,7 +69,7 @@ class Group:
             held = np.flatnonzero(np.diff(bounds))
             there, cuts = held.tolist(), bounds[held].tolist()
         for ordinal, first, end in zip(there, cuts, [*cuts[1:], len(slots)], strict=True):
-            block = self.by_ordinal.get(ordinal)
+            block = self._by_ordinal.get(ordinal)
             if block is not None:
                 yield block, slice(first, end), slots[first:end] - starts[ordinal]
 
