@@ -128,12 +128,12 @@ class _Table:
             if found is not None:
                 self._closed.setdefault(found, number)
             elif (version := of.live_version(row_id)) is not None:
-                of.end(version, number)
+                of.end((version,), number)
 
     def close_all(self, number: int) -> None:
         self.flush()
         for version in self._of.live_versions():
-            self._of.end(version, number)
+            self._of.end((version,), number)
 
     def flush(self) -> None:
         if self._collected:
