@@ -36,7 +36,7 @@ class Version:
 class DictStore:
     keeps_superseded = True
 
-    def __init__(self, catalog: Any, spill: Any) -> None:
+    def __init__(self, catalog: Any, spill: Any, epoch: int) -> None:
         self.spill = spill
         self.lock = threading.RLock()
         self.tables: dict[int, list[Version]] = {}
