@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from indexlake.schema import Field, TableSchema
     from indexlake.storage.spill import Spill
 
+MOST_UNTOLD = 10_000
+"""When the catalog does not know of so many commits it is told of them: they take memory."""
+
 MOST_TOUCHED = 20_000
 """So many commits that changed rows of a table are remembered; older transactions ask the catalog."""
 
@@ -242,6 +245,11 @@ class MemoryStore:
             into: Any = InlineTable(tx, table_id, None, None, snapshot, True, self.spill)  # type: ignore[arg-type]
             into.insert(columns, rows, snapshot)
 
+    @property
+    def size(self) -> int:
+        """About how many bytes the versions take."""
+        return sum([of.bytes for of in list(self.tables.values())])
+
     def open_table(self, table_id: int, bound: int, horizon: int) -> Versions:
         """Blocks and the catalog hold everything of the table up to ``bound``."""
         self._bounds[table_id], self._horizons[table_id] = bound, horizon
@@ -377,8 +385,7 @@ class MemoryStore:
     def told(self, newest: tuple[int, int]) -> None:
         """A transaction of the catalog has committed: the catalog knows everything up to its newest commit."""
         self._undo.clear()
-        self.untold = []
-        self._tokens.clear()  # the catalog has them
+        self.untold, self._tokens = [], {}  # the catalog has them
         number, committed_at = newest
         if number > self.visible:
             self._touched.clear()  # the catalog knows what this commit touched
