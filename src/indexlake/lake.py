@@ -112,6 +112,7 @@ class Lake(LakeDefinitions):
         self._hot = hot
         readings, log = readings_of(catalog, hot)
         readings.successor = self._after_conversion
+        self._turns.alone = log is not None
         self._committer = Committer(catalog, hot, self._files, readings, self._turns, log)
         self._readings = readings
 

@@ -100,12 +100,18 @@ class InlineStore(InlineTables):
                 )
             self.known = newest
 
-    def undo(self, tx: Transaction) -> None:
+    def done(self, tx: Transaction) -> int:
+        return 0
+
+    def undo(self, tx: Transaction, done: int = 0) -> None:
         """The database has undone it."""
 
 
 class ReplicaStore(InlineStore):
     """For readers beside the owner of a lake in memory: what the catalog holds of its rows, up to the lake's bound."""
+
+    def still_there(self, r: ReadTransaction | Transaction, newest: int) -> None:
+        """The bound tells how much can be read, of a lake that was converted too."""
 
 
 @dataclass(slots=True, eq=False)

@@ -82,6 +82,11 @@ class Page:
             column += held
         self.count = slots.stop
 
+    def cut(self) -> None:
+        """Forget the values of a version that was not added to the end."""
+        for column in self.values:
+            del column[self.count :]
+
     def void(self, slot: int) -> None:
         """The version was undone: no reader ever sees it."""
         self.begins[slot] = LIVE

@@ -59,11 +59,9 @@ class MemTree:
 
     def add_many(self, keys: Iterable[Key | None], first: int) -> None:
         """Versions with consecutive numbers."""
-        versions = self._versions
+        known = self._versions if self._sorted is None else None
         for version, key in enumerate(keys, first):
-            if key not in versions and key is not None and self._sorted is None:
-                versions[key] = version
-            else:
+            if known is None or key is None or known.setdefault(key, version) != version:
                 self.add(key, version)
 
     def add(self, key: Key | None, version: int) -> None:

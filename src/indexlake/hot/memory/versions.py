@@ -1,12 +1,13 @@
 """The versions of one table in memory: pages, the newest version of each row, and a tree for each index.
 
-Written under the lock of the store by whoever commits; read without it.  The dictionary of pages is replaced and never
-changed, so that a reader keeps the pages that it began with.
+Written under the lock of the store by whoever commits; read without it.  The dictionaries of pages and of trees are
+replaced and never changed, so that a reader keeps those that it began with.  Whatever was written before an error or an
+interrupt can be taken back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,15 @@ class Versions:
             for slot in range(page.count):
                 values = [column[slot] for column in page.values]
                 tree.add(tree.key(page.place, values), page.number << BITS | slot)
-        self.trees[index_id] = tree
+        self.trees = {**self.trees, index_id: tree}
+
+    def drop_tree(self, index_id: int) -> MemTree | None:
+        tree = self.trees.get(index_id)
+        self.trees = {n: tree for n, tree in self.trees.items() if n != index_id}
+        return tree
+
+    def put_back_tree(self, index_id: int, tree: MemTree) -> None:
+        self.trees = {**self.trees, index_id: tree}
 
     def add(self, columns: tuple[str, ...], row_id: int, values: Sequence[Any], begin: int) -> int:
         page = self._page(columns)
@@ -65,12 +74,15 @@ class Versions:
             page.add_many(row_ids[part], begins[part], ends[part], previous, [held[part] for held in values])
             for tree in self.trees.values():
                 tree.add_many(tree.keys(page.place, [held[part] for held in values], upto - done), first)
-            self._count(page, upto - done, [v for held in values for v in held[part]])
+            self._count(page, upto - done, *[held[part] for held in values])
             done = upto
 
-    def _count(self, page: Page, versions: int, values: Sequence[Any]) -> None:
-        """More versions of a page, and what they take."""
-        size = _VERSION_BYTES * versions + sum([len(v) + 40 for v in values if isinstance(v, bytes)])
+    def _count(self, page: Page, versions: int, *values: Sequence[Any]) -> None:
+        """More versions of a page, and what they take: ``values`` of one row, or of each column."""
+        size = _VERSION_BYTES * versions
+        for some in values:
+            if isinstance(next((v for v in some if v is not None), None), bytes) or versions == 1:
+                size += sum([len(v) + 40 for v in some if isinstance(v, bytes)])
         page.bytes += size
         self.bytes += size
         self.count += versions
@@ -79,14 +91,25 @@ class Versions:
         """The page that takes the next version with these columns."""
         page = self._filling.get(columns)
         if page is None or page.is_full:
-            page = self._filling[columns] = Page(self._next, columns)
+            page = Page(self._next, columns)
             self._next += 1
             self.pages = {**self.pages, page.number: page}
+            self._filling[columns] = page
         return page
 
-    def undo_add(self, row_id: int, version: int) -> None:
-        page, slot = self.pages[version >> BITS], version & SLOT
-        previous = page.previous[slot]
+    def undo_since(self, snapshot: int) -> None:
+        """The versions that began in this commit or later were never there."""
+        for page in self.pages.values():
+            page.cut()
+            slot = page.count - 1
+            while slot >= 0 and page.begins[slot] >= snapshot:
+                if page.begins[slot] < LIVE:
+                    self._undo_add(page, slot)
+                slot -= 1
+        self.count = sum(int(mask.sum()) for _, mask in self.masked("here", LIVE - 1))
+
+    def _undo_add(self, page: Page, slot: int) -> None:
+        row_id, previous, version = page.row_ids[slot], page.previous[slot], page.number << BITS | slot
         if previous < 0:
             self.newest.pop(row_id, None)
         else:
@@ -95,10 +118,10 @@ class Versions:
         for tree in self.trees.values():
             tree.remove(tree.key(page.place, values), version)
         page.void(slot)
-        self.count -= 1
 
-    def end(self, version: int, snapshot: int) -> None:
-        self.pages[version >> BITS].ends[version & SLOT] = snapshot
+    def end(self, versions: Iterable[int], snapshot: int) -> None:
+        for version in versions:
+            self.pages[version >> BITS].ends[version & SLOT] = snapshot
 
     def live_version(self, row_id: int) -> int | None:
         """The version of a row that is neither superseded nor in a block."""

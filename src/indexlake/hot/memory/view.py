@@ -227,29 +227,32 @@ class MemoryTable:
     # ------------------------------------------------------------ what a commit does
 
     def insert(self, columns: tuple[str, ...], rows: Collection[tuple[int, Sequence[Any]]], snapshot: int) -> None:
-        of, note = self._of, self._store.note
+        of = self._of
+        self._store.note(self._tx, of.undo_since, snapshot)
         for row_id, values in rows:
-            version = of.add(columns, row_id, values, snapshot)
-            note(self._tx, of.undo_add, row_id, version)
+            of.add(columns, row_id, values, snapshot)
         self._store.inserted(self._tx, self._table_id, columns, rows, snapshot)
 
     def close(self, versions: Mapping[int, int], snapshot: int) -> list[int]:
-        of, moved = self._of, []
+        here: list[int] = []
+        moved: list[int] = []
         for row_id in versions:
-            version = of.live_version(row_id)
+            version = self._of.live_version(row_id)
             if version is None:
                 moved.append(row_id)
             else:
-                of.end(version, snapshot)
-                self._store.note(self._tx, of.end, version, LIVE)
+                here.append(version)
+        self._end(here, snapshot)
         return moved
 
     def close_all(self, snapshot: int) -> int:
-        of, versions = self._of, self._of.live_versions()
-        for version in versions:
-            of.end(version, snapshot)
-            self._store.note(self._tx, of.end, version, LIVE)
+        versions = self._of.live_versions()
+        self._end(versions, snapshot)
         return len(versions)
+
+    def _end(self, versions: Sequence[int], snapshot: int) -> None:
+        self._store.note(self._tx, self._of.end, versions, LIVE)
+        self._of.end(versions, snapshot)
 
     # ------------------------------------------------------------ what a dump reads
 
