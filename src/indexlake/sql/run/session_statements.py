@@ -15,7 +15,7 @@ from indexlake.sql.run.result import SqlChange
 
 SETTINGS = frozenset({
     "threads", "worker_threads", "external_threads", "memory_limit", "max_memory", "max_temp_directory_size",
-    "explain_output", "enable_progress_bar", "progress_bar_time", 
+    "explain_output", "enable_progress_bar", "progress_bar_time",
     "max_expression_depth", "perfect_ht_threshold", "prefer_range_joins",
     "ordered_aggregate_threshold", "merge_join_threshold", "nested_loop_join_threshold", "pivot_filter_threshold",
     "scheduler_process_partial", "dynamic_or_filter_threshold", "late_materialization_max_rows",
