@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -427,7 +427,7 @@ class World:
 
     # ------------------------------------------------------------ the play
 
-    STEPS = {
+    STEPS: ClassVar[dict[str, float]] = {
         "write": 10, "begin": 3, "write_in": 10, "commit": 4, "commit_group": 3, "roll_back": 1, "alter": 1, "index": 1,
         "dump": 2, "plan_chunk": 4, "commit_chunk": 4, "rewrite": 2, "expire": 1, "read_long": 2, "let_readers_go": 1,
         "reopen": 0.5, "crash": 1,
