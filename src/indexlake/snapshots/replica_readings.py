@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from indexlake.catalog import log_records
+from indexlake.catalog import commits, log_records
 from indexlake.snapshots.reading import Readings
 
 if TYPE_CHECKING:
@@ -30,4 +30,6 @@ class ReplicaReadings(Readings):
 
     def _bound(self, r: ReadTransaction) -> int:
         owner = log_records.read_owner(r)
-        return 0 if owner is None else owner.bound
+        if owner is None:
+            return 0
+        return owner.bound if owner.bound != log_records.EVERYTHING else commits.last_snapshot(r)[0]

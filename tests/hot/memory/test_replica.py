@@ -176,3 +176,14 @@ def test_a_replica_refuses_to_write_and_needs_no_owner(any_address: Address, tmp
             replica.table("t").insert({"id": 3, "v": 3})
         with any_address.connect(log_dir=tmp_path / "log") as owner:
             assert _rows(owner.table("t")) == {1: 1, 2: 2}
+
+
+def test_a_replica_goes_on_when_the_lake_becomes_inline(owner: il.Lake, replica: il.Lake) -> None:
+    t = _table(owner)
+    t.insert({"id": 1, "v": 1})
+    assert _rows(replica.table("t")) == {}
+    owner.convert(hot="inline")
+    assert _rows(replica.table("t")) == {1: 1}
+    t.insert({"id": 2, "v": 2})
+    assert _rows(replica.table("t")) == {1: 1, 2: 2}
+    assert replica.snapshot_id == owner.snapshot_id

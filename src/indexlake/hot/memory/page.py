@@ -31,8 +31,8 @@ class Page:
     """
 
     __slots__ = (
-        "_begins", "_ends", "_moved", "begins", "columns", "count", "ends", "moved", "number", "place", "previous",
-        "row_ids", "values",
+        "_begins", "_ends", "_moved", "begins", "bytes", "columns", "count", "ends", "moved", "number", "place",
+        "previous", "row_ids", "values",
     )  # fmt: skip
 
     def __init__(self, number: int, columns: tuple[str, ...]) -> None:
@@ -40,6 +40,7 @@ class Page:
         self.columns = columns
         self.place = {name: n for n, name in enumerate(columns)}
         self.count = 0
+        self.bytes = 0  # about what it takes, trees included
         self.row_ids = array("q", _ZEROS)
         self.begins = array("q", _ZEROS)
         self.ends = array("q", _ZEROS)
@@ -129,7 +130,9 @@ class Page:
         if place is None:
             return [None] * (count if mask is None else int(mask.sum()))
         held = self.values[place]
-        return held[:count] if mask is None or mask.all() else list(compress(held, mask.tolist()))
+        if mask is None or mask.all():
+            return held if count == PAGE_ROWS else held[:count]  # a full page does not change
+        return list(compress(held, mask.tolist()))
 
     def row(self, slot: int, columns: tuple[str, ...]) -> list[Any]:
         """The values of one version in some columns."""

@@ -13,11 +13,17 @@ from typing import Any
 import numpy as np
 
 from indexlake.hot.memory.page import BITS, LIVE, PAGE_ROWS, SLOT, Mask, Page
-from indexlake.hot.memory.tree import MemTree
+from indexlake.hot.memory.tree import FEW, MemTree
 from indexlake.schema import Field
 
-_VERSION_BYTES = 250
-"""What a version takes besides its values: numbers in its page, its place in the tree of the key, objects."""
+_VERSION_BYTES = 156
+"""What a version takes besides its values and trees: numbers in its page, and the newest version of its row."""
+
+_NULL_BYTES, _NUMBER_BYTES = 8, 32
+"""What a value takes: a place, and the object; that of a text or of bytes is as long as it is, and a little more."""
+
+_TREE_BYTES = 80
+"""What a version takes in a tree."""
 
 
 class Versions:
@@ -38,6 +44,7 @@ class Versions:
             for slot in range(page.count):
                 values = [column[slot] for column in page.values]
                 tree.add(tree.key(page.place, values), page.number << BITS | slot)
+            self._took(page, _TREE_BYTES * page.count)
         self.trees = {**self.trees, index_id: tree}
 
     def drop_tree(self, index_id: int) -> MemTree | None:
@@ -55,7 +62,7 @@ class Versions:
         for tree in self.trees.values():
             tree.add(tree.key(page.place, values), version)
         self.count += 1
-        self.bytes += _VERSION_BYTES + sum([len(v) + 40 for v in values if isinstance(v, bytes)])
+        self._took(page, self._cost(values, 1))
         return version
 
     def add_many(
@@ -72,13 +79,24 @@ class Versions:
             for version, row_id in enumerate(row_ids[part], first):
                 previous.append(newest.get(row_id, -1))
                 newest[row_id] = version
-            page.add_many(row_ids[part], begins[part], ends[part], previous, [held[part] for held in values])
+            parts = [held[part] for held in values]
+            page.add_many(row_ids[part], begins[part], ends[part], previous, parts)
             for tree in self.trees.values():
-                tree.add_many(tree.keys(page.place, [held[part] for held in values], upto - done), first)
+                tree.add_many(tree.keys(page.place, parts, upto - done), first)
+            self._took(page, (upto - done) * self._cost((), 1) + sum(self._cost(held, 0) for held in parts))
             done = upto
         self.count += len(row_ids)
-        self.bytes += _VERSION_BYTES * len(row_ids)
-        self.bytes += sum([len(v) + 40 for held in values for v in held if isinstance(v, bytes)])
+
+    def _cost(self, values: Sequence[Any], versions: int) -> int:
+        """About how many bytes some values take, in so many versions."""
+        numbers = len(values) - values.count(None)
+        texts = sum([len(value) for value in values if isinstance(value, bytes)])
+        versions *= _VERSION_BYTES + _TREE_BYTES * len(self.trees)
+        return versions + _NULL_BYTES * len(values) + _NUMBER_BYTES * numbers + texts
+
+    def _took(self, page: Page, size: int) -> None:
+        page.bytes += size
+        self.bytes += size
 
     def _page(self, columns: tuple[str, ...]) -> Page:
         """The page that takes the next version with these columns."""
@@ -109,7 +127,7 @@ class Versions:
             self.newest[row_id] = previous
         values = [column[slot] for column in page.values]
         for tree in self.trees.values():
-            tree.remove(tree.key(page.place, values), {version})
+            tree.remove(tree.key(page.place, values), version)
         page.void(slot)
 
     def end(self, versions: Iterable[int], snapshot: int) -> None:
@@ -133,31 +151,24 @@ class Versions:
 
     def release(self, before: int, horizon: int) -> int:
         """Let go of pages that nobody asks for any more; how many versions that were."""
-        gone = [page for page in self.pages.values() if page.is_gone(before, horizon)]
-        gone = [page for page in gone if page.is_full or page.count]
+        gone = {n: page for n, page in self.pages.items() if page.count and page.is_gone(before, horizon)}
         if not gone:
             return 0
-        freed = 0
-        for page in gone:
-            number = page.number << BITS
-            versions = {number | slot for slot in range(page.count)}
-            for slot in range(page.count):
-                row_id, version = page.row_ids[slot], number | slot
-                if self.newest.get(row_id) == version:
-                    del self.newest[row_id]
-            columns = list(zip(*page.values, strict=True)) if page.values else []
-            for tree in self.trees.values():
-                for values in columns:
-                    tree.remove(tree.key(page.place, values), versions)
+        freed = sum(page.count for page in gone.values())
+        if freed > len(self.newest) // FEW:
+            self.newest = {row_id: version for row_id, version in self.newest.items() if version >> BITS not in gone}
+        else:
+            for page in gone.values():
+                for row_id in page.row_ids[: page.count]:
+                    if self.newest.get(row_id, -1) >> BITS in gone:
+                        del self.newest[row_id]
+        for tree in self.trees.values():
+            tree.forget(gone)
+        for page in gone.values():
             if self._filling.get(page.columns) is page:
                 del self._filling[page.columns]
-            freed += page.count
-            self.bytes -= _VERSION_BYTES * page.count + sum(
-                len(v) + 40 for column in page.values for v in column if isinstance(v, bytes)
-            )
-        kept = {page.number for page in gone}
-        self.pages = {n: page for n, page in self.pages.items() if n not in kept}
-        self.bytes = max(0, self.bytes) if self.pages else 0
+            self.bytes -= page.bytes
+        self.pages = {n: page for n, page in self.pages.items() if n not in gone}
         return freed
 
     # ------------------------------------------------------------ reading

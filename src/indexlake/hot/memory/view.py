@@ -112,26 +112,27 @@ class MemoryTable:
     def _arrow(self, masks: Iterable[tuple[Page, Mask]], columns: HeldColumns, stamp: str = "begin") -> HotRows:
         """Rows of pages, some thousands decoded at a time."""
         hot = HotRows(columns.fields, self._store.spill)
-        ids: list[int] = []
-        begins: list[int] = []
-        ends: list[int] = []
+        numbers: list[Any] = []  # row ids, begins and ends
         values: list[list[Any]] = [[] for _ in columns.columns]
+        count = 0
 
         def flush() -> None:
-            if ids:
+            if numbers:
+                joined: Any = [np.concatenate(part) for part in zip(*numbers, strict=True)]
+                ids, begins, ends = joined
                 hot.add(columns.values(begins, values), ids, begins if stamp == "begin" else ends)
-                for held in (ids, begins, ends, *values):
+                numbers.clear()
+                for held in values:
                     held.clear()
 
         for page, mask in masks:
-            row_ids, begun, ended = page.numbers(len(mask))
-            ids += row_ids[mask].tolist()
-            begins += begun[mask].tolist()
-            ends += ended[mask].tolist()
+            numbers.append([each[mask] for each in page.numbers(len(mask))])
             for name, held in zip(columns.columns, values, strict=True):
                 held += page.column(name, mask)
-            if len(ids) >= BATCH_ROWS:
+            count += len(numbers[-1][0])
+            if count >= BATCH_ROWS:
                 flush()
+                count = 0
         flush()
         return hot
 
