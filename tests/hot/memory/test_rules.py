@@ -10,10 +10,13 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
+from indexlake.commit import effects
 from indexlake.commit.log_section import LogSequencer
 from indexlake.hot.memory.page import Page
 from indexlake.hot.memory.store import MemoryStore
 from indexlake.hot.memory.view import MemoryTable
+from indexlake.pipeline.dump import commit_chunk, plan_chunk, run_task
+from indexlake.pipeline.job import Job
 from indexlake.storage import faults
 from tests.support.grouped import together
 from tests.support.lakes import connect
@@ -115,9 +118,27 @@ def a_commit_fails_after_it_has_written(lake: il.Lake) -> None:
     assert t.scan("id = 3").to_pylist() == [{"id": 3, "v": 4}]
 
 
+def a_row_changes_twice_while_its_chunk_is_written(lake: il.Lake) -> None:
+    t = lake.table("t")
+    since = lake.snapshot_id
+    t.insert({"id": 1, "v": 0})
+    task = plan_chunk(lake, t._table_id, history=False)
+    assert task is not None
+    blocks = run_task(lake.storage, task, lambda: None)
+    t.update({"v": 1}, "id = 1")
+    t.update({"v": 2}, "id = 1")
+    with Job(lake, "dump", t._table_id) as job:
+        assert commit_chunk(lake, job, task, blocks)
+    assert rows(lake) == {1: 2}
+    found = [(row["_change_type"], row["v"]) for row in t.changes(since).to_pylist()]
+    ends, begins = "update_preimage", "update_postimage"
+    assert found == [("insert", 0), (ends, 0), (begins, 1), (ends, 1), (begins, 2)]
+
+
 SCENARIOS: list[Callable[[il.Lake], None]] = [
     two_of_a_group_change_one_row, two_of_a_group_insert_one_key, two_of_a_group_have_one_token,
     a_checkpoint_comes_while_somebody_reads, a_state_is_offered_late, a_commit_fails_after_it_has_written,
+    a_row_changes_twice_while_its_chunk_is_written,
 ]  # fmt: skip
 
 
@@ -171,7 +192,17 @@ def without_pending_tokens(patch: pytest.MonkeyPatch, lake: il.Lake) -> None:
     patch.setattr(LogSequencer, "result_of", lambda self, token: self._store.token(token))
 
 
+def with_every_touch(patch: pytest.MonkeyPatch, lake: il.Lake) -> None:
+    first = effects.touched_positions
+
+    def every(touched: Any, block: Any) -> Any:
+        return [each for some in touched for each in first([some], block)]
+
+    patch.setattr(effects, "touched_positions", every)
+
+
 MUTANTS = {
+    with_every_touch: a_row_changes_twice_while_its_chunk_is_written,
     without_marks: a_state_is_offered_late,
     without_moved: a_checkpoint_comes_while_somebody_reads,
     without_readers: a_checkpoint_comes_while_somebody_reads,
