@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import threading
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
 import indexlake as il
 from tests.commit.bank import ACCOUNTS, START, TABLE, Record, open_bank, tellers, work
 from tests.commit.history_checker import anomalies
+from tests.support.one_owner import other_processes
 
 SEED = int(os.environ.get("INDEXLAKE_SEED", "20261115"))
 
@@ -32,8 +31,7 @@ def test_transfers_in_processes_and_threads_while_dumps_run(any_address: Any) ->
 
         dumper = threading.Thread(target=dump)
         dumper.start()
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(2, mp_context=context) as pool:
+        with other_processes(2) as pool:
             others = [pool.submit(work, asdict(any_address), f"process {n}", 2, 12, SEED) for n in range(2)]
             records = tellers(lake, "main", 2, 12, SEED)
             for other in others:

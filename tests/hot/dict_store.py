@@ -106,10 +106,13 @@ class DictStore:
     def still_there(self, r: Any, newest: int) -> None:
         pass
 
-    def undo(self, tx: Any) -> None:
+    def done(self, tx: Any) -> int:
+        return len(self._undo) if self._writer is tx else 0
+
+    def undo(self, tx: Any, done: int = 0) -> None:
         with self.lock:
             if self._writer is tx:
-                while self._undo:
+                while len(self._undo) > done:
                     self._undo.pop()()
 
     def change(self, tx: Any, version: Version, name: str, value: int) -> None:

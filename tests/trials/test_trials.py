@@ -43,6 +43,7 @@ def test_random_transactions_agree_with_the_model_while_jobs_run(ground: Ground)
     assert done["jobs"] > 1
 
 
+@pytest.mark.inline_only("several processes work and die; tests/hot/memory kills the owner")
 def test_a_storm_of_kills_loses_nothing(ground: Ground) -> None:
     many = 2 if ground.catalog == "sqlite" else 1
     done = kill_storm.play(SEED, ground, storms=many, workers=many, most_lines=60)

@@ -70,24 +70,24 @@ class LogSection(Section):
 
     def commit(self) -> None:
         store, log = self.store, self.store.log
-        if log is not None and self.commits:
-            end = log.end
-            try:
+        durable, end = False, None if log is None else log.end
+        try:
+            if log is not None and self.commits:
                 log.append(b"".join([pack(commit, log.durable) for commit in self.commits]), self.commits[-1].number)
                 if log.durability == "fdatasync":
                     log.sync()
                 store.confirm()
-            except BaseException:
-                log.take_back(end)
-                raise
-        self._committed = True
-        try:
+            durable = True
             marked = dict(store.marked)
             store.published(self.commits)
             self._readings.publish(self.commits, marked)
-        except BaseException:  # the commits are durable, and nobody knows which of them are seen
-            store.lost = "A commit was interrupted when it was about to be shown. Close the lake and connect again."
+        except BaseException:
+            if durable:  # it was interrupted
+                store.published(self.commits)
+            elif log is not None and end is not None:
+                log.take_back(end)
             raise
+        self._committed = True
         faults.step("log.published")
         if log is not None and log.is_full:
             with suppress(StorageError):  # the next commit says it
@@ -97,12 +97,10 @@ class LogSection(Section):
                 OwnedCatalog(store.catalog, store).tell()
 
     def write(self, ws: WriteSet, looks: Mapping[int, Sequence[Look]], commit_token: str | None) -> WriteResult:
-        """A write-set that fails leaves nothing behind, also among others of its group."""
-        done, recorded = self.store.done(self.tx), len(self.commits)
+        recorded = len(self.commits)
         try:
             return super().write(ws, looks, commit_token)
         except BaseException:
-            self.store.undo_to(self.tx, done)
             self.tx.changes = {}
             del self.commits[recorded:]
             raise
@@ -167,7 +165,7 @@ class LogSequencer(Sequencer):
         tx.changes = {}
 
     def result_of(self, token: str) -> dict[str, Any] | None:
-        found = self._store.token(token)
+        found = next((c.result for c in self._commits if c.token == token), None) or self._store.token(token)
         if found is None:
             with self._catalog.read() as r:
                 found = commits.token_result(r, token)

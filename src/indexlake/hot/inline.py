@@ -100,7 +100,10 @@ class InlineStore(InlineTables):
                 )
             self.known = newest
 
-    def undo(self, tx: Transaction) -> None:
+    def done(self, tx: Transaction) -> int:
+        return 0
+
+    def undo(self, tx: Transaction, done: int = 0) -> None:
         """The database has undone it."""
 
 

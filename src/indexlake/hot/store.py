@@ -230,6 +230,10 @@ class HotStore(Protocol):
         """Raise if the lake has another hot store by now, or another owner; ``newest`` is its newest commit."""
         ...
 
-    def undo(self, tx: Transaction) -> None:
-        """The transaction was left without a commit: what was written through it did not happen."""
+    def done(self, tx: Transaction) -> int:
+        """How much was written through the transaction, for ``undo``."""
+        ...
+
+    def undo(self, tx: Transaction, done: int = 0) -> None:
+        """What was written through the transaction after that did not happen: it, or a part of it, was given up."""
         ...

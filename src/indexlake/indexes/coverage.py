@@ -53,7 +53,7 @@ class Group:
     blocks: tuple[tuple[BlockRecord, int], ...]
 
     @cached_property
-    def by_ordinal(self) -> dict[int, BlockRecord]:
+    def _by_ordinal(self) -> dict[int, BlockRecord]:
         return {ordinal: block for block, ordinal in self.blocks}
 
     def split(self, starts: Sequence[int], slots: Slots) -> Iterator[tuple[BlockRecord, slice, Slots]]:
@@ -65,11 +65,11 @@ class Group:
             cuts = [0, *(n for n in range(1, len(ordinals)) if ordinals[n] != ordinals[n - 1])]
             there = [ordinals[n] for n in cuts]
         else:
-            found = np.searchsorted(np.asarray(starts), slots, side="right") - 1
-            cuts = [0, *(np.flatnonzero(np.diff(found)) + 1).tolist()]
-            there = found[cuts].tolist()
+            bounds = np.searchsorted(slots, np.asarray(starts))
+            held = np.flatnonzero(np.diff(bounds))
+            there, cuts = held.tolist(), bounds[held].tolist()
         for ordinal, first, end in zip(there, cuts, [*cuts[1:], len(slots)], strict=True):
-            block = self.by_ordinal.get(ordinal)
+            block = self._by_ordinal.get(ordinal)
             if block is not None:
                 yield block, slice(first, end), slots[first:end] - starts[ordinal]
 

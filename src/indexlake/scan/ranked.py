@@ -76,22 +76,22 @@ def read_rows(ranked: Sequence[Ranked], chosen: Chosen, fields: Sequence[Field])
 
 def _few_rows(ranked: Sequence[Ranked], chosen: Chosen, fields: Sequence[Field]) -> list[pa.Array] | None:
     """By way of Python values; None: they do not tell everything."""
-    found: dict[tuple[int, int], tuple[list[int], list[int]]] = {}  # of each source the slots, and the rows' numbers
-    rankings = [(each.parts.tolist(), each.slots.tolist()) for each in ranked]
+    found: dict[Any, tuple[list[int], list[int]]] = {}  # who has rows: as which of its own, and which of the chosen
+    rankings = [(each.sources, each.parts.tolist(), each.slots.tolist()) for each in ranked]
     for number, (ranking, place) in enumerate(zip(chosen.rankings.tolist(), chosen.places.tolist(), strict=True)):
-        parts, slots = rankings[ranking]
-        there = found.setdefault((ranking, parts[place]), ([], []))
-        there[0].append(slots[place])
+        sources, parts, slots = rankings[ranking]
+        holder, position = sources[parts[place]].place(slots[place])
+        there = found.setdefault(holder, ([], []))
+        there[0].append(position)
         there[1].append(number)
-    names = tuple([f.column for f in fields])
     rows: list[dict[str, Any]] = [{}] * len(chosen.places)
-    for (ranking, part), (some, numbers) in found.items():
-        here = ranked[ranking].sources[part].python_rows(some, fields, names)
+    for holder, (positions, numbers) in found.items():
+        here = holder.few_rows(positions, fields)
         if here is None:
             return None
         for number, row in zip(numbers, here, strict=True):
             rows[number] = row
-    columns = [[row[name] for row in rows] for name in names]
+    columns = [[row[name] for row in rows] for name in [f.column for f in fields]]
     for column, f in zip(columns, fields, strict=True):
         if pa.types.is_floating(f.type) and any(value != value for value in column):
             return None  # Python may change the bits of a NaN

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from indexlake.expr.moment import statement
 from indexlake.scan.point import read_values
 from indexlake.writes.edit import Edit
-from indexlake.writes.find import PredicateOf, Scanned, Target, find, find_by_scan, with_row_ids
+from indexlake.writes.find import PredicateOf, Scanned, Target, find, find_by_scan
 
 if TYPE_CHECKING:
     from indexlake.transaction import Transaction
@@ -24,11 +22,6 @@ def delete(tx: Transaction, table_id: int, predicate_of: PredicateOf) -> int:
             return _delete_one(tx, rows)
         rows = find_by_scan(tx, table_id, predicate_of, ())
     return _delete_found(tx, rows)
-
-
-def delete_by_row_id(tx: Transaction, table_id: int, row_ids: pa.ChunkedArray) -> int:
-    ids = row_ids.unique().to_pylist()
-    return _delete_found(tx, find_by_scan(tx, table_id, with_row_ids(ids), ())) if ids else 0
 
 
 def _delete_one(tx: Transaction, target: Target) -> int:

@@ -45,7 +45,7 @@ class Edit:
         self._rows: list[tuple[int, Values, bool]] = []  # row id, new version, whether its key is known
         self._versions: dict[bool, _Versions] = {}  # by whether their keys are known
         self.claimed: KeyColumn | None = None  # primary keys of new rows: losing the race for one is a conflict
-        self.absent: AbsentValues | None = None  # the same for values of any columns
+        self.absent: list[AbsentValues] = []  # the same for values of any columns
         self.inserted = self.updated = self.deleted = 0
 
     def delete(self, piece: Piece) -> None:
@@ -117,8 +117,7 @@ class Edit:
         writes.deleted += self.deleted
         if self.claimed is not None:
             writes.claimed.append(self.claimed)
-        if self.absent is not None:
-            writes.absent.append(self.absent)
+        writes.absent += self.absent
         return count
 
     def _ended(self) -> npt.NDArray[np.int64]:

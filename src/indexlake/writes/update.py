@@ -6,17 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from indexlake.arrow.batch_size import rows_of
 from indexlake.commit.write_set import row_id_set
-from indexlake.errors import ConstraintError
 from indexlake.expr.moment import statement
 from indexlake.scan.point import read_values
-from indexlake.schema import ROW_ID
 from indexlake.writes.assignments import Assignments
 from indexlake.writes.edit import Edit
-from indexlake.writes.find import PredicateOf, Target, find, find_by_scan, with_row_ids
+from indexlake.writes.find import PredicateOf, Target, find, find_by_scan
 
 if TYPE_CHECKING:
     from indexlake.transaction import Transaction
@@ -60,38 +57,6 @@ def _update_one(tx: Transaction, target: Target, assignments: Mapping[str, Any])
     new = setter.apply_row(old, row)
     edit.update_row(target.row, new, same_key=not setter.changes(state.current.key_fields))
     return edit.apply()
-
-
-def update_by_row_id(
-    tx: Transaction, table_id: int, row_ids: pa.ChunkedArray, values: Mapping[str, pa.ChunkedArray]
-) -> int:
-    """Give rows new values: one for each row id and column."""
-    ids = row_ids.to_numpy()
-    if not len(ids):
-        return 0
-    order = np.argsort(ids, kind="stable")
-    ordered = ids[order]
-    if (ordered[1:] == ordered[:-1]).any():
-        raise ConstraintError(
-            "The query finds several new values for one row. Make its FROM match each row once, or use MERGE."
-        )
-    columns = {f"#{name}": _whole(column) for name, column in values.items()}
-    state, found = find_by_scan(tx, table_id, with_row_ids(ids.tolist()))
-    setter = Assignments({}, state.current, copies={name: f"#{name}" for name in values})
-    same_key = not setter.changes(state.current.key_fields)
-    edit = Edit(tx, state)
-    for piece in found:
-        batch = piece.batch
-        places = pa.array(order[np.searchsorted(ordered, batch.column(ROW_ID).to_numpy())])
-        for name, column in columns.items():
-            batch = batch.append_column(name, column.take(places))
-        edit.update(piece, [setter.apply(batch)], same_key=same_key)
-    return edit.apply()
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
 
 
 def lock(tx: Transaction, table_id: int, row_ids: Sequence[int]) -> None:

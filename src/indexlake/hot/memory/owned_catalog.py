@@ -138,12 +138,19 @@ class _Transaction:
         faults.step("log.catalog")
         try:
             self._inner.commit()
+            self._store.told(newest)
         except CommitUnknown as error:
             if newest[0] == self._known or not self._has_happened(newest, error):
                 raise  # whoever began a transaction without a number must know how to go on
-        self._store.told(newest)
+            self._store.told(newest)
+        except Exception:
+            raise
+        except BaseException as error:  # an interrupt: it may have come after the commit
+            if self._has_happened(newest, error):
+                self._store.told(newest)
+            raise
 
-    def _has_happened(self, newest: tuple[int, int], error: CommitUnknown) -> bool:
+    def _has_happened(self, newest: tuple[int, int], error: BaseException) -> bool:
         """No number is given out before it is known whether the last one was taken."""
         try:
             self._inner.__exit__(None, None, None)

@@ -82,6 +82,11 @@ class Page:
             column += held
         self.count = slots.stop
 
+    def cut(self) -> None:
+        """Forget the values of a version that was not added to the end."""
+        for column in self.values:
+            del column[self.count :]
+
     def void(self, slot: int) -> None:
         """The version was undone: no reader ever sees it."""
         self.begins[slot] = LIVE
@@ -125,7 +130,9 @@ class Page:
         if place is None:
             return [None] * (count if mask is None else int(mask.sum()))
         held = self.values[place]
-        return held[:count] if mask is None or mask.all() else list(compress(held, mask.tolist()))
+        if mask is None or mask.all():
+            return held if count == PAGE_ROWS else held[:count]  # a full page does not change
+        return list(compress(held, mask.tolist()))
 
     def row(self, slot: int, columns: tuple[str, ...]) -> list[Any]:
         """The values of one version in some columns."""

@@ -117,18 +117,17 @@ def parts(data: memoryview, start: int = 0) -> Iterator[tuple[Any, int]]:
 
 
 def commit_of(content: Any) -> Commit:
-    """A record as the commit that it is of, without its rows."""
+    """A record as the commit that it is of, with what it closed but without its rows."""
     number, at, operation, summary, commit_token, token, result, _, tables = content
-    commit = Commit(number, at, operation, summary, commit_token, token, result)
+    changes = {}
     for table_id, closed, deleted, ids, _, _ in tables:
-        gone = {file_id: BitMap.deserialize(positions) for file_id, positions in deleted}
-        commit.tables[table_id] = Change(closed_rows(closed), None, gone, columns_of(ids))
-    return commit
+        if closed is not None:
+            gone = {file_id: BitMap.deserialize(positions) for file_id, positions in deleted}
+            changes[table_id] = Change(closed_rows(closed), None, gone, columns_of(ids))
+    return Commit(number, at, operation, summary, commit_token, token, result, changes)
 
 
-def closed_rows(closed: Any) -> BitMap64 | None:
-    if closed is None:
-        return None
+def closed_rows(closed: Any) -> BitMap64:
     return BitMap64.deserialize(closed) if isinstance(closed, bytes) else BitMap64(closed)
 
 

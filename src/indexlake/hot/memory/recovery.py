@@ -8,8 +8,11 @@ anywhere leaves a log that is read again in the same way.
 
 from __future__ import annotations
 
+import gc
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -128,7 +131,7 @@ class _Reading:
     tail: bytes = b""  # the good records of the open file, as they are
 
     def read(self, listed: list[Segment]) -> None:
-        with ProgressBar("replaying the redo log", None) as bar:
+        with ProgressBar("replaying the redo log", None) as bar, _no_collection():
             for n, segment in enumerate(listed):
                 bar.show(n, len(listed), rows=self.replay.rows, size=0)
                 self._read_file(segment)
@@ -185,6 +188,18 @@ class _Reading:
             self.last, start = number, end
         self.known = known
         return start
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """What is read stays, and holds no cycles: Python need not look for garbage in it again and again."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 _TO_DO = "Nothing was changed. Bring the log's files back, or restore the lake from a backup."

@@ -7,6 +7,7 @@ that they brought; both are woven in between the records of the log.  Versions a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyroaring import BitMap64
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from indexlake.hot.memory.store import MemoryStore
     from indexlake.hot.memory.versions import Versions
 
-MOST_COLLECTED = 1 << 16
+MOST_COLLECTED = 256
+"""Versions that are added at once: few enough to be in the processor's cache still."""
 
 
 class Replay:
@@ -86,9 +88,9 @@ class Replay:
 
 
 class _Table:
-    """The versions of one table, and those that are collected for it."""
+    """The versions of one table, and those that are collected for it: all with the same columns."""
 
-    __slots__ = ("_begins", "_columns", "_ends", "_ids", "_of", "_places", "_values", "bound")
+    __slots__ = ("_closed", "_collected", "_columns", "_count", "_of", "_placed", "_places", "bound")
 
     def __init__(self, of: Versions, bound: int) -> None:
         self.bound = bound
@@ -97,52 +99,51 @@ class _Table:
 
     def _clear(self, columns: tuple[str, ...]) -> None:
         self._columns = columns
-        self._ids: list[int] = []
-        self._begins: list[int] = []
-        self._ends: list[int] = []
-        self._values: list[list[Any]] = [[] for _ in columns]
-        self._places: dict[int, int] = {}  # where the newest version of a row is among them
+        self._collected: list[tuple[int, Sequence[int], Sequence[Sequence[Any]]]] = []  # number, row ids, values
+        self._count = 0
+        self._closed: dict[int, int] = {}  # place among the collected versions -> the commit that ended it
+        self._places: dict[int, int] = {}  # row -> place of its newest version, of the first ``_placed`` records
+        self._placed = 0
 
     def add(
         self, columns: tuple[str, ...], row_ids: Sequence[int], number: int, values: Sequence[Sequence[Any]]
     ) -> None:
-        if columns != self._columns or len(self._ids) > MOST_COLLECTED:
+        if columns != self._columns or self._count > MOST_COLLECTED:
             self.flush()
             self._clear(columns)
-        place = len(self._ids)
-        if len(row_ids) == 1:
-            self._places[row_ids[0]] = place
-            self._ids.append(row_ids[0])
-            self._begins.append(number)
-            self._ends.append(LIVE)
-            for held, new in zip(self._values, values, strict=True):
-                held.append(new[0])
-        else:
-            count = len(row_ids)
-            self._places.update(zip(row_ids, range(place, place + count), strict=True))
-            self._ids += row_ids
-            self._begins += [number] * count
-            self._ends += [LIVE] * count
-            for held, new in zip(self._values, values, strict=True):
-                held += new
+        self._collected.append((number, row_ids, values))
+        self._count += len(row_ids)
 
     def close(self, row_ids: Iterable[int], number: int) -> None:
-        of, places, ends = self._of, self._places, self._ends
+        """End the live versions of rows, where they have one here."""
+        of, places, collected = self._of, self._places, self._collected
+        place = self._count - sum([len(ids) for _, ids, _ in collected[self._placed :]])
+        for _, ids, _ in collected[self._placed :]:
+            for row_id in ids:
+                places[row_id] = place
+                place += 1
+        self._placed = len(collected)
         for row_id in row_ids:
-            place = places.get(row_id)
-            if place is not None:
-                ends[place] = min(ends[place], number)
+            found = places.get(row_id)
+            if found is not None:
+                self._closed.setdefault(found, number)
             elif (version := of.live_version(row_id)) is not None:
-                of.end(version, number)
+                of.end((version,), number)
 
     def close_all(self, number: int) -> None:
         self.flush()
         for version in self._of.live_versions():
-            self._of.end(version, number)
+            self._of.end((version,), number)
 
     def flush(self) -> None:
-        if self._ids:
-            self._of.add_many(self._columns, self._ids, self._begins, self._ends, self._values)
+        if self._collected:
+            ends = [LIVE] * self._count
+            for place, number in self._closed.items():
+                ends[place] = number
+            numbers, ids, values = zip(*self._collected, strict=True)
+            begins = chain.from_iterable(map(repeat, numbers, map(len, ids)))
+            columns = [list(chain.from_iterable(column)) for column in zip(*values, strict=True)]
+            self._of.add_many(self._columns, list(chain.from_iterable(ids)), list(begins), ends, columns)
         self._clear(self._columns)
 
 

@@ -44,12 +44,15 @@ MOST_TOUCHED = 20_000
 
 
 class Reader:
-    """Somebody who reads a state as of ``at``: versions that moved to blocks later stay for them."""
+    """Somebody who reads ``snapshot`` beside the blocks of a state as of ``at``.
 
-    __slots__ = ("at",)
+    Versions that moved to blocks later, or ended later, stay for them; all of them while it is not known yet.
+    """
+
+    __slots__ = ("at", "snapshot")
 
     def __init__(self) -> None:
-        self.at = -1
+        self.at = self.snapshot = -1
 
 
 class MemoryStore:
@@ -118,14 +121,14 @@ class MemoryStore:
     def add_index(self, tx: Transaction, table_id: int, index_id: int, fields: Sequence[Field]) -> None:
         self.inline.add_index(tx, table_id, index_id, fields)
         of = self.versions(table_id)
+        self.note(tx, of.drop_tree, index_id)
         of.add_tree(index_id, fields)
-        self.note(tx, of.trees.pop, index_id)
 
     def drop_index(self, tx: Transaction, table_id: int, index_id: int) -> None:
         self.inline.drop_index(tx, table_id, index_id)
         of = self.versions(table_id)
-        if (tree := of.trees.pop(index_id, None)) is not None:
-            self.note(tx, of.trees.__setitem__, index_id, tree)
+        if (tree := of.drop_tree(index_id)) is not None:
+            self.note(tx, of.put_back_tree, index_id, tree)
 
     def bounds(self, tx: Transaction, table_id: int, f: Field) -> tuple[int, int] | None:
         if f.released:
@@ -147,13 +150,11 @@ class MemoryStore:
             return False
         if not log_records.move_bound(tx, table_id, before, chunk.at, snapshot):
             return False
-        count = 0
+        self.note(tx, setattr, of, "count", of.count)
         for page, mask in chunk.mark:
-            page.moved_numbers()[: len(mask)][mask] = snapshot
-            count += int(mask.sum())
             self.note(tx, _move_back, page, mask)
-        of.count -= count
-        self.note(tx, _add_count, of, count)
+            page.moved_numbers()[: len(mask)][mask] = snapshot
+            of.count -= int(mask.sum())
         self._bounds[table_id] = chunk.at
         self.note(tx, self._bounds.__setitem__, table_id, before)
         if table_id in self._in_catalog:
@@ -175,8 +176,10 @@ class MemoryStore:
 
     def purge(self, tx: Transaction, table: TableRecord, limit: int) -> int:
         self._horizons[table.table_id] = table.horizon
-        before = min([reader.at for reader in list(self.readers)], default=self.visible)
-        return self.versions(table.table_id).release(before, table.horizon)
+        readers = list(self.readers)
+        before = min([reader.at for reader in readers], default=self.visible)
+        horizon = min([table.horizon, *(reader.snapshot for reader in readers)])
+        return self.versions(table.table_id).release(before, horizon)
 
     def replays_after(self, tx: Transaction, table_id: int, last: int) -> int:
         before = self._bounds.get(table_id, 0)
@@ -200,23 +203,25 @@ class MemoryStore:
     def still_there(self, r: ReadTransaction | Transaction, newest: int) -> None:
         self.check_lease(r)
 
-    def undo(self, tx: Transaction | LogTransaction) -> None:
-        self.undo_to(tx, 0)
-
-    def done(self, tx: Any) -> int:
-        """How much the transaction has done, for ``undo_to``."""
+    def done(self, tx: Transaction | LogTransaction) -> int:
         return len(self._undo) if self._writer is tx else 0
 
-    def undo_to(self, tx: Any, done: int) -> None:
-        if self._writer is tx:
+    def undo(self, tx: Transaction | LogTransaction, done: int = 0) -> None:
+        if self._writer is not tx:
+            return
+        try:
             while len(self._undo) > done:
-                function, args = self._undo.pop()
+                function, args = self._undo[-1]
                 function(*args)
+                self._undo.pop()
+        except BaseException:
+            self.lost = "A commit was interrupted twice, and may be here in part. Close the lake and connect again."
+            raise
 
     # ------------------------------------------------------------ for its tables
 
     def note(self, tx: Any, function: Callable[..., Any], *args: Any) -> None:
-        """How to take back what the transaction did."""
+        """How to take back what the transaction is about to do; it can be taken back twice."""
         if self._writer is not tx:  # the one before has ended: writers come one after the other
             self._writer = tx
             self._undo.clear()
@@ -315,8 +320,11 @@ class MemoryStore:
         return self._tokens.get(token)
 
     def published(self, done: Iterable[Commit]) -> None:
-        """The commits are durable: everybody sees them from now on."""
+        """The commits are durable: everybody sees them from now on.  It may be said again."""
+        self._undo.clear()
         for commit in done:
+            if commit.number <= self.visible:
+                continue  # it was published before an interrupt
             for table_id, change in commit.tables.items():
                 touched = self._touched.setdefault(table_id, [])
                 for rows in (change.closed, change.locked):
@@ -330,7 +338,8 @@ class MemoryStore:
                     del touched[: MOST_TOUCHED // 2 + 1]
             if commit.token is not None and commit.result is not None:
                 self.remember(commit.token, commit.result)
-            self.untold.append(commit)
+            if not self.untold or self.untold[-1].number < commit.number:
+                self.untold.append(commit)
             self.committed_at = commit.committed_at
             self.visible = commit.number
 
@@ -364,7 +373,9 @@ class MemoryStore:
 
     def told(self, newest: tuple[int, int]) -> None:
         """A transaction of the catalog has committed: the catalog knows everything up to its newest commit."""
-        self.untold, self._tokens = [], {}
+        self._undo.clear()
+        self.untold = []
+        self._tokens.clear()  # the catalog has them
         number, committed_at = newest
         if number > self.visible:
             self._touched.clear()  # the catalog knows what this commit touched
@@ -388,7 +399,3 @@ class MemoryStore:
 
 def _move_back(page: Any, mask: Any) -> None:
     page.moved_numbers()[: len(mask)][mask] = LIVE
-
-
-def _add_count(of: Versions, count: int) -> None:
-    of.count += count

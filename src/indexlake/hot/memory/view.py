@@ -112,26 +112,27 @@ class MemoryTable:
     def _arrow(self, masks: Iterable[tuple[Page, Mask]], columns: HeldColumns, stamp: str = "begin") -> HotRows:
         """Rows of pages, some thousands decoded at a time."""
         hot = HotRows(columns.fields, self._store.spill)
-        ids: list[int] = []
-        begins: list[int] = []
-        ends: list[int] = []
+        numbers: list[Any] = []  # row ids, begins and ends
         values: list[list[Any]] = [[] for _ in columns.columns]
+        count = 0
 
         def flush() -> None:
-            if ids:
+            if numbers:
+                joined: Any = [np.concatenate(part) for part in zip(*numbers, strict=True)]
+                ids, begins, ends = joined
                 hot.add(columns.values(begins, values), ids, begins if stamp == "begin" else ends)
-                for held in (ids, begins, ends, *values):
+                numbers.clear()
+                for held in values:
                     held.clear()
 
         for page, mask in masks:
-            row_ids, begun, ended = page.numbers(len(mask))
-            ids += row_ids[mask].tolist()
-            begins += begun[mask].tolist()
-            ends += ended[mask].tolist()
+            numbers.append([each[mask] for each in page.numbers(len(mask))])
             for name, held in zip(columns.columns, values, strict=True):
                 held += page.column(name, mask)
-            if len(ids) >= BATCH_ROWS:
+            count += len(numbers[-1][0])
+            if count >= BATCH_ROWS:
                 flush()
+                count = 0
         flush()
         return hot
 
@@ -226,29 +227,32 @@ class MemoryTable:
     # ------------------------------------------------------------ what a commit does
 
     def insert(self, columns: tuple[str, ...], rows: Collection[tuple[int, Sequence[Any]]], snapshot: int) -> None:
-        of, note = self._of, self._store.note
+        of = self._of
+        self._store.note(self._tx, of.undo_since, snapshot)
         for row_id, values in rows:
-            version = of.add(columns, row_id, values, snapshot)
-            note(self._tx, of.undo_add, row_id, version)
+            of.add(columns, row_id, values, snapshot)
         self._store.inserted(self._tx, self._table_id, columns, rows, snapshot)
 
     def close(self, versions: Mapping[int, int], snapshot: int) -> list[int]:
-        of, moved = self._of, []
+        here: list[int] = []
+        moved: list[int] = []
         for row_id in versions:
-            version = of.live_version(row_id)
+            version = self._of.live_version(row_id)
             if version is None:
                 moved.append(row_id)
             else:
-                of.end(version, snapshot)
-                self._store.note(self._tx, of.end, version, LIVE)
+                here.append(version)
+        self._end(here, snapshot)
         return moved
 
     def close_all(self, snapshot: int) -> int:
-        of, versions = self._of, self._of.live_versions()
-        for version in versions:
-            of.end(version, snapshot)
-            self._store.note(self._tx, of.end, version, LIVE)
+        versions = self._of.live_versions()
+        self._end(versions, snapshot)
         return len(versions)
+
+    def _end(self, versions: Sequence[int], snapshot: int) -> None:
+        self._store.note(self._tx, self._of.end, versions, LIVE)
+        self._of.end(versions, snapshot)
 
     # ------------------------------------------------------------ what a dump reads
 

@@ -112,10 +112,10 @@ class MergeClause:
 
     rows: str  # "matched" | "not matched" | "not matched by source"
     condition: Fragment | None
-    action: str  # "update" | "delete" | "insert" | "nothing"
-    assignments: tuple[Assignment, ...] | None
+    action: str  # "update" | "delete" | "insert" | "nothing" | "error"
+    assignments: tuple[Assignment, ...] | None  # none at all: an insert of default values
     place: int
-    values: tuple[Fragment, ...] | None = None  # for all columns of the table in their order
+    values: tuple[Fragment, ...] | None = None  # for all columns of the table in their order; of an error its message
     by_name: bool = False  # without assignments and values: how columns of the source find those of the table
 
 

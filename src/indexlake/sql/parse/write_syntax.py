@@ -150,6 +150,9 @@ def _clause(r: TokenReader) -> st.MergeClause:
     r.expect("then")
     if r.take("do", "nothing"):
         return st.MergeClause(rows, condition, "nothing", None, place)
+    if r.take("error"):
+        message = None if r.at_end or r.sees("when") or r.sees("returning") else r.until("when", "returning")
+        return st.MergeClause(rows, condition, "error", None, place, values=None if message is None else (message,))
     if rows != "not matched" and r.take("delete"):
         return st.MergeClause(rows, condition, "delete", None, place)
     if rows != "not matched" and r.take("update"):
@@ -159,7 +162,7 @@ def _clause(r: TokenReader) -> st.MergeClause:
     if rows == "not matched" and r.take("insert"):
         return _insert_clause(r, condition, place)
     what = "INSERT" if rows == "not matched" else "UPDATE or DELETE"
-    raise r.wrong(f"After WHEN {rows.upper()} comes {what}, or DO NOTHING.")
+    raise r.wrong(f"After WHEN {rows.upper()} comes {what}, or DO NOTHING, or ERROR.")
 
 
 def _by_name(r: TokenReader) -> bool:
@@ -172,6 +175,8 @@ def _by_name(r: TokenReader) -> bool:
 
 def _insert_clause(r: TokenReader, condition: Fragment | None, place: int) -> st.MergeClause:
     rows, action = "not matched", "insert"
+    if r.take("default", "values"):
+        return st.MergeClause(rows, condition, action, (), place)
     by_name = _by_name(r)
     if r.take_symbol("*") or r.at_end or r.sees("when") or r.sees("returning"):
         return st.MergeClause(rows, condition, action, None, place, by_name=by_name)
@@ -193,7 +198,10 @@ def _assignments(r: TokenReader, *ends: str) -> tuple[st.Assignment, ...]:
     while True:
         place = r.here.start if r.here is not None else 0
         if r.sees_symbol("("):
-            r.fail("Assign columns one by one: set a = …, b = ….")
+            found += _row_assignment(r)
+            if not r.take_symbol(","):
+                return tuple(found)
+            continue
         column = r.name("a column")
         if r.take_symbol("."):
             column = r.name("a column")  # the table's own name before it
@@ -201,6 +209,21 @@ def _assignments(r: TokenReader, *ends: str) -> tuple[st.Assignment, ...]:
         found.append(st.Assignment(column, r.until(*ends, comma=True), place))
         if not r.take_symbol(","):
             return tuple(found)
+
+
+def _row_assignment(r: TokenReader) -> list[st.Assignment]:
+    """``(a, b) = (…, …)``"""
+    opening = r.here
+    assert opening is not None
+    columns = r.names()
+    r.expect_symbol("=")
+    r.take("row")
+    if not r.sees_symbol("(") or _begins_query(r):
+        r.fail("Expected a row of values here: (a, b) = (…, …). Give each column that a subquery computes its own.")
+    values = r.listed(lambda: r.operand("Expected a value here."))
+    if len(columns) != len(values):
+        r.fail(f"{counted(len(columns), 'column')} named, but {counted(len(values), 'value')} given.", opening)
+    return [st.Assignment(c, v, opening.start) for c, v in zip(columns, values, strict=True)]
 
 
 def _returning(r: TokenReader) -> Fragment | None:

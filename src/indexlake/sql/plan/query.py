@@ -163,7 +163,9 @@ CHANGED = "__il_changed"
 """The rows that a statement has changed, for ``returning``."""
 ACTIONS = "__il_actions"
 """What became of each of them, for ``returning`` of a merge."""
-CONSTANTS = frozenset((DEFAULTS, CHANGED, ACTIONS))
+SOURCE = "__il_source"
+"""The rows of the source of a merge."""
+CONSTANTS = frozenset((DEFAULTS, CHANGED, ACTIONS, SOURCE))
 
 
 def view_name(number: int) -> str:

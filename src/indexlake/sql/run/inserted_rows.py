@@ -111,17 +111,9 @@ class InsertedRows:
 
     # ------------------------------------------------------------ with it
 
-    def stream(self, view: Viewpoint, *, first_of_each_key: bool = False) -> pa.RecordBatchReader:
-        """The rows as a stream of batches with the columns that were given."""
-        if self._statement.query is None:
-            return pa.RecordBatchReader.from_batches(pa.schema([]), iter(()))
+    def stream(self, view: Viewpoint) -> pa.RecordBatchReader:
+        """The rows of a query as a stream of batches with the columns that were given."""
         fields, query, constants = self._cast_query(view)
-        if first_of_each_key:
-            keys = {f.name for f in self._schema.key_fields}
-            if keys <= {f.name for f in fields}:
-                chosen = ", ".join(quoted(f.name) for f in fields if f.name in keys)
-                text = query.text
-                query = st.Query(composed([f"select distinct on ({chosen}) * from (", text, ")"], text.source))
         planned = plan_query(self._engine, view, query, self._parameters)
         planned.constants = constants
         schema, batches = planned.run()
@@ -194,7 +186,7 @@ def _cells(text: Fragment) -> list[list[Fragment]] | None:
         if not r.take_symbol("("):
             return None
         row = [cell()]
-        while r.take_symbol(","):
+        while r.take_symbol(",") and not r.sees_symbol(")"):
             row.append(cell())
         if r.at_end:
             r.fail("This parenthesis is not closed.")

@@ -52,16 +52,17 @@ class Sides:
             delete = merge.when_not_matched_by_source_delete if by_source else merge.when_matched_delete
             return delete(*condition)
         values: dict[str, Any] | None = None
-        if clause.assignments is not None or clause.values is not None:
+        if clause.assignments == ():
+            values = {f.name: f.default_value for f in schema.fields}
+        elif clause.assignments is not None or clause.values is not None:
             fields = [assigned_field(schema, a) for a in clause.assignments or ()] or schema.fields
             given = clause.values or [a.value for a in clause.assignments or ()]
             values = {
-                f.name: f.default_value if value.is_default else self.value(value)
-                for f, value in _paired(fields, given)
+                f.name: f.default_value if value.is_default else self.value(value) for f, value in paired(fields, given)
             }
         elif not by_source:
             wanted = [schema.field(name) for name in source] if clause.by_name else schema.fields
-            values = {f.name: expr(f"s.{quoted(name)}") for f, name in _paired(wanted, source)}
+            values = {f.name: expr(f"s.{quoted(name)}") for f, name in paired(wanted, source)}
         if clause.rows == "not matched":
             return merge.when_not_matched_insert(values, *condition)
         update = merge.when_not_matched_by_source_update if by_source else merge.when_matched_update
@@ -75,7 +76,7 @@ def assigned_field(schema: TableSchema, assignment: st.Assignment) -> Field:
         raise assignment.value.source.error(str(error), assignment.place) from None
 
 
-def _paired(fields: Sequence[Field], values: Sequence[T]) -> Iterator[tuple[Field, T]]:
+def paired(fields: Sequence[Field], values: Sequence[T]) -> Iterator[tuple[Field, T]]:
     """Columns and the values that they get by their places."""
     if len(fields) != len(values):
         raise SchemaError(

@@ -7,38 +7,39 @@ transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from indexlake.arrow import kernels as pc
 from indexlake.commit.write_set import WriteResult
-from indexlake.errors import IndexLakeError, SchemaError
+from indexlake.errors import IndexLakeError
 from indexlake.expr import compile
 from indexlake.expr.expression import expr
 from indexlake.schema import ROW_ID, Field, TableSchema
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment, composed
 from indexlake.sql.parse.parameters import Parameters
-from indexlake.sql.parse.token_reader import TableName
 from indexlake.sql.parse.tokens import quoted
-from indexlake.sql.plan.qualifiers import own_names, requalified
+from indexlake.sql.plan.qualifiers import requalified
 from indexlake.sql.plan.snapshot import Viewpoint
+from indexlake.sql.run.conflict_writes import insert_or
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.inserted_rows import InsertedRows
-from indexlake.sql.run.merge_sides import Sides, assigned_field
+from indexlake.sql.run.merge_sides import assigned_field
+from indexlake.sql.run.merge_writes import merge
 from indexlake.sql.run.planning import plan_query
 from indexlake.sql.run.result import SqlChange
 from indexlake.sql.run.returning import Changing, returned
 from indexlake.sql.run.type_names import sql_names
-from indexlake.types.hugeint import mark_of
+from indexlake.sql.run.writing import Writing
+from indexlake.writes.by_row_id import NewValues, change_by_row_id
 from indexlake.writes.changed_rows import ChangedRows
-from indexlake.writes.delete import delete_by_row_id, truncate
-from indexlake.writes.update import update_by_row_id
+from indexlake.writes.delete import truncate
 
 if TYPE_CHECKING:
     from indexlake.expr import Bound
-    from indexlake.table import Table
     from indexlake.transaction import Transaction
 
 
@@ -48,6 +49,7 @@ class RowWrites:
         self._view = view
         self._parameters = parameters
         self._token = token if view.transaction is None else None
+        self._writing = Writing(engine, view, parameters, self._token)
 
     def run(self, statement: st.Write) -> SqlChange:
         self._view.lake._check(writing=True)
@@ -64,21 +66,23 @@ class RowWrites:
         if isinstance(statement, st.Delete):
             return self._delete(statement)
         if isinstance(statement, st.Merge):
-            return self._merge(statement)
+            return merge(self._writing, statement)
         return self._truncate(statement)
 
     def _returning(self, operation: str, statement: Changing, written: Fragment) -> SqlChange:
         """The statement in a transaction that is watched."""
         if self._token is not None:
             written.source.fail("A repetition by token gives no rows: leave RETURNING or the token out.", written.start)
-        table = self._table(statement.table)
+        table = self._writing.table(statement.table)
         rows: list[pa.Table] = []
 
         def apply(tx: Transaction) -> int:
-            inner = RowWrites(self._engine, self._in(tx), self._parameters, None)
+            inner = RowWrites(self._engine, self._writing.inside(tx), self._parameters, None)
             with ChangedRows(tx, table._table_id) as changed:
                 count = inner._written(statement).rows
-            found = returned(self._engine, self._in(tx), self._parameters, statement, written, changed.rows())
+            found = returned(
+                self._engine, self._writing.inside(tx), self._parameters, statement, written, changed.rows()
+            )
             rows[:] = [found]
             return count
 
@@ -86,7 +90,7 @@ class RowWrites:
         return SqlChange(operation, result, rows[0])
 
     def _truncate(self, statement: st.Truncate) -> WriteResult:
-        tables = [self._table(name) for name in statement.tables]
+        tables = [self._writing.table(name) for name in statement.tables]
 
         def apply(tx: Transaction) -> int:
             for table in tables:
@@ -95,72 +99,28 @@ class RowWrites:
 
         return tables[0]._write("truncate", apply, self._token)
 
-    # ------------------------------------------------------------ what all of them need
-
-    def _table(self, name: TableName, tx: Transaction | None = None) -> Table:
-        transaction = tx if tx is not None else self._view.transaction
-        return self._view.lake._table(name.full(self._view.namespace), transaction=transaction)
-
-    def _in(self, tx: Transaction) -> Viewpoint:
-        return Viewpoint(self._view.lake, self._view.namespace, None, tx)
-
-    def _named(self, statement: st.Update | st.Delete | st.Merge | st.Insert, new: str = "") -> dict[str, str]:
-        namespace = statement.table.namespace or self._view.namespace
-        return own_names(statement.table.name, namespace, statement.alias, new)
-
     # ------------------------------------------------------------ insert
 
     def _insert(self, statement: st.Insert) -> WriteResult:
-        table = self._table(statement.table)
+        table = self._writing.table(statement.table)
         if statement.conflict is not None:
-            return self._insert_or(statement, table, statement.conflict)
+            return insert_or(self._writing, statement, statement.conflict)
         plain = InsertedRows(self._engine, self._parameters, statement, table._schema_now())
         rows = plain.python_rows()
         if rows is not None:
             return table.insert(rows, token=self._token)
 
         def apply(tx: Transaction) -> int:
-            own = self._table(statement.table, tx)
+            own = self._writing.table(statement.table, tx)
             made = InsertedRows(self._engine, self._parameters, statement, own._schema_now())
-            return own.insert(made.stream(self._in(tx))).rows
-
-        return table._write("insert", apply, self._token)
-
-    def _insert_or(self, statement: st.Insert, table: Table, conflict: st.Conflict) -> WriteResult:
-        key = table.primary_key
-        if not key:
-            raise SchemaError(f"Table {table.name!r} has no primary key, so no row of it can be in conflict.")
-        if conflict.columns is not None and {c.lower() for c in conflict.columns} != {c.lower() for c in key}:
-            raise SchemaError(
-                f"ON CONFLICT ({', '.join(conflict.columns)}): rows are in conflict by the primary key "
-                f"({', '.join(key)}) and by nothing else."
-            )
-
-        def apply(tx: Transaction) -> int:
-            own = self._table(statement.table, tx)
-            schema = own._schema_now()
-            made = InsertedRows(self._engine, self._parameters, statement, schema)
-            if conflict.action == "replace":
-                return own.upsert(made.stream(self._in(tx))).rows
-            rows = made.stream(self._in(tx), first_of_each_key=conflict.action == "nothing")
-            inserted: dict[str, Any] | None = None  # all that is given
-            if added := _excluded(conflict, schema, rows.schema.names):
-                inserted = {name: expr(f"s.{quoted(name)}") for name in rows.schema.names}
-                rows = _with_defaults(rows, added)
-            merge = own.merge(rows, on=list(key))
-            if conflict.action == "update":
-                names = {"excluded": "s"} | self._named(statement, "t")
-                sides = Sides(names, {f.name.lower(): "t" for f in schema.fields}, self._parameters)
-                values = {assigned_field(schema, a).name: sides.value(a.value) for a in conflict.assignments}
-                merge = merge.when_matched_update(values, *sides.condition(conflict.where))
-            return merge.when_not_matched_insert(inserted).execute().rows
+            return own.insert(made.stream(self._writing.inside(tx))).rows
 
         return table._write("insert", apply, self._token)
 
     # ------------------------------------------------------------ update and delete
 
     def _update(self, statement: st.Update) -> WriteResult:
-        table = self._table(statement.table)
+        table = self._writing.table(statement.table)
         schema = table._schema_now()
         fields = [assigned_field(schema, a) for a in statement.assignments]
         if len({f.name for f in fields}) < len(fields):
@@ -182,18 +142,20 @@ class RowWrites:
                 if a.value.is_default:
                     column = pa.chunked_array([f.codec.decode([f.default] * found.num_rows)])
                 new[f.name] = column
-            return update_by_row_id(tx, table._table_id, found.column("__il_id"), new)
+            changed = NewValues(found.column("__il_id").to_numpy(), new)
+            return change_by_row_id(tx, table._table_id, updates=[changed])
 
         return table._write("update", apply, self._token)
 
     def _delete(self, statement: st.Delete) -> WriteResult:
-        table = self._table(statement.table)
+        table = self._writing.table(statement.table)
         own = self._own_condition(statement, table._schema_now())
         if own is not None:
             return table.delete(own[0], params=own[1], token=self._token)
 
         def apply(tx: Transaction) -> int:
-            return delete_by_row_id(tx, table._table_id, self._rows(tx, statement).column("__il_id"))
+            found = self._rows(tx, statement).column("__il_id")
+            return change_by_row_id(tx, table._table_id, deleted=found.to_numpy())
 
         return table._write("delete", apply, self._token)
 
@@ -234,7 +196,7 @@ class RowWrites:
         """An expression as ours can compute it, cast to a type if one is given; None: only DuckDB can."""
         params = self._parameters.of(written.parameters) or None
         try:
-            text = requalified(written, self._named(statement))
+            text = requalified(written, self._writing.named(statement))
             if text is None:
                 return None
             text = text if cast is None else f"cast(({text}) as {cast})"
@@ -245,73 +207,25 @@ class RowWrites:
     def _rows(
         self, tx: Transaction, statement: st.Update | st.Delete, selected: Sequence[str | Fragment] = ()
     ) -> pa.Table:
-        """The row ids that a statement concerns, and more, as a query over its table and what it is joined with."""
+        """The row ids that a statement concerns, and more, as a query over its table and what it is joined with.
+
+        Several rows of what it is joined with may give the same values: those are asked for once.
+        """
         name = f"{quoted(statement.table.namespace or self._view.namespace)}.{quoted(statement.table.name)}"
         table = name if statement.alias is None else f"{name} as {quoted(statement.alias)}"
         own = name if statement.alias is None else quoted(statement.alias)  # whatever else has the table's name
-        parts: list[str | Fragment] = [f"select {own}.{ROW_ID} as __il_id", *selected, f" from {table}"]
+        parts: list[str | Fragment] = ["", *selected, f" from {table}"]
         if statement.source is not None:
             parts += [", ", statement.source]
         if statement.where is not None:
             parts += [" where ", statement.where]
         written = (statement.where, statement.source, statement.prefix, *parts)
         first = next(part for part in written if isinstance(part, Fragment))
-        query = st.Query(composed(parts, first.source, statement.prefix))
-        schema, batches = plan_query(self._engine, self._in(tx), query, self._parameters).run()
-        return pa.Table.from_batches(list(batches), schema)
-
-    # ------------------------------------------------------------ merge
-
-    def _merge(self, statement: st.Merge) -> WriteResult:
-        table = self._table(statement.table)
-        parts: list[str | Fragment] = ["select * from ", statement.source]
-        if statement.source_is_query:
-            names = statement.source_columns
-            columns = "" if names is None else f"({', '.join(map(quoted, names))})"
-            parts = ["select * from (", statement.source, f") as {quoted(statement.source_alias)}{columns}"]
-        query = st.Query(composed(parts, statement.source.source, statement.prefix))
-
-        def apply(tx: Transaction) -> int:
-            own = self._table(statement.table, tx)
-            schema = own._schema_now()
-            source_schema, batches = plan_query(self._engine, self._in(tx), query, self._parameters).run()
-            source = pa.RecordBatchReader.from_batches(source_schema, batches)
-            ours = {f.name.lower() for f in schema.fields}
-            theirs = {name.lower() for name in source_schema.names}
-            bare = dict.fromkeys(ours - theirs, "t") | dict.fromkeys(theirs - ours, "s")
-            sides = Sides(self._merge_names(statement), bare, self._parameters)
-            condition, params = sides.condition(statement.on)
-            merge = own.merge(source, list(statement.using) if condition is None else condition, params)
-            for clause in statement.clauses:
-                merge = sides.add(merge, clause, schema, source_schema.names)
-            return merge.execute().rows
-
-        return table._write("merge", apply, self._token)
-
-    def _merge_names(self, statement: st.Merge) -> dict[str, str]:
-        """How the columns of both sides may be qualified: by what only one side is called."""
-        ours = self._named(statement, "t")
-        theirs = {statement.source_alias.lower(): "s"}
-        if statement.source_table is not None:
-            table = statement.source_table
-            theirs = own_names(table.name, table.namespace or self._view.namespace, None, "s")
-        return {name: side for name, side in (ours | theirs).items() if not (name in ours and name in theirs)}
-
-
-def _excluded(conflict: st.Conflict, schema: TableSchema, given: Sequence[str]) -> list[Field]:
-    """The columns that a conflict's ``excluded`` may name and the rows do not have."""
-    fragments = [a.value for a in conflict.assignments] + ([] if conflict.where is None else [conflict.where])
-    words = {token.value.lower() for fragment in fragments for token in fragment.tokens}
-    return [f for f in schema.fields if f.name not in given and f.name.lower() in words]
-
-
-def _with_defaults(rows: pa.RecordBatchReader, fields: Sequence[Field]) -> pa.RecordBatchReader:
-    """The rows with further columns, which have their defaults."""
-    schema = pa.schema([*rows.schema, *(pa.field(f.name, f.type, metadata=mark_of(f)) for f in fields)])
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for batch in rows:
-            added = [f.codec.decode([f.default] * batch.num_rows) for f in fields]
-            yield pa.RecordBatch.from_arrays([*batch.columns, *added], schema=schema)
-
-    return pa.RecordBatchReader.from_batches(schema, batches())
+        for select in ("select ", "select distinct "):
+            parts[0] = f"{select}{own}.{ROW_ID} as __il_id"
+            query = st.Query(composed(parts, first.source, statement.prefix))
+            schema, batches = plan_query(self._engine, self._writing.inside(tx), query, self._parameters).run()
+            found = pa.Table.from_batches(list(batches), schema)
+            if statement.source is None or pc.count_distinct(found.column("__il_id")).as_py() == found.num_rows:
+                break
+        return found

@@ -38,7 +38,8 @@ class _GivenRows:
     def source(self, schema: TableSchema, spill: Spill) -> Source:
         with self._lock:
             if self._source is None:
-                self._source = take_source(self._given, schema, spill)
+                given = self._given
+                self._source = given if isinstance(given, Source) else take_source(self._given, schema, spill)
                 self._given = None
             return self._source
 

@@ -220,7 +220,7 @@ class MergeRun:
         ):
             self.edit.claimed = keys
         else:
-            self.edit.absent = AbsentValues(self._on.fields, keys)
+            self.edit.absent.append(AbsentValues(self._on.fields, keys))
 
 
 def _nobody(piece: Piece) -> npt.NDArray[np.bool_]:

@@ -1,0 +1,125 @@
+"""``insert or replace``, ``insert or ignore``, ``insert … on conflict``: inserts that say what becomes of rows whose
+key is there already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from indexlake.commit.write_set import WriteResult
+from indexlake.errors import SchemaError
+from indexlake.expr.expression import expr
+from indexlake.schema import Field, TableSchema
+from indexlake.sql.parse import statement as st
+from indexlake.sql.parse.tokens import quoted
+from indexlake.sql.run.inserted_rows import InsertedRows
+from indexlake.sql.run.merge_sides import Sides, assigned_field
+from indexlake.sql.run.writing import Writing
+from indexlake.types.hugeint import mark_of
+from indexlake.writes.merge.conflicts import Fields, firsts, insert_absent, unique_keys
+from indexlake.writes.merge.source import Source, take_source
+
+if TYPE_CHECKING:
+    from indexlake.table import Table
+    from indexlake.transaction import Transaction
+
+
+def insert_or(writing: Writing, statement: st.Insert, conflict: st.Conflict) -> WriteResult:
+    table = writing.table(statement.table)
+
+    def apply(tx: Transaction) -> int:
+        own = writing.table(statement.table, tx)
+        with tx.reading(own._table_id) as reading:
+            keys = _keys(own, statement, conflict, unique_keys(reading.state))
+            schema = reading.schema
+        if statement.query is None:
+            rows = _all_defaults(schema)
+        else:
+            rows = InsertedRows(writing.engine, writing.parameters, statement, schema).stream(writing.inside(tx))
+        inserted = {name: expr(f"s.{quoted(name)}") for name in rows.schema.names}
+        wanted = {f.name for key in keys for f in key} | _excluded(conflict)
+        missing = [f for f in schema.fields if f.name not in inserted and {f.name, f.name.lower()} & wanted]
+        source = take_source(_with_defaults(rows, missing), schema, writing.view.lake.storage.spill)
+        if conflict.action == "nothing":
+            return insert_absent(tx, own._table_id, source, keys)
+        kept = firsts(source, keys[0])
+        given = source if kept is None else pa.Table.from_batches([source.take(kept, source.schema.names)])
+        return _merged(writing, statement, conflict, own, schema, given, [f.name for f in keys[0]], inserted)
+
+    return table._write("insert", apply, writing.token)
+
+
+def _merged(
+    writing: Writing,
+    statement: st.Insert,
+    conflict: st.Conflict,
+    own: Table,
+    schema: TableSchema,
+    given: Source | pa.Table,
+    key: list[str],
+    inserted: dict[str, Any],
+) -> int:
+    merge = own.merge(given, on=key)
+    if conflict.action == "replace":
+        return merge.when_matched_update(inserted).when_not_matched_insert(inserted).execute().rows
+    names = {"excluded": "s"} | writing.named(statement, "t")
+    sides = Sides(names, {f.name.lower(): "t" for f in schema.fields}, writing.parameters)
+    values: dict[str, Any] = {}
+    for a in conflict.assignments:
+        f = assigned_field(schema, a)
+        values[f.name] = f.default_value if a.value.is_default else sides.value(a.value)
+    merge = merge.when_matched_update(values, *sides.condition(conflict.where))
+    return merge.when_not_matched_insert(inserted).execute().rows
+
+
+def _keys(table: Table, statement: st.Insert, conflict: st.Conflict, keys: Sequence[Fields]) -> list[Fields]:
+    """The unique keys by which rows are in conflict here."""
+    shown = "; ".join(f"({', '.join(f.name for f in key)})" for key in keys)
+    if not keys:
+        raise SchemaError(
+            f"Table {table.name!r} has no primary key and no unique index, so no row of it can be in conflict. "
+            "Leave ON CONFLICT or OR … out, or create a unique index."
+        )
+    if conflict.columns is None:
+        if len(keys) > 1 and conflict.action != "nothing":
+            raise SchemaError(
+                f"Table {table.name!r} has several unique keys, {shown}: name the one that is meant with "
+                "ON CONFLICT (…) DO UPDATE."
+            )
+        return list(keys)
+    wanted = {name.lower() for name in conflict.columns}
+    found = [key for key in keys if {f.name.lower() for f in key} == wanted]
+    if not found:
+        raise SchemaError(
+            f"ON CONFLICT ({', '.join(conflict.columns)}): {table.name!r} has no such primary key or unique index. "
+            f"Its unique keys are {shown}."
+        )
+    return found[:1]
+
+
+def _excluded(conflict: st.Conflict) -> set[str]:
+    """What a conflict's ``excluded`` may name, in lower case."""
+    fragments = [a.value for a in conflict.assignments] + ([] if conflict.where is None else [conflict.where])
+    return {token.value.lower() for fragment in fragments for token in fragment.tokens}
+
+
+def _all_defaults(schema: TableSchema) -> pa.RecordBatchReader:
+    """``default values``"""
+    columns = [f.codec.decode([f.default]) for f in schema.fields]
+    return pa.table(columns, schema=pa.schema([f.arrow().with_nullable(True) for f in schema.fields])).to_reader()
+
+
+def _with_defaults(rows: pa.RecordBatchReader, fields: Sequence[Field]) -> pa.RecordBatchReader:
+    """The rows with further columns, which have their defaults."""
+    if not fields:
+        return rows
+    schema = pa.schema([*rows.schema, *(pa.field(f.name, f.type, metadata=mark_of(f)) for f in fields)])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            added = [f.codec.decode([f.default] * batch.num_rows) for f in fields]
+            yield pa.RecordBatch.from_arrays([*batch.columns, *added], schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())

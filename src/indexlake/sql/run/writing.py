@@ -1,0 +1,38 @@
+"""What every statement that changes rows needs: the tables as it sees them, and how it names their columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from indexlake.sql.parse import statement as st
+from indexlake.sql.parse.parameters import Parameters
+from indexlake.sql.parse.token_reader import TableName
+from indexlake.sql.plan.qualifiers import own_names
+from indexlake.sql.plan.snapshot import Viewpoint
+from indexlake.sql.run.engine import Engine
+
+if TYPE_CHECKING:
+    from indexlake.table import Table
+    from indexlake.transaction import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    engine: Engine
+    view: Viewpoint
+    parameters: Parameters
+    token: str | None
+
+    def table(self, name: TableName, tx: Transaction | None = None) -> Table:
+        transaction = tx if tx is not None else self.view.transaction
+        return self.view.lake._table(name.full(self.view.namespace), transaction=transaction)
+
+    def inside(self, tx: Transaction) -> Viewpoint:
+        """The same view as the transaction of the statement has it."""
+        return Viewpoint(self.view.lake, self.view.namespace, None, tx)
+
+    def named(self, statement: st.Update | st.Delete | st.Merge | st.Insert, new: str = "") -> dict[str, str]:
+        """How a statement may qualify the columns of its table."""
+        namespace = statement.table.namespace or self.view.namespace
+        return own_names(statement.table.name, namespace, statement.alias, new)
