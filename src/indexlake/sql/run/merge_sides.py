@@ -10,6 +10,7 @@ from indexlake.display import counted
 from indexlake.errors import SchemaError
 from indexlake.expr.expression import expr
 from indexlake.schema import Field, TableSchema
+from indexlake.sources.rules import default_assigned
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.parameters import Parameters
@@ -56,7 +57,7 @@ class Sides:
             fields = [assigned_field(schema, a) for a in clause.assignments or ()] or schema.fields
             given = clause.values or [a.value for a in clause.assignments or ()]
             values = {
-                f.name: f.default_value if value.is_default else self.value(value)
+                f.name: default_assigned(f) if value.is_default else self.value(value)
                 for f, value in _paired(fields, given)
             }
         elif not by_source:

@@ -17,6 +17,7 @@ from indexlake.errors import IndexLakeError, SchemaError
 from indexlake.expr import compile
 from indexlake.expr.expression import expr
 from indexlake.schema import ROW_ID, Field, TableSchema
+from indexlake.sources.rules import default_array, default_assigned
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment, composed
 from indexlake.sql.parse.parameters import Parameters
@@ -144,7 +145,7 @@ class RowWrites:
             for n, (a, f) in enumerate(zip(statement.assignments, fields, strict=True)):
                 column = found.column(f"__il_{n}")
                 if a.value.is_default:
-                    column = pa.chunked_array([f.codec.decode([f.default] * found.num_rows)])
+                    column = pa.chunked_array([default_array(f, found.num_rows)])
                 new[f.name] = column
             return update_by_row_id(tx, table._table_id, found.column("__il_id"), new)
 
@@ -171,7 +172,7 @@ class RowWrites:
         values: dict[str, Any] = {}
         for assignment, f in zip(statement.assignments, fields, strict=True):
             if assignment.value.is_default:
-                values[f.name] = f.default_value
+                values[f.name] = default_assigned(f)
                 continue
             found = self._own(statement, assignment.value, schema)
             if found is not None and found[2].type != f.type:
@@ -275,7 +276,7 @@ def _with_defaults(rows: pa.RecordBatchReader, fields: Sequence[Field]) -> pa.Re
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in rows:
-            added = [f.codec.decode([f.default] * batch.num_rows) for f in fields]
+            added = [default_array(f, batch.num_rows) for f in fields]
             yield pa.RecordBatch.from_arrays([*batch.columns, *added], schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
