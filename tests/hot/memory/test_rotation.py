@@ -131,6 +131,31 @@ def test_a_rotation_whose_answer_is_lost_is_looked_up(table: il.Table, disk: Dis
     assert _ids(disk.image(power_cut=True)) == [0, 1, 2]
 
 
+def test_an_emptied_log_whose_answer_is_lost_is_looked_up(memory: il.Lake, disk: Disk, on_step: OnStep) -> None:
+    t = memory.create_table("t", {"id": "int64"}, primary_key="id")
+    _insert(t, 1)
+    sealed: list[str] = []
+
+    def lose(step: str) -> None:
+        if step in ("log.sealed", "sql.commit.after"):
+            sealed.append(step)
+            if sealed[-2:] == ["log.sealed", "sql.commit.after"]:
+                raise OSError(errno.EIO, "lost")
+
+    on_step(lose)
+    memory.pipeline().dump()
+    on_step(None)
+    assert "log.sealed" in sealed
+    _insert(t, 2)
+    assert _ids(disk.image(power_cut=True)) == [1, 2]
+
+
+def test_a_sealed_file_is_durable_whatever_a_commit_is(table: il.Table, memory: il.Lake, disk: Disk) -> None:
+    memory._hot.log.durability = "none"  # type: ignore[attr-defined]
+    _insert(table, 1, 2, 3)
+    assert _ids(disk.image(power_cut=True)) == [0, 1, 2, 3]
+
+
 def test_a_rotation_that_nobody_can_look_up_ends_the_ownership(table: il.Table, memory: il.Lake, disk: Disk) -> None:
     with failing("sql.commit.after", "sql.begin", nth=2, always=True):
         _insert(table, 1)
@@ -181,6 +206,19 @@ def test_a_write_or_sync_that_fails_stops_all_writing_and_no_reading(
     assert _ids(disk.image(power_cut=True)) == [1, 2]
     there = _ids(disk.image())
     assert there == ([1, 2] if step == "log.append" else [1, 2, 3]), "the one that failed may be there, and whole"
+
+
+def test_a_sync_that_succeeds_after_one_that_failed_is_not_believed(memory: il.Lake, disk: Disk) -> None:
+    t = memory.create_table("t", {"id": "int64"}, primary_key="id")
+    _insert(t, 1)
+    memory._hot.log.durability = "interval"  # type: ignore[attr-defined]
+    _insert(t, 2)
+    with failing("log.sync"), pytest.raises(il.StorageError, match="takes no more writes"):
+        t.history()
+    with pytest.raises(il.StorageError, match="takes no more writes"):
+        t.history()
+    assert t.get(2) == {"id": 2}
+    assert _ids(disk.image(power_cut=True)) == [1], "the catalog knows of nothing that was lost"
 
 
 def test_an_interrupted_commit_did_not_happen_and_the_next_has_its_number(memory: il.Lake, disk: Disk) -> None:

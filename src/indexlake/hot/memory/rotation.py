@@ -31,7 +31,6 @@ def rotate(store: MemoryStore) -> None:
     """
     log = store.log
     assert log is not None
-    log.sync()
     faults.step("log.rotate")
     try:
         handle, size = log.create(log.number + 1, log.last)
@@ -54,7 +53,10 @@ def rotate(store: MemoryStore) -> None:
 
 
 def _list_next(store: MemoryStore, log: RedoLog) -> bool | None:
-    """Seal the open file and list the next; whether that happened.  None: nobody knows, and the store is lost."""
+    """Seal the open file and list the next; whether that happened.  None: nobody knows, and the store is lost.
+
+    What is sealed is durable: the transaction tells the catalog of it first, for which it is synced.
+    """
     try:
         with OwnedCatalog(store.catalog, store).transaction() as tx:
             log_records.seal(tx, log.epoch, log.number, log.last, log.size)
