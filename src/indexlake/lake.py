@@ -31,7 +31,7 @@ from indexlake.errors import (
     OwnershipError,
     SnapshotExpiredError,
 )
-from indexlake.hot.registry import hot_name
+from indexlake.hot.registry import MEMORY, hot_name
 from indexlake.hot.spec import HOT_BYTES, HotSpec
 from indexlake.hot.store import HotStore
 from indexlake.lake_definitions import LakeDefinitions
@@ -130,7 +130,8 @@ class Lake(LakeDefinitions):
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "read-only" if self.read_only else "new" if self._new else "open"
-        return f"<Lake {self.catalog.location}, files in {self.storage.root}, {state}>"
+        hot = ", newest rows in memory" if self.hot == MEMORY else ""
+        return f"<Lake {self.catalog.location}, files in {self.storage.root}{hot}, {state}>"
 
     def _repr_html_(self) -> str:
         """The names of the tables, by one look at the catalog.  Rows are not counted: that is ``t.stats()``."""
@@ -343,6 +344,14 @@ class Lake(LakeDefinitions):
     def hot(self) -> str:
         """Where new rows land: ``"inline"`` or ``"memory"``."""
         return hot_name(self._hot)
+
+    def recovery(self) -> Recovery | None:
+        """What was found in the redo log when the lake was opened: replayed commits and rows, bytes that were cut off.
+
+        None where there is none: of a lake whose newest rows are inline, or one that is open to read only.
+        """
+        self._check()
+        return self._recovery
 
     def convert(
         self, hot: str, *, log_dir: str | os.PathLike[str] | None = None, durability: Durability = "fdatasync"
