@@ -26,7 +26,7 @@ from indexlake.indexes import registry as index_registry
 from tests.hot.dict_store import DictStore
 from tests.indexes.sorted_list import SortedList
 from tests.support.clustered import cluster_everything
-from tests.support.one_owner import share_memory
+from tests.support.one_owner import in_memory
 
 
 @dataclass(frozen=True)
@@ -102,11 +102,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
-def in_memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def newest_rows_in_memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every lake that is made while the test runs."""
     if "combination" in request.fixturenames and request.getfixturevalue("combination").hot:
-        monkeypatch.setattr(hot_registry, "DEFAULT", hot_registry.MEMORY)
-        share_memory(monkeypatch)
+        in_memory(monkeypatch)
 
 
 @pytest.fixture
