@@ -114,10 +114,10 @@ class Lake(LakeDefinitions):
         self._hot = hot
         readings, log = readings_of(catalog, hot)
         readings.successor = self._after_conversion
+        self._turns.alone = log is not None
         self._pressure = pressure_of(
             hot, self._hot_bytes, self._turns.timeout, lambda: self._maintenance.ask_for_checkpoint()
         )
-        self._turns.alone = log is not None
         self._committer = Committer(catalog, hot, self._files, readings, self._turns, log)
         self._readings = readings
 

@@ -47,7 +47,7 @@ class RedoLog:
         self._lake = lake
         self._syncing = threading.Lock()
         self._file, self.size = self.create(number, before)
-        self.full_at = SEGMENT_BYTES
+        self._try_at = 0
         self._syncer = _Syncer(self) if durability == "interval" else None
 
     @property
@@ -117,14 +117,18 @@ class RedoLog:
             self.durable = upto
         faults.step("log.synced")
 
-    def sync_all(self) -> None:
+    def sync_through(self, number: int) -> None:
         """Whatever the durability: the catalog must not know of commits that the log may lose."""
-        if self.durable < self.last:
+        if self.durable < number:
             self.sync()
 
     @property
     def is_full(self) -> bool:
-        return self.size > self.full_at and self.last > self.before
+        return self.size > max(SEGMENT_BYTES, self._try_at) and self.last > self.before
+
+    def try_later(self) -> None:
+        """The next file could not be begun."""
+        self._try_at = self.size + SEGMENT_BYTES // 8
 
     def switch(self, handle: int, size: int) -> None:
         """The next file is listed: it is the open one from now on."""
@@ -132,7 +136,7 @@ class RedoLog:
             os.close(self._file)
             self._file, self.size, self.before = handle, size, self.last
             self.number += 1
-            self.full_at = SEGMENT_BYTES
+            self._try_at = 0
 
     def close(self) -> None:
         if self._syncer is not None:
@@ -140,7 +144,7 @@ class RedoLog:
         if self._file >= 0:
             try:
                 if self.poisoned is None and self.durability != "none":
-                    self.sync_all()
+                    self.sync_through(self.last)
             finally:
                 os.close(self._file)
                 self._file = -1

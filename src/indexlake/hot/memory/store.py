@@ -166,8 +166,14 @@ class MemoryStore:
 
     def bound(self, newest: int) -> int:
         """Up to which commit the catalog and its files hold everything, if they hold the newest one."""
-        oldest = [found for of in self.tables.values() if (found := of.oldest()) is not None]
-        return min([newest, *(number - 1 for number in oldest)])
+        oldest = {table_id: of.oldest() for table_id, of in self.tables.items()}
+        alone = [n for table_id, n in oldest.items() if n is not None and n > self._bounds.get(table_id, 0)]
+        return min([newest, *(number - 1 for number in alone)])
+
+    def has_alone(self, table_id: int) -> bool:
+        """Whether the catalog lacks versions of the table."""
+        oldest = self.versions(table_id).oldest()
+        return oldest is not None and oldest > self._bounds.get(table_id, 0)
 
     def move_bound(self, tx: Transaction, newest: int) -> None:
         """A commit of the catalog moves the lake's bound where nothing is in memory alone."""
@@ -248,6 +254,11 @@ class MemoryStore:
         """Blocks and the catalog hold everything of the table up to ``bound``."""
         self._bounds[table_id], self._horizons[table_id] = bound, horizon
         return self.versions(table_id)
+
+    def is_in_catalog(self, table_id: int, bound: int) -> None:
+        """The catalog holds everything of the table up to ``bound``, as inline rows too."""
+        self._bounds[table_id] = bound
+        self._in_catalog.add(table_id)
 
     def holds_inline(self, table_id: int) -> None:
         """Versions of the table are inline rows of the catalog too."""
@@ -352,7 +363,7 @@ class MemoryStore:
         if not told:
             return known
         if self.log is not None:
-            self.log.sync_all()
+            self.log.sync_through(told[-1].number)
             log_records.set_told(tx, told[-1].number)
         commits.add_snapshots(tx, [(c.number, c.committed_at, c.operation, c.summary, c.commit_token) for c in told])
         changes = [(c.number, table_id, change) for c in told for table_id, change in c.tables.items()]
@@ -374,8 +385,7 @@ class MemoryStore:
     def told(self, newest: tuple[int, int]) -> None:
         """A transaction of the catalog has committed: the catalog knows everything up to its newest commit."""
         self._undo.clear()
-        self.untold = []
-        self._tokens.clear()  # the catalog has them
+        self.untold, self._tokens = [], {}  # the catalog has them
         number, committed_at = newest
         if number > self.visible:
             self._touched.clear()  # the catalog knows what this commit touched

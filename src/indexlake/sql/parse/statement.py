@@ -262,9 +262,52 @@ class Control:
     word: Literal["begin", "commit", "rollback"]
 
 
+@dataclass(frozen=True, eq=False)
+class Prepare:
+    """A statement that gets a name, and the parameters that it has."""
+
+    name: str
+    statement: Statement
+    parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Argument:
+    name: str | None  # None: by its place
+    value: Fragment
+
+
+@dataclass(frozen=True, eq=False)
+class Execute:
+    name: str
+    arguments: tuple[Argument, ...]
+    place: int
+
+
+@dataclass(frozen=True, eq=False)
+class Deallocate:
+    name: str | None  # None: all of them
+    place: int
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """A setting of the engine."""
+
+    name: str
+    value: Fragment | None  # None: as it was at the beginning
+    place: int
+
+
+@dataclass(frozen=True, eq=False)
+class Nothing:
+    """There is nothing to do."""
+
+
 Write = Insert | Update | Delete | Truncate | Merge
 Definition = (
     CreateTable | CreateSchema | CreateView | DropTable | DropSchema | DropView | AlterTable | CreateIndex | DropIndex
 )
 Reading = Query | Explain | DescribeTable | DescribeQuery | ShowTables | ShowSchemas | ShowIndexes
-Statement = Write | Definition | Reading | Control
+Around = Prepare | Deallocate | Setting | Nothing
+Statement = Write | Definition | Reading | Control | Around | Execute
