@@ -10,12 +10,12 @@ from __future__ import annotations
 import random
 import shutil
 import threading
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,18 @@ from indexlake.pipeline.job import Job
 from tests.feed.versions import versions_at
 from tests.model.model_table import KINDS, Kind, ModelTable, ModelTransaction, Row, State, assignments, predicates
 from tests.support.folders import new_folder
+from tests.support.grouped import together
 from tests.support.lakes import clock_of, connect
 
 REFUSALS = {"expired": il.SnapshotExpiredError, "conflict": il.ConflictError, "duplicate": il.DuplicateKeyError}
 MINUTE = 60_000_000
 KEYS = 7
+
+STEPS = {
+    "write": 10, "begin": 3, "write_in": 10, "commit": 4, "commit_group": 3, "roll_back": 1, "alter": 1, "index": 1,
+    "dump": 2, "plan_chunk": 4, "commit_chunk": 4, "rewrite": 2, "expire": 1, "read_long": 2, "let_readers_go": 1,
+    "reopen": 0.5, "crash": 1,
+}  # fmt: skip
 
 
 class Table:
@@ -266,34 +273,23 @@ class World:
         """All open transactions, in one group but for the first."""
         if len(self.open) < 2:
             return
-        together, self.open = self.open, []
-        self._note(f"commit {[base for _, _, base in together]} together")
-        outcomes: dict[int, Any] = {}
-        committer, store = self.lake._committer, self.lake._hot
-        threads = []
-        with store.turn:  # type: ignore[attr-defined]
-            for n, (tx, _, _) in enumerate(together):
+        group, self.open = self.open, []
+        self._note(f"commit {[base for _, _, base in group]} together")
 
-                def work(n: int = n, tx: il.Transaction = tx) -> None:
-                    tx._thread = threading.get_ident()
-                    outcomes[n] = self._outcome(tx)
+        def commit(tx: il.Transaction) -> Any:
+            tx._thread = threading.get_ident()
+            return self._outcome(tx)
 
-                threads.append(threading.Thread(target=work))
-                threads[-1].start()
-                deadline = time.monotonic() + 0.2  # one that writes nothing is done at once, one that looks waits here
-                while threads[-1].is_alive() and len(committer._waiting) < n and time.monotonic() < deadline:
-                    time.sleep(0.0005)
-        for thread in threads:
-            thread.join(30)
-            assert not thread.is_alive()
-        late = {n: [self._expected(models)] for n, (_, models, _) in enumerate(together)}
+        found = together(self.lake, *(partial(commit, tx) for tx, _, _ in group))
+        outcomes = dict(enumerate(found))
+        late = {n: [self._expected(models)] for n, (_, models, _) in enumerate(group)}
         winners = [n for n in outcomes if not isinstance(outcomes[n], Exception)]
         for n in sorted(winners, key=lambda n: outcomes[n].snapshot_id):
-            self._judge(outcomes[n], together[n][1], [self._expected(together[n][1])])
+            self._judge(outcomes[n], group[n][1], [self._expected(group[n][1])])
             for other in late:
-                late[other].append(self._expected(together[other][1]))
+                late[other].append(self._expected(group[other][1]))
         for n in outcomes.keys() - set(winners):
-            self._judge(outcomes[n], together[n][1], late[n])
+            self._judge(outcomes[n], group[n][1], late[n])
         self._settle()
         self.done["groups"] += 1
 
@@ -427,15 +423,9 @@ class World:
 
     # ------------------------------------------------------------ the play
 
-    STEPS = {
-        "write": 10, "begin": 3, "write_in": 10, "commit": 4, "commit_group": 3, "roll_back": 1, "alter": 1, "index": 1,
-        "dump": 2, "plan_chunk": 4, "commit_chunk": 4, "rewrite": 2, "expire": 1, "read_long": 2, "let_readers_go": 1,
-        "reopen": 0.5, "crash": 1,
-    }  # fmt: skip
-
     def play(self, steps: int, check_each: int = 16) -> None:
         for n in range(steps):
-            name = self.random.choices(list(self.STEPS), list(self.STEPS.values()))[0]
+            name = self.random.choices(list(STEPS), list(STEPS.values()))[0]
             getattr(self, name)()
             self.done[name] += 1
             self.compare(everything=n % check_each == 0)

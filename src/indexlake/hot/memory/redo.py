@@ -181,7 +181,7 @@ class _Syncer(threading.Thread):
                 return
             self.written.clear()
             with suppress(StorageError):
-                self._log.sync_all()
+                self._log.sync_through(self._log.last)
 
     def stop(self) -> None:
         self._ended.set()

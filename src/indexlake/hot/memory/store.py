@@ -44,15 +44,12 @@ MOST_TOUCHED = 20_000
 
 
 class Reader:
-    """Somebody who reads ``snapshot`` beside the blocks of a state as of ``at``.
+    """Somebody who reads a state as of ``at``: versions that moved to blocks later stay for them."""
 
-    Versions that moved to blocks later, or ended later, stay for them; all of them while it is not known yet.
-    """
-
-    __slots__ = ("at", "snapshot")
+    __slots__ = ("at",)
 
     def __init__(self) -> None:
-        self.at = self.snapshot = -1
+        self.at = -1
 
 
 class MemoryStore:
@@ -182,10 +179,8 @@ class MemoryStore:
 
     def purge(self, tx: Transaction, table: TableRecord, limit: int) -> int:
         self._horizons[table.table_id] = table.horizon
-        readers = list(self.readers)
-        before = min([reader.at for reader in readers], default=self.visible)
-        horizon = min([table.horizon, *(reader.snapshot for reader in readers)])
-        return self.versions(table.table_id).release(before, horizon)
+        before = min([reader.at for reader in list(self.readers)], default=self.visible)
+        return self.versions(table.table_id).release(before, table.horizon)
 
     def replays_after(self, tx: Transaction, table_id: int, last: int) -> int:
         before = self._bounds.get(table_id, 0)
@@ -215,14 +210,21 @@ class MemoryStore:
     def undo(self, tx: Transaction | LogTransaction, done: int = 0) -> None:
         if self._writer is not tx:
             return
+        interrupted: KeyboardInterrupt | None = None
         try:
             while len(self._undo) > done:
                 function, args = self._undo[-1]
-                function(*args)
-                self._undo.pop()
+                try:
+                    function(*args)
+                except KeyboardInterrupt as error:
+                    interrupted = error
+                else:
+                    self._undo.pop()
         except BaseException:
-            self.lost = "A commit was interrupted twice, and may be here in part. Close the lake and connect again."
+            self.lost = "A commit was given up, and may be here in part. Close the lake and connect again."
             raise
+        if interrupted is not None:
+            raise interrupted
 
     # ------------------------------------------------------------ for its tables
 

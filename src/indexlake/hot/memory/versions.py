@@ -61,8 +61,7 @@ class Versions:
         self.newest[row_id] = version
         for tree in self.trees.values():
             tree.add(tree.key(page.place, values), version)
-        self.count += 1
-        self._took(page, self._cost(values, 1))
+        self._count(page, 1, values)
         return version
 
     def add_many(
@@ -83,16 +82,18 @@ class Versions:
             page.add_many(row_ids[part], begins[part], ends[part], previous, parts)
             for tree in self.trees.values():
                 tree.add_many(tree.keys(page.place, parts, upto - done), first)
-            self._took(page, (upto - done) * self._cost((), 1) + sum(self._cost(held, 0) for held in parts))
+            self._count(page, upto - done, *parts)
             done = upto
-        self.count += len(row_ids)
 
-    def _cost(self, values: Sequence[Any], versions: int) -> int:
-        """About how many bytes some values take, in so many versions."""
-        numbers = len(values) - values.count(None)
-        texts = sum([len(value) for value in values if isinstance(value, bytes)])
-        versions *= _VERSION_BYTES + _TREE_BYTES * len(self.trees)
-        return versions + _NULL_BYTES * len(values) + _NUMBER_BYTES * numbers + texts
+    def _count(self, page: Page, versions: int, *values: Sequence[Any]) -> None:
+        """More versions of a page, and about what they take: ``values`` of one row, or of each column."""
+        size = (_VERSION_BYTES + _TREE_BYTES * len(self.trees)) * versions
+        for some in values:
+            size += _NULL_BYTES * len(some) + _NUMBER_BYTES * (len(some) - some.count(None))
+            if versions == 1 or isinstance(next((v for v in some if v is not None), None), bytes):
+                size += sum([len(v) for v in some if isinstance(v, bytes)])
+        self._took(page, size)
+        self.count += versions
 
     def _took(self, page: Page, size: int) -> None:
         page.bytes += size
