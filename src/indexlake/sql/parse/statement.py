@@ -142,6 +142,17 @@ class ColumnDefinition:
     nullable: bool
     default: Fragment | None
     place: int
+    generated: Fragment | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Constraint:
+    """A check, or columns whose values are unique together."""
+
+    name: str | None
+    condition: Fragment | None
+    unique: tuple[str, ...]
+    place: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,6 +162,7 @@ class CreateTable:
     replace: bool
     columns: tuple[ColumnDefinition, ...]
     primary_key: tuple[str, ...]
+    constraints: tuple[Constraint, ...]
     names: tuple[str, ...]  # of the first columns of the query
     query: Query | None  # create table … as
     with_data: bool
@@ -222,11 +234,37 @@ class ChangeType:
 
 
 @dataclass(frozen=True, eq=False)
+class SetDefault:
+    column: str
+    default: Fragment | None  # None: it is dropped
+
+
+@dataclass(frozen=True, eq=False)
+class SetNotNull:
+    column: str
+    not_null: bool
+
+
+@dataclass(frozen=True, eq=False)
+class AddConstraint:
+    constraint: Constraint
+
+
+@dataclass(frozen=True, eq=False)
+class DropConstraint:
+    name: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, eq=False)
 class SetOptions:
     options: tuple[tuple[str, Fragment], ...]
 
 
-AlterAction = AddColumn | DropColumn | RenameColumn | RenameTable | ChangeType | SetOptions
+AlterAction = (
+    AddColumn | DropColumn | RenameColumn | RenameTable | ChangeType | SetDefault | SetNotNull | AddConstraint
+    | DropConstraint | SetOptions
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)

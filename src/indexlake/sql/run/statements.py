@@ -326,7 +326,10 @@ def _description(engine: Engine, found: Reading) -> pa.Table:
     """As DuckDB describes a table."""
     fields = found.schema.fields
     keys = {f.field_id for f in found.schema.key_fields}
-    defaults = [None if f.default is None else str(shown_value(f.codec.decode([f.default])[0])) for f in fields]
+    defaults = [
+        f.default_sql or (None if f.default is None else str(shown_value(f.codec.decode([f.default])[0])))
+        for f in fields
+    ]
     return _texts(
         column_name=[f.name for f in fields],
         column_type=sql_names(engine, fields),
