@@ -17,7 +17,10 @@ from indexlake.hot.memory.tree import FEW, MemTree
 from indexlake.schema import Field
 
 _VERSION_BYTES = 250
-"""What a version takes besides its values: numbers in its page, its place in the tree of the key, objects."""
+"""What a version takes besides its values: numbers in its page, its place in the tree of the key."""
+
+_VALUE_BYTES = 40
+"""What a value takes as an object, and bytes besides their length."""
 
 
 class Versions:
@@ -79,10 +82,10 @@ class Versions:
 
     def _count(self, page: Page, versions: int, *values: Sequence[Any]) -> None:
         """More versions of a page, and what they take: ``values`` of one row, or of each column."""
-        size = _VERSION_BYTES * versions
+        size = (_VERSION_BYTES + _VALUE_BYTES * len(page.columns)) * versions
         for some in values:
             if isinstance(next((v for v in some if v is not None), None), bytes) or versions == 1:
-                size += sum([len(v) + 40 for v in some if isinstance(v, bytes)])
+                size += sum([len(v) for v in some if isinstance(v, bytes)])
         page.bytes += size
         self.bytes += size
         self.count += versions
