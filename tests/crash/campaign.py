@@ -1,6 +1,6 @@
 """Many kills, by command:
 
-python -m tests.crash.campaign --kills 5000 [--postgres] [--seed N]
+python -m tests.crash.campaign --kills 5000 [--hot memory] [--postgres] [--seed N]
 
 Every lake lives through a few random kills and a few at named steps, then another one begins, in another format.
 """
@@ -33,6 +33,54 @@ STEPS = (
 )  # fmt: skip
 """Every named step of commit, direct write and jobs; `test_kill` checks that none is missing."""
 
+LOG_STEPS = (
+    "log.append", "log.sync", "log.synced", "log.published", "log.create", "log.rotate", "log.sealed", "log.truncate",
+    "log.catalog", "recovery.epoch", "recovery.copied", "recovery.listed", "recovery.done",
+)  # fmt: skip
+"""Those of a redo log, and of opening a lake that has one."""
+
+LOG_WEIGHTS = {"one": 8, "few": 3, "block": 0.5, "update": 6, "delete": 3, "both": 4, "dump": 1, "define": 0.3}
+"""What a worker does where the log matters."""
+
+
+def kill_at_log_step(lake: LakeUnderTest, step: str, count: int) -> None:
+    """Kill a worker, or one that opens the lake, at a step of the log."""
+    if step == "recovery.copied":
+        lake.leave_a_tail()
+    lake.kill_at(f"{step}:{1 if step.startswith('recovery.') else count}=kill", weights=LOG_WEIGHTS, seconds=60.0)
+
+
+def run_log(kills: int, seed: int, *, kills_per_lake: int = 50) -> str:
+    """Kill writers to a redo log that often, half of them at its steps; cheaper than `run`, with rows alone."""
+    chance = random.Random(seed)
+    begun = time.monotonic()
+    done = acknowledged = in_flight = kept = 0
+    nursery = Nursery()
+    try:
+        while done < kills:
+            lake = new_lake(nursery, chance.getrandbits(30), format="ipc", hot="memory")
+            lake.light, lake.request.weights = True, LOG_WEIGHTS
+            try:
+                for _ in range(min(kills_per_lake, kills - done)):
+                    if chance.random() < 0.5:
+                        lake.kill_at_random(most_lines=30)
+                    else:
+                        kill_at_log_step(lake, chance.choice(LOG_STEPS), chance.choice((1, 2, 3, 5, 8)))
+                    done += 1
+                lake.finish(most=5)
+            except BaseException as error:
+                error.add_note(f"seed {seed}, kill {done}, lake kept in {lake.folder}")
+                raise
+            acknowledged, in_flight = acknowledged + lake.acknowledged, in_flight + lake.in_flight
+            kept += lake.kept_in_flight
+            remove(lake)
+    finally:
+        nursery.close()
+    return (
+        f"{done} kills in {time.monotonic() - begun:.0f} s: {acknowledged} acknowledged writes all there once; "
+        f"of {in_flight} in flight {kept} were committed whole, the others left nothing (seed {seed})"
+    )
+
 
 def kill_at_step(lake: LakeUnderTest, step: str, count: int, weights: Mapping[str, float] = WEIGHTS) -> None:
     """Kill a worker when it comes to the step for so many times; one that does jobs more often where they have it."""
@@ -44,27 +92,38 @@ def kill_at_step(lake: LakeUnderTest, step: str, count: int, weights: Mapping[st
         jobs = {"reshape": 4, "block": 3}
     if step.startswith("convert."):
         jobs = {"convert": 4, "block": 3}
+    if step in LOG_STEPS:
+        kill_at_log_step(lake, step, min(count, 3))
+        return
     lake.kill_at(f"{step}:{min(count, 3) if of_jobs else count}=kill", weights={**weights, **jobs}, seconds=60.0)
 
 
 def run(
-    kills: int, seed: int, *, dsn: str | None = None, named: float = 0.3, most_lines: int = 60, report: float = 30.0
+    kills: int,
+    seed: int,
+    *,
+    dsn: str | None = None,
+    hot: str = "inline",
+    named: float = 0.3,
+    most_lines: int = 60,
+    report: float = 30.0,
 ) -> str:
     """Kill that often; what came of it, in one line.  Raises AssertionError with the seed at the first damage."""
     chance = random.Random(seed)
     begun = reported = time.monotonic()
     done = acknowledged = in_flight = kept = 0
+    steps = (*STEPS, *3 * LOG_STEPS) if hot == "memory" else STEPS
     nursery = Nursery()
     try:
         while done < kills:
             lake_seed = chance.getrandbits(30)
-            lake = new_lake(nursery, lake_seed, dsn=dsn, format=FORMATS[lake_seed % 3])
+            lake = new_lake(nursery, lake_seed, dsn=dsn, format=FORMATS[lake_seed % 3], hot=hot)
             try:
                 for _ in range(min(KILLS_PER_LAKE, kills - done)):
                     if chance.random() >= named:
                         lake.kill_at_random(most_lines)
                     else:
-                        kill_at_step(lake, chance.choice(STEPS), chance.choice((1, 2, 3, 5, 8)))
+                        kill_at_step(lake, chance.choice(steps), chance.choice((1, 2, 3, 5, 8)))
                     done += 1
                 lake.finish(most=40)
             except BaseException as error:
@@ -90,6 +149,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(30))
     parser.add_argument("--postgres", action="store_true", help="the catalog in a PostgreSQL server of its own")
+    parser.add_argument("--hot", choices=["inline", "memory"], default="inline", help="the hot store of the lakes")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
     with ExitStack() as stack:
@@ -98,7 +158,7 @@ def main() -> None:
             from tests.support.servers import postgres_server
 
             dsn = stack.enter_context(postgres_server()).database()
-        print(run(options.kills, options.seed, dsn=dsn))
+        print(run(options.kills, options.seed, dsn=dsn, hot=options.hot))
 
 
 if __name__ == "__main__":

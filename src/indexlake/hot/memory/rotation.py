@@ -10,13 +10,13 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from indexlake.catalog import commits, log_records
+from indexlake.catalog import commits, definitions, log_records
 from indexlake.catalog.driver import CommitUnknown
 from indexlake.catalog.log_records import Segment
 from indexlake.errors import CatalogError, IndexLakeError
-from indexlake.hot.memory import redo
 from indexlake.hot.memory.owned_catalog import OwnedCatalog
 from indexlake.hot.memory.redo import RedoLog, segment_name
+from indexlake.hot.memory.to_inline import write_inline
 from indexlake.storage import faults
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def rotate(store: MemoryStore) -> None:
         if listed is False:
             with suppress(OSError):
                 os.unlink(os.path.join(log.folder, segment_name(log.epoch, log.number + 1)))
-    log.full_at = log.size + redo.SEGMENT_BYTES // 8
+    log.try_later()
 
 
 def _list_next(store: MemoryStore, log: RedoLog) -> bool | None:
@@ -92,10 +92,32 @@ def trim(store: MemoryStore) -> None:
     if log is None or log.poisoned is not None or store.lost is not None:
         return
     with store.turn:
+        _keep_dropped(store)
         bound = store.bound(store.visible)
+        with store.catalog.read() as r:
+            owner = log_records.read_owner(r)
         if log.before < log.last <= bound:
             rotate(store)
+        elif owner is not None and bound > owner.bound:
+            with OwnedCatalog(store.catalog, store).transaction() as tx:
+                log_records.set_bound(tx, bound)
+                log_records.unlist_up_to(tx, bound)
+                tx.commit()
     sweep(store.catalog, log.folder, (log.epoch, log.number))
+
+
+def _keep_dropped(store: MemoryStore) -> None:
+    """No dump takes the rows of a dropped table any more; the log need not keep them: the catalog does."""
+    with store.catalog.read() as r:
+        dropped = [t for t in definitions.list_dropped_tables(r) if store.has_alone(t.table_id)]
+    if dropped:
+        with OwnedCatalog(store.catalog, store).transaction() as tx:
+            for table in dropped:
+                write_inline(tx, store, table)
+                log_records.move_idle_bound(tx, table.table_id, store.visible)
+            tx.commit()
+        for table in dropped:
+            store.is_in_catalog(table.table_id, store.visible)
 
 
 def sweep(catalog: Catalog, folder: str, open_file: tuple[int, int]) -> None:

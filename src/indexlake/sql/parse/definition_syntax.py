@@ -11,7 +11,7 @@ from indexlake.sql.parse.token_reader import TokenReader
 
 _COLUMN_WORDS = ("not", "null", "default", "primary", "unique", "check", "references", "collate", "generated", "as",
                  "constraint", "using")  # fmt: skip
-_AFTER_DEFAULT = ("not", "primary", "unique", "check", "references")
+_AFTER_DEFAULT = ("not", "primary", "unique", "check", "references", "constraint")
 _TABLE_WORDS = ("primary", "unique", "check", "foreign", "constraint")
 
 
@@ -62,10 +62,11 @@ def _create_table(r: TokenReader, replace: bool) -> st.CreateTable:
     columns: list[st.ColumnDefinition] = []
     key: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+    constraints: list[st.Constraint] = []
     if r.sees_symbol("("):
         names = _only_names(r)
         if not names:
-            columns, key = _elements(r)
+            columns, key, constraints = _elements(r)
     options = r.options() if r.take("with") else ()
     query, with_data = None, True
     if r.take("as"):
@@ -76,7 +77,9 @@ def _create_table(r: TokenReader, replace: bool) -> st.CreateTable:
     elif not columns:
         r.fail("Expected the columns in parentheses, or AS and a query.")
     r.expect_end()
-    return st.CreateTable(table, if_not_exists, replace, tuple(columns), key, names, query, with_data, options)
+    return st.CreateTable(
+        table, if_not_exists, replace, tuple(columns), key, tuple(constraints), names, query, with_data, options
+    )  # fmt: skip
 
 
 def _only_names(r: TokenReader) -> tuple[str, ...]:
@@ -98,41 +101,58 @@ def _without_data_clause(r: TokenReader, query: st.Query) -> tuple[st.Query, boo
     return query, True
 
 
-def _elements(r: TokenReader) -> tuple[list[st.ColumnDefinition], tuple[str, ...]]:
+def _elements(r: TokenReader) -> tuple[list[st.ColumnDefinition], tuple[str, ...], list[st.Constraint]]:
     """Columns and table constraints between parentheses."""
     columns: list[st.ColumnDefinition] = []
     keys: list[tuple[str, ...]] = []
+    constraints: list[st.Constraint] = []
 
     def element() -> None:
-        if r.take("constraint"):
-            r.name("a constraint name")
+        name = r.name("a constraint name") if r.take("constraint") else None
         if r.take("primary", "key"):
             keys.append(tuple(r.names()))
+        elif r.sees("check") or r.sees("unique"):
+            constraints.append(_constraint(r, name))
         elif r.here is not None and r.here.is_word(*_TABLE_WORDS):
             _refuse_constraint(r)
         else:
-            column, is_key = _column(r)
+            column, is_key, own = _column(r)
             columns.append(column)
+            constraints.extend(own)
             if is_key:
                 keys.append((column.name,))
 
     r.listed(element, trailing=True)
     if len(keys) > 1:
         r.fail("A table has one primary key; name several columns as PRIMARY KEY (a, b).", r.tokens[0])
-    return columns, keys[0] if keys else ()
+    return columns, keys[0] if keys else (), constraints
 
 
-def _column(r: TokenReader) -> tuple[st.ColumnDefinition, bool]:
+def _constraint(r: TokenReader, name: str | None, column: str | None = None) -> st.Constraint:
+    """``check (…)`` or ``unique (a, b)``; behind a column ``unique`` alone."""
+    place = r.here.start if r.here is not None else 0
+    if r.take("check"):
+        return st.Constraint(name, r.parenthesised(), (), place)
+    r.expect("unique")
+    return st.Constraint(name, None, tuple(r.names()) if column is None else (column,), place)
+
+
+def _column(r: TokenReader) -> tuple[st.ColumnDefinition, bool, list[st.Constraint]]:
     place = r.here.start if r.here is not None else 0
     name = r.name("a column name")
     return _column_after_name(r, name, place)
 
 
-def _column_after_name(r: TokenReader, name: str, place: int) -> tuple[st.ColumnDefinition, bool]:
+def _column_after_name(r: TokenReader, name: str, place: int) -> tuple[st.ColumnDefinition, bool, list[st.Constraint]]:
+    if r.sees("generated") or r.sees("as"):
+        r.fail(f"Give the generated column {name!r} a type: {name} BIGINT GENERATED ALWAYS AS (…) STORED.")
     type_text = _type(r)
     nullable, is_key = True, False
     default: Fragment | None = None
+    generated: Fragment | None = None
+    constraints: list[st.Constraint] = []
     while r.here is not None and not r.sees_symbol(",") and not r.sees_symbol(")"):
+        own = r.name("a constraint name") if r.take("constraint") else None
         if r.take("not", "null"):
             nullable = False
         elif r.take("null"):
@@ -141,9 +161,16 @@ def _column_after_name(r: TokenReader, name: str, place: int) -> tuple[st.Column
             is_key = True
         elif r.take("default"):
             default = r.operand("Expected the default's value here.", *_AFTER_DEFAULT)
+        elif r.take("generated", "always", "as") or r.take("as"):
+            generated = r.parenthesised()
+            if not r.take("stored") and r.take("virtual"):
+                r.fail("Generated columns are stored: leave VIRTUAL out, or make a view.")
+        elif r.sees("check") or r.sees("unique"):
+            constraints.append(_constraint(r, own, name))
         else:
             _refuse_constraint(r)
-    return st.ColumnDefinition(name, type_text, nullable and not is_key, default, place), is_key
+    column = st.ColumnDefinition(name, type_text, nullable and not is_key, default, place, generated)
+    return column, is_key, constraints
 
 
 def _type(r: TokenReader) -> Fragment:
@@ -152,7 +179,11 @@ def _type(r: TokenReader) -> Fragment:
 
 def _refuse_constraint(r: TokenReader) -> NoReturn:
     word = r.here.text.upper() if r.here is not None else ""
-    r.fail(f"{word} is not supported in a table; there are NOT NULL, DEFAULT and PRIMARY KEY.")
+    hint = " Check what it refers to when you write." if word in ("REFERENCES", "FOREIGN") else ""
+    r.fail(
+        f"{word} is not supported in a table; there are NOT NULL, DEFAULT, PRIMARY KEY, UNIQUE, CHECK and GENERATED "
+        f"ALWAYS AS.{hint}"
+    )
 
 
 def drop(r: TokenReader) -> st.DropTable | st.DropSchema | st.DropIndex | st.DropView:
@@ -198,13 +229,13 @@ def alter(r: TokenReader) -> st.AlterTable:
 
 def _action(r: TokenReader) -> st.AlterAction:
     if r.take("add"):
-        r.take("column")
-        if_not_exists = r.take("if", "not", "exists")
-        place = r.here.start if r.here is not None else 0
-        column, is_key = _column_after_name(r, ".".join(r.parts("a column name")), place)
-        if is_key:
-            r.fail("A primary key is given when the table is created.", r.tokens[0])
-        return st.AddColumn(column, if_not_exists)
+        return _addition(r)
+    if r.take("drop", "constraint"):
+        if_exists = r.take("if", "exists")
+        dropped = st.DropConstraint(r.name("a constraint name"), if_exists)
+        if not r.take("cascade"):
+            r.take("restrict")
+        return dropped
     if r.take("drop"):
         r.take("column")
         if_exists = r.take("if", "exists")
@@ -223,11 +254,45 @@ def _action(r: TokenReader) -> st.AlterAction:
     if r.take("alter"):
         r.take("column")
         column_name = ".".join(r.parts("a column name"))
-        if not r.take("set", "data", "type") and not r.take("type"):
-            r.fail("A column can be given a wider type: ALTER COLUMN c TYPE t.")
-        return st.ChangeType(column_name, _type(r))
+        if r.take("set", "not", "null") or r.sees("drop", "not", "null"):
+            return st.SetNotNull(column_name, not r.take("drop", "not", "null"))
+        if r.take("set", "default"):
+            return st.SetDefault(column_name, r.rest("the default's value"))
+        if r.take("drop", "default"):
+            return st.SetDefault(column_name, None)
+        if not r.take("set", "data", "type") and not r.take("set", "type") and not r.take("type"):
+            r.fail("Of a column can be altered: TYPE t (a wider one), SET or DROP DEFAULT, SET or DROP NOT NULL.")
+        changed = st.ChangeType(column_name, _type(r))
+        if r.sees("using"):
+            r.fail("USING is not supported: add a column, fill it with UPDATE, then drop the other.")
+        return changed
     if r.take("set"):
         return st.SetOptions(r.options())
     raise r.wrong(
-        "Supported: ADD COLUMN, DROP COLUMN, RENAME COLUMN … TO …, RENAME TO, ALTER COLUMN … TYPE, SET (option = …)."
+        "Supported: ADD COLUMN, DROP COLUMN, RENAME COLUMN … TO …, RENAME TO, ALTER COLUMN … TYPE | SET | DROP, ADD "
+        "CONSTRAINT, DROP CONSTRAINT, SET (option = …)."
     )
+
+
+def _addition(r: TokenReader) -> st.AddColumn | st.AddConstraint:
+    name = r.name("a constraint name") if r.take("constraint") else None
+    if r.sees("primary", "key"):
+        r.fail(
+            "A primary key is given when the table is created: CREATE OR REPLACE TABLE …, or use ADD CONSTRAINT … "
+            "UNIQUE and SET NOT NULL."
+        )
+    if name is not None or r.sees("check") or r.sees("unique"):
+        if not r.sees("check") and not r.sees("unique"):
+            _refuse_constraint(r)
+        return st.AddConstraint(_constraint(r, name))
+    r.take("column")
+    if_not_exists = r.take("if", "not", "exists")
+    place = r.here.start if r.here is not None else 0
+    column, is_key, constraints = _column_after_name(r, ".".join(r.parts("a column name")), place)
+    if is_key:
+        r.fail("A primary key is given when the table is created.", r.tokens[0])
+    if constraints or column.generated is not None:
+        what = "A generated column is" if column.generated is not None else "Constraints of a new column are"
+        how = "when the table is created" if column.generated is not None else "with ADD CONSTRAINT, after the column"
+        r.fail(f"{what} given {how}.", r.tokens[0])
+    return st.AddColumn(column, if_not_exists)
