@@ -25,6 +25,7 @@ class Script:
     statements: tuple[st.Statement, ...]
     starts: tuple[int, ...]
     parameters: tuple[str, ...]
+    texts: tuple[Fragment, ...]  # of the statements
 
 
 _scripts: dict[str, Script] = {}
@@ -49,18 +50,19 @@ def _parse(source: Source) -> Script:
     tokens = tokenize(source)
     marks = [t for t in tokens if t.kind == "parameter" and t.text == "?"]
     numbered = {t.start: n for n, t in enumerate(marks, 1)}
-    statements, starts = [], []
+    statements, starts, texts = [], [], []
     for part in _split(tokens):
         reader = TokenReader(source, part, numbered)
         statements.append(_statement(reader))
         starts.append(part[0].start)
+        texts.append(Fragment(source, part, numbered))
     if not statements:
         source.fail("The text holds no statement.")
     whole = Fragment(source, tokens, numbered)
     names = whole.parameters
     if any(n.isdigit() for n in names) and not all(n.isdigit() for n in names):
         source.fail("Parameters are all numbered ($1, ?) or all named ($name), not both.")
-    return Script(source, tuple(statements), tuple(starts), names)
+    return Script(source, tuple(statements), tuple(starts), names, tuple(texts))
 
 
 def _split(tokens: Sequence[Token]) -> list[list[Token]]:

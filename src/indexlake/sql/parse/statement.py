@@ -166,6 +166,19 @@ class CreateTable:
 
 
 @dataclass(frozen=True, eq=False)
+class CreateTemporaryTable:
+    """Of the engine: its columns are DuckDB's business."""
+
+    table: TableName
+    if_not_exists: bool
+    replace: bool
+    definition: Fragment | None  # the columns, or the names of those of the query
+    names: tuple[str, ...]
+    query: Query | None
+    with_data: bool
+
+
+@dataclass(frozen=True, eq=False)
 class CreateSchema:
     name: str
     if_not_exists: bool
@@ -298,7 +311,16 @@ class Control:
 
 Write = Insert | Update | Delete | Truncate | Merge
 Definition = (
-    CreateTable | CreateSchema | CreateView | DropTable | DropSchema | DropView | AlterTable | CreateIndex | DropIndex
+    CreateTable
+    | CreateTemporaryTable
+    | CreateSchema
+    | CreateView
+    | DropTable
+    | DropSchema
+    | DropView
+    | AlterTable
+    | CreateIndex
+    | DropIndex
 )
 Reading = Query | Explain | DescribeTable | DescribeQuery | ShowTables | ShowSchemas | ShowIndexes
 Statement = Write | Definition | Reading | Control

@@ -19,6 +19,7 @@ from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.parameters import Parameters
 from indexlake.sql.plan.snapshot import Viewpoint
+from indexlake.sql.run import temporary_tables
 from indexlake.sql.run.constant_values import constant_value
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
@@ -57,6 +58,8 @@ class Definitions:
         if isinstance(statement, st.DropTable):
             self._lake.drop_table(statement.table.full(self._view.namespace), missing_ok=statement.if_exists)
             return _done("drop table")
+        if isinstance(statement, st.CreateTemporaryTable):
+            return temporary_tables.create(self._engine, self._view, statement, self._parameters)
         if isinstance(statement, st.CreateView):
             create_view(self._engine, self._view, statement, self._parameters)
             return _done("create view")

@@ -72,6 +72,7 @@ class Engine:
             self._database.execute(f"set memory_limit = '{int(limit * MEMORY_SHARE) >> 20}MiB'")
         self._idle: list[Any] = []
         self.openings = Openings()
+        self.temporary_tables: dict[str, str] = {}  # as they are spelt, by their names in lower case
         self.temporary_views: dict[str, View] = {}  # by their names in lower case
         self._running: weakref.WeakSet[Running] = weakref.WeakSet()
         self._lock = threading.Lock()
