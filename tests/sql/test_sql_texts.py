@@ -323,6 +323,8 @@ def test_the_command_line_prints_results(lake: il.Lake, tmp_path: Path) -> None:
         ("alter table t alter column id nosuch", "Of a column can be altered"),
         ("create or replace schema s", "CREATE OR REPLACE SCHEMA is not supported: drop it first"),
         ("create or replace view if not exists v as select 1", "contradict each other"),
+        ("alter schema s rename to z", "ALTER SCHEMA is not supported: make another and move its tables"),
+        ("alter view v rename to w", "ALTER VIEW is not supported: CREATE VIEW under the new name"),
         ("create temp macro f(a) as a", "CREATE TEMP MACRO is not supported"),
     ],
 )

@@ -248,6 +248,13 @@ def drop(r: TokenReader) -> st.DropTable | st.DropSchema | st.DropIndex | st.Dro
 
 def alter(r: TokenReader) -> st.AlterTable:
     r.expect("alter")
+    for what, way in (
+        ("schema", "make another and move its tables: ALTER TABLE s.t RENAME TO other.t"),
+        ("view", "CREATE VIEW under the new name, then DROP VIEW"),
+        ("index", "drop it and create it anew"),
+    ):
+        if r.sees(what):
+            r.fail(f"ALTER {what.upper()} is not supported: {way}.")
     r.expect("table")
     if_exists = r.take("if", "exists")
     table = r.table_name()

@@ -210,14 +210,14 @@ class Definitions:
         action = statement.action
         if isinstance(action, st.AddColumn):
             column = action.column
-            if action.if_not_exists and column.name.lower() in table._schema_now().by_name:
+            if action.if_not_exists and table.alter().has_column(column.name):
                 return _done("alter table")
             field = declared_field(self._engine, column.type, column.name, inside="." in column.name)
             default = None if column.default is None else self._default(column.name, column.default, field)
             with table.alter() as a:
                 a.add_column(column.name, field.type, default, column.nullable, metadata=field.metadata)
         elif isinstance(action, st.DropColumn):
-            if action.if_exists and action.name.lower() not in table._schema_now().by_name and "." not in action.name:
+            if action.if_exists and not table.alter().has_column(action.name):
                 return _done("alter table")
             table.drop_column(action.name)
         elif isinstance(action, st.RenameColumn):
