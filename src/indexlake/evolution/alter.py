@@ -68,6 +68,14 @@ class Alter:
     def __repr__(self) -> str:
         return f"<Alter {self._table._name}: {len(self._alterations)} alterations>"
 
+    def has_column(self, name: Path) -> bool:
+        """Whether there is such a column, or field inside one."""
+        try:
+            self._definition.resolve(name)
+        except SchemaError:
+            return False
+        return True
+
     def add_column(
         self,
         name: Path,

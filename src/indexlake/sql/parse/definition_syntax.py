@@ -15,7 +15,7 @@ _AFTER_DEFAULT = ("not", "primary", "unique", "check", "references", "constraint
 _TABLE_WORDS = ("primary", "unique", "check", "foreign", "constraint")
 
 
-def create(r: TokenReader) -> st.CreateTable | st.CreateSchema | st.CreateIndex | st.CreateView:
+def create(r: TokenReader) -> st.Definition:
     r.expect("create")
     replace = r.take("or", "replace")
     if replace and (r.sees("index") or r.sees("unique") or r.sees("schema")):
@@ -25,10 +25,10 @@ def create(r: TokenReader) -> st.CreateTable | st.CreateSchema | st.CreateIndex 
     if r.take("view"):
         return _create_view(r, replace, temporary)
     if temporary:
-        r.fail(
-            "Temporary tables are not supported: use a table that you drop, a common table expression, or CREATE TEMP "
-            "VIEW."
-        )
+        if not r.take("table"):
+            what = r.here.text.upper() if r.here is not None else ""
+            r.fail(f"CREATE TEMP {what} is not supported; there are CREATE TEMP TABLE and CREATE TEMP VIEW.")
+        return _create_temporary_table(r, replace)
     if r.take("schema"):
         name = st.CreateSchema(if_not_exists=r.take("if", "not", "exists"), name=r.name("a schema name"))
         r.expect_end()
@@ -36,9 +36,26 @@ def create(r: TokenReader) -> st.CreateTable | st.CreateSchema | st.CreateIndex 
     if r.sees("index") or r.sees("unique"):
         return create_index(r)
     if not r.take("table"):
-        what = r.here.text if r.here is not None else ""
-        r.fail(f"CREATE {what.upper()} is not supported; there are CREATE TABLE, VIEW, INDEX and SCHEMA.")
+        _refuse_create(r)
     return _create_table(r, replace)
+
+
+_INSTEAD = {
+    "sequence": "give numbers yourself, or use DEFAULT uuid()",
+    "type": "write the type itself with each column",
+    "macro": "use a view, or write the expression itself",
+    "function": "use a view, or write the expression itself",
+    "trigger": "use CHECK and GENERATED ALWAYS AS, or read the change feed",
+    "secret": "give options to il.connect",
+    "database": "use CREATE SCHEMA, or another lake",
+    "materialized": "use CREATE OR REPLACE TABLE … AS, or a view",
+}
+
+
+def _refuse_create(r: TokenReader) -> NoReturn:
+    what = r.here.text if r.here is not None else ""
+    way = f": {_INSTEAD[what.lower()]}" if what.lower() in _INSTEAD else ""
+    r.fail(f"CREATE {what.upper()} is not supported{way}. There are CREATE TABLE, VIEW, INDEX and SCHEMA.")
 
 
 def _if_not_exists(r: TokenReader, replace: bool) -> bool:
@@ -80,6 +97,20 @@ def _create_table(r: TokenReader, replace: bool) -> st.CreateTable:
     return st.CreateTable(
         table, if_not_exists, replace, tuple(columns), key, tuple(constraints), names, query, with_data, options
     )  # fmt: skip
+
+
+def _create_temporary_table(r: TokenReader, replace: bool) -> st.CreateTemporaryTable:
+    if_not_exists = _if_not_exists(r, replace)
+    table = r.table_name()
+    if table.namespace not in (None, "temp"):
+        r.fail("A temporary table belongs to the open lake and has no schema: leave that out.", r.tokens[r.place - 3])
+    names = _only_names(r) if r.sees_symbol("(") else ()
+    if r.take("as"):
+        query, with_data = _without_data_clause(r, st.Query(r.rest("a query")))
+        return st.CreateTemporaryTable(table, if_not_exists, replace, None, names, query, with_data)
+    if names or not r.sees_symbol("("):
+        r.fail("Expected the columns with their types in parentheses, or AS and a query.")
+    return st.CreateTemporaryTable(table, if_not_exists, replace, r.rest(), (), None, True)
 
 
 def _only_names(r: TokenReader) -> tuple[str, ...]:
@@ -217,6 +248,13 @@ def drop(r: TokenReader) -> st.DropTable | st.DropSchema | st.DropIndex | st.Dro
 
 def alter(r: TokenReader) -> st.AlterTable:
     r.expect("alter")
+    for what, way in (
+        ("schema", "make another and move its tables: ALTER TABLE s.t RENAME TO other.t"),
+        ("view", "CREATE VIEW under the new name, then DROP VIEW"),
+        ("index", "drop it and create it anew"),
+    ):
+        if r.sees(what):
+            r.fail(f"ALTER {what.upper()} is not supported: {way}.")
     r.expect("table")
     if_exists = r.take("if", "exists")
     table = r.table_name()

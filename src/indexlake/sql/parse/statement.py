@@ -170,6 +170,19 @@ class CreateTable:
 
 
 @dataclass(frozen=True, eq=False)
+class CreateTemporaryTable:
+    """Of the engine: its columns are DuckDB's business."""
+
+    table: TableName
+    if_not_exists: bool
+    replace: bool
+    definition: Fragment | None  # the columns, or the names of those of the query
+    names: tuple[str, ...]
+    query: Query | None
+    with_data: bool
+
+
+@dataclass(frozen=True, eq=False)
 class CreateSchema:
     name: str
     if_not_exists: bool
@@ -306,7 +319,11 @@ class Prepare:
 
     name: str
     statement: Statement
-    parameters: tuple[str, ...]
+    text: Fragment
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return self.text.parameters
 
 
 @dataclass(frozen=True, eq=False)
@@ -344,7 +361,16 @@ class Nothing:
 
 Write = Insert | Update | Delete | Truncate | Merge
 Definition = (
-    CreateTable | CreateSchema | CreateView | DropTable | DropSchema | DropView | AlterTable | CreateIndex | DropIndex
+    CreateTable
+    | CreateTemporaryTable
+    | CreateSchema
+    | CreateView
+    | DropTable
+    | DropSchema
+    | DropView
+    | AlterTable
+    | CreateIndex
+    | DropIndex
 )
 Reading = Query | Explain | DescribeTable | DescribeQuery | ShowTables | ShowSchemas | ShowIndexes
 Around = Prepare | Deallocate | Setting | Nothing

@@ -19,6 +19,7 @@ from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.parameters import Parameters
 from indexlake.sql.plan.snapshot import Viewpoint
+from indexlake.sql.run import temporary_tables
 from indexlake.sql.run.constant_values import constant_value
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
@@ -57,6 +58,8 @@ class Definitions:
         if isinstance(statement, st.DropTable):
             self._lake.drop_table(statement.table.full(self._view.namespace), missing_ok=statement.if_exists)
             return _done("drop table")
+        if isinstance(statement, st.CreateTemporaryTable):
+            return temporary_tables.create(self._engine, self._view, statement, self._parameters)
         if isinstance(statement, st.CreateView):
             create_view(self._engine, self._view, statement, self._parameters)
             return _done("create view")
@@ -207,14 +210,14 @@ class Definitions:
         action = statement.action
         if isinstance(action, st.AddColumn):
             column = action.column
-            if action.if_not_exists and column.name.lower() in table._schema_now().by_name:
+            if action.if_not_exists and table.alter().has_column(column.name):
                 return _done("alter table")
             field = declared_field(self._engine, column.type, column.name, inside="." in column.name)
             default = None if column.default is None else self._default(column.name, column.default, field)
             with table.alter() as a:
                 a.add_column(column.name, field.type, default, column.nullable, metadata=field.metadata)
         elif isinstance(action, st.DropColumn):
-            if action.if_exists and action.name.lower() not in table._schema_now().by_name and "." not in action.name:
+            if action.if_exists and not table.alter().has_column(action.name):
                 return _done("alter table")
             table.drop_column(action.name)
         elif isinstance(action, st.RenameColumn):

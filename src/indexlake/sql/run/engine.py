@@ -78,6 +78,7 @@ class Engine:
             self._database.execute(f"set memory_limit = {self._initial['memory_limit']}")
         self._idle: list[Any] = []
         self.openings = Openings()
+        self.temporary_tables: dict[str, str] = {}  # as they are spelt, by their names in lower case
         self.temporary_views: dict[str, View] = {}  # by their names in lower case
         self._running: weakref.WeakSet[Running] = weakref.WeakSet()
         self._lock = threading.Lock()

@@ -25,8 +25,10 @@ from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.parameters import Parameters
 from indexlake.sql.parse.script import Script, parse
 from indexlake.sql.parse.tokens import Source, quoted, tokenize
+from indexlake.sql.plan.query_tables import TEMPORARY
 from indexlake.sql.plan.snapshot import Viewpoint, read_together
-from indexlake.sql.plan.views import TEMPORARY, View, ViewsNamed
+from indexlake.sql.plan.views import View, ViewsNamed
+from indexlake.sql.run import temporary_tables
 from indexlake.sql.run.definitions import Definitions
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.index_definitions import shown_indexes
@@ -120,7 +122,7 @@ class _Session:
                     if done is not None and not isinstance(statements[number], st.Reading | st.Around):
                         results.append(SqlChange("repeated", done))
                     elif done is None or self.script.starts[number] > self._block_end():
-                        results.append(self._kept(self._statement(statement), number))
+                        results.append(self._kept(self._statement(statement, self.script.texts[number]), number))
                 except IndexLakeError as error:
                     if len(self.script.statements) == 1:
                         raise
@@ -210,11 +212,14 @@ class _Session:
 
     # ------------------------------------------------------------ one statement
 
-    def _statement(self, statement: st.Statement) -> SqlResult:
+    def _statement(self, statement: st.Statement, text: Fragment) -> SqlResult:
         if isinstance(statement, st.Execute):
             return self._execute(statement)
         if isinstance(statement, st.Around):
             return around(self.engine, statement, self.parameters, self.script.source)
+        target = temporary_tables.target_of(statement) if self.engine.temporary_tables else None
+        if target is not None and temporary_tables.is_temporary(self.engine, target):
+            return temporary_tables.change(self.engine, self.view, statement, text, self.parameters)
         if isinstance(statement, st.Write):
             return RowWrites(self.engine, self.view, self.parameters, self.token).run(statement)
         if isinstance(statement, st.Definition):
@@ -227,7 +232,7 @@ class _Session:
         given = self.parameters
         self.parameters = arguments(self.engine, prepared, statement, given, source)
         try:
-            return self._statement(prepared.statement)
+            return self._statement(prepared.statement, prepared.text)
         finally:
             self.parameters = given
 
@@ -248,6 +253,9 @@ class _Session:
         from indexlake.spark import query as spark
 
         inner = statement if isinstance(statement, st.Query) else statement.query
+        for token in inner.text.tokens:
+            if token.kind in ("word", "name") and token.value.lower() in self.engine.temporary_tables:
+                inner.text.source.fail("Spark does not know temporary tables: leave engine='spark' out.", token.start)
         planned = plan_query(self.engine, self.view, inner, self.parameters, points=False, scans_only=True)
         if isinstance(statement, st.Query):
             return spark.run_query(planned)
@@ -285,6 +293,8 @@ class _Session:
         name = statement.table
         if name.namespace in (None, TEMPORARY) and (view := self.engine.temporary_views.get(name.name.lower())):
             return self._described_view(view)
+        if temporary_tables.is_temporary(self.engine, name):
+            return table_result(self.engine.table(f"describe {quoted(name.name)}"), None)
         try:
             found = read_together(self.view, [(name, None)], lambda tables: tables[0])
         except ViewsNamed as named:
@@ -310,6 +320,8 @@ class _Session:
                 return table_result(_texts(name=catalog_definitions.list_namespaces(r, at)), at)
             tables = [(t.namespace, t.name) for t in catalog_definitions.list_tables(r, at)]
             tables += [(v.namespace, v.name) for v in list_named(r, at) if v.kind == "view"]
+        tables += [(self.namespace, name) for name in self.engine.temporary_tables.values()]
+        tables += [(self.namespace, view.name) for view in self.engine.temporary_views.values()]
         tables.sort()
         if statement.everywhere:
             return table_result(_texts(namespace=[space for space, _ in tables], name=[name for _, name in tables]), at)
