@@ -262,6 +262,7 @@ def test_other_engines_and_namespaces_are_refused(lake: il.Lake) -> None:
             lake.sql(text)
 
 
+@pytest.mark.inline_only("a reader beside the owner sees its last checkpoint")
 def test_a_read_only_lake_reads(lake: il.Lake, tmp_path: Path) -> None:
     with il.connect(str(tmp_path / "lake"), read_only=True) as reader:
         assert reader.sql("select count(*) from t").scalar() == 2
