@@ -118,8 +118,8 @@ class Lake(LakeDefinitions):
         self._pressure = pressure_of(
             hot, self._hot_bytes, self._turns.timeout, lambda: self._maintenance.ask_for_checkpoint()
         )
+        self._readings = readings  # first: who reads by them sees what is committed by the other
         self._committer = Committer(catalog, hot, self._files, readings, self._turns, log)
-        self._readings = readings
 
     def _after_conversion(self, error: ConvertedError, readings: Readings) -> Readings:
         """Those that go on where the lake was converted by this very handle."""
@@ -270,11 +270,13 @@ class Lake(LakeDefinitions):
 
     def _committed(self, ws: WriteSet) -> WriteResult:
         while True:
-            readings = self._readings
+            committer = self._committer
             try:
-                return self._committer.commit(ws)
-            except ConvertedError as error:
-                self._after_conversion(error, readings)
+                return committer.commit(ws)
+            except ConvertedError:
+                with self._converting:
+                    if self._committer is committer:
+                        raise
 
     # ------------------------------------------------------------ SQL
 
