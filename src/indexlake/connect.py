@@ -33,7 +33,7 @@ from indexlake.errors import (
 from indexlake.hot import registry
 from indexlake.hot.inline import ReplicaStore
 from indexlake.hot.registry import open_store
-from indexlake.hot.spec import HotSpec
+from indexlake.hot.spec import HOT_BYTES, HotSpec
 from indexlake.lake import Lake
 from indexlake.storage import Storage
 from indexlake.storage.cache import CACHE_BYTES, CacheSpec
@@ -77,6 +77,7 @@ def connect(
     log_dir: str | os.PathLike[str] | None = None,
     durability: Durability = "fdatasync",
     take_over: bool = False,
+    hot_bytes: int = HOT_BYTES,
 ) -> Lake:
     """Open a lake, or make one.  A ``~`` at the start of a path is the home directory.
 
@@ -122,9 +123,15 @@ def connect(
     take_over
         For ``hot="memory"``, when the process that had the lake open was on another machine and is gone for good: open
         it here, with the files of its redo log in ``log_dir``.
+    hot_bytes
+        For ``hot="memory"``, about how much memory the newest rows may take, 1 GiB by default.  They go to blocks in
+        the background from half of it on; writers are slowed down from three quarters on, and wait when it is full.
     """
     root = storage_address(storage)
-    open_lake = partial(Lake, automatic=automatic, retry_timeout=checked_timeout(retry_timeout), clock=clock)
+    open_lake = partial(
+        Lake, automatic=automatic, retry_timeout=checked_timeout(retry_timeout), clock=clock,
+        hot_bytes=HotSpec.checked_bytes(hot_bytes),
+    )  # fmt: skip
     create = create and not read_only
     opening = Opening.of(
         catalog, storage_options, catalog_schema, read_only=read_only, cache=CacheSpec.of(cache_dir, cache_bytes),

@@ -39,9 +39,12 @@ class ConflictError(IndexLakeError):
 
 
 class ConstraintError(IndexLakeError):
-    """A value breaks a rule of its column: null where none is allowed, out of range, of a wrong type."""
+    """A value breaks a rule of its column or table: null where none is allowed, out of range, of a wrong type, a check
+    that is false."""
 
     column: str | None = None
+    constraint: str | None = None
+    table: str | None = None
 
 
 class DuplicateKeyError(ConstraintError):

@@ -20,7 +20,7 @@ from indexlake.catalog import activity, commits, definitions
 from indexlake.catalog.driver import Catalog
 from indexlake.catalog.owner import adopt
 from indexlake.commit.group import Committer
-from indexlake.commit.log_section import readings_of
+from indexlake.commit.log_section import pressure_of, readings_of
 from indexlake.commit.turns import RETRY_TIMEOUT, Turn, Turns, checked_retries, checked_timeout
 from indexlake.commit.write_set import WriteResult, WriteSet
 from indexlake.display import Listing, html_table, html_text, shown
@@ -31,11 +31,11 @@ from indexlake.errors import (
     OwnershipError,
     SnapshotExpiredError,
 )
-from indexlake.hot.registry import hot_name
-from indexlake.hot.spec import HotSpec
+from indexlake.hot.registry import MEMORY, hot_name
+from indexlake.hot.spec import HOT_BYTES, HotSpec
 from indexlake.hot.store import HotStore
 from indexlake.lake_definitions import LakeDefinitions
-from indexlake.pipeline.job import JobInfo, job_info
+from indexlake.pipeline.job import JobInfo, job_info, waiting_writers
 from indexlake.pipeline.maintenance import Maintenance
 from indexlake.pipeline.meta import Published
 from indexlake.pipeline.runner import LOCAL_LIMIT, choose_runner
@@ -82,6 +82,7 @@ class Lake(LakeDefinitions):
         clock: Callable[[], int] | None = None,
         recovery: Recovery | None = None,
         log_place: Callable[[HotSpec], LogPlace] | None = None,
+        hot_bytes: int = HOT_BYTES,
     ) -> None:
         self._recovery = recovery
         self.storage = storage
@@ -97,6 +98,7 @@ class Lake(LakeDefinitions):
         self._metas: dict[int, Published] = {}  # by table id
         self._turns = Turns(catalog, retry_timeout)
         self._log_place = log_place
+        self._hot_bytes = hot_bytes
         self._converting = threading.RLock()
         self._use(catalog, hot)
         self._scan_threads = max(2, min(8, os.cpu_count() or 2))
@@ -113,6 +115,9 @@ class Lake(LakeDefinitions):
         readings, log = readings_of(catalog, hot)
         readings.successor = self._after_conversion
         self._turns.alone = log is not None
+        self._pressure = pressure_of(
+            hot, self._hot_bytes, self._turns.timeout, lambda: self._maintenance.ask_for_checkpoint()
+        )
         self._committer = Committer(catalog, hot, self._files, readings, self._turns, log)
         self._readings = readings
 
@@ -125,7 +130,8 @@ class Lake(LakeDefinitions):
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "read-only" if self.read_only else "new" if self._new else "open"
-        return f"<Lake {self.catalog.location}, files in {self.storage.root}, {state}>"
+        hot = ", newest rows in memory" if self.hot == MEMORY else ""
+        return f"<Lake {self.catalog.location}, files in {self.storage.root}{hot}, {state}>"
 
     def _repr_html_(self) -> str:
         """The names of the tables, by one look at the catalog.  Rows are not counted: that is ``t.stats()``."""
@@ -249,6 +255,8 @@ class Lake(LakeDefinitions):
     def _commit(self, ws: WriteSet) -> WriteResult:
         if ws.empty and ws.token is None:
             return WriteResult(0, ws.base if ws.base >= 0 else None)
+        if self._pressure is not None and any(writes.rows for writes in ws.tables.values()):
+            self._pressure.admit()
         result = self._committed(ws)
         for table_id, writes in ws.tables.items():
             written = len(writes.rows)
@@ -337,6 +345,14 @@ class Lake(LakeDefinitions):
         """Where new rows land: ``"inline"`` or ``"memory"``."""
         return hot_name(self._hot)
 
+    def recovery(self) -> Recovery | None:
+        """What was found in the redo log when the lake was opened: replayed commits and rows, bytes that were cut off.
+
+        None where there is none: of a lake whose newest rows are inline, or one that is open to read only.
+        """
+        self._check()
+        return self._recovery
+
     def convert(
         self, hot: str, *, log_dir: str | os.PathLike[str] | None = None, durability: Durability = "fdatasync"
     ) -> None:
@@ -359,7 +375,11 @@ class Lake(LakeDefinitions):
         self._check()
         with self.catalog.read() as r:
             names = {t.table_id: t.full_name for t in definitions.list_tables(r)}
-            return Listing(job_info(record, names) for record in activity.list_jobs(r))
+            found = [job_info(record, names) for record in activity.list_jobs(r)]
+        pressure = self._pressure
+        if pressure is not None and pressure.since is not None:
+            found.insert(0, waiting_writers(pressure.since, pressure.reason()))
+        return Listing(found)
 
     # ------------------------------------------------------------ for the other modules
 

@@ -22,6 +22,7 @@ from indexlake.commit.write_set import WriteResult, WriteSet
 from indexlake.config import TableConfig
 from indexlake.errors import IndexLakeError, NotFoundError, SchemaError
 from indexlake.evolution.alterations import RenameTable
+from indexlake.evolution.table_rules import Checks, split_defaults, with_rules
 from indexlake.pipeline.meta import publish_meta
 from indexlake.schema import as_schema, new_fields
 from indexlake.sources.rows import schema_and_rows
@@ -80,6 +81,8 @@ class LakeDefinitions:
         progress: bool | None = None,
         *,
         replace: bool = False,
+        checks: Checks = (),
+        generated: Mapping[str, str] | None = None,
     ) -> Table:
         """Make a table from a schema, or from data which is then inserted in a second commit.
 
@@ -89,6 +92,10 @@ class LakeDefinitions:
         Data is what ``insert`` takes: files too, whose types are found by looking at all of them.  Data that is
         refused leaves no table behind.  A dict whose values are all types or all strings is a schema, any other dict is
         one row; give a row of strings as ``[row]``.
+
+        ``defaults`` are values, or ``il.expr("now()")`` and the like, computed for every row that does not name the
+        column.  ``checks`` are conditions in SQL, by their names, that no row may break; ``generated`` says from what
+        the values of a column are computed.  They hold for every kind of write.
 
         ``replace`` puts it in the place of a table of that name, if there is one: in one commit, with its rows.  Past
         snapshots show the other.  ``exist_ok`` leaves such a table as it is.
@@ -118,12 +125,22 @@ class LakeDefinitions:
             from indexlake.sources.files import reaching
 
             schema, rows = schema_and_rows(reaching(schema_or_data, lake.storage))
-        fields, key = new_fields(schema, primary_key, defaults or {})
+        plain, changing = split_defaults(defaults or {})
+        fields, key = new_fields(schema, primary_key, plain)
+        fields, made_checks = with_rules(table_name, fields, key, changing, generated or {}, checks)
         if layout == "clustered" and not key:
             raise SchemaError("A clustered table is kept in the order of its primary key. Pass primary_key=….")
         made_as = f"{table_name}__{uuid4().hex}" if replace and rows is not None else table_name
         change = CreateTable(
-            namespace, made_as, tuple(fields), tuple(key), config or TableConfig(), layout, exist_ok, replace
+            namespace,
+            made_as,
+            tuple(fields),
+            tuple(key),
+            config or TableConfig(),
+            layout,
+            exist_ok,
+            replace,
+            made_checks,
         )
         self._define(change, "create table")
         table_id, full_name, new = change.found[0]

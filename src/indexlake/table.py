@@ -403,7 +403,7 @@ class Table(TableDefinition, Result):
         everything._snapshot = snapshot
         rows, cache = everything.count(), self._lake.storage.cache
         cached = cache.stats(table_folder(state.table.table_id)) if cache is not None else None
-        return table_stats(self._name, state, snapshot, rows, live, dead, cached, clustered)
+        return table_stats(self._name, state, snapshot, rows, live, dead, cached, clustered, self._lake.hot)
 
     def partitions(self) -> list[PartitionInfo]:
         """The key ranges of a clustered table in their order, with the files that hold their rows; prints itself."""
@@ -412,7 +412,7 @@ class Table(TableDefinition, Result):
         return partitions(reading)
 
     def locate(self, row_id: int) -> str | None:
-        """Where a row lies: ``inline``, or ``format:path:group:offset``.  None: there is no such row."""
+        """Where a row lies: ``inline``, ``memory:page:slot``, ``format:path:group:offset``.  None: there is none."""
         for found in self.row_metadata(where=f"{ROW_ID} = $id", params={"id": row_id}).read_all().to_pylist():
             return str(found["location"])
         return None

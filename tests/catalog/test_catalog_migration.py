@@ -190,6 +190,10 @@ alter table indexlake_table drop column log_bound;
 drop table indexlake_log_owner;
 drop table indexlake_log_segment;
 drop table indexlake_named;
+drop table indexlake_check;
+alter table indexlake_field drop column default_sql;
+alter table indexlake_field drop column generated;
+alter table indexlake_field drop column initial_value;
 update indexlake_lake set schema_version = 2
 """
 """What versions 3 to 6 did, undone: a segment has begin and end, and its own blocks' numbers beside it."""

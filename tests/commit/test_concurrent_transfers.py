@@ -8,10 +8,12 @@ import threading
 from dataclasses import asdict
 from typing import Any
 
+import pytest
+
 import indexlake as il
 from tests.commit.bank import ACCOUNTS, START, TABLE, Record, open_bank, tellers, work
 from tests.commit.history_checker import anomalies
-from tests.support.one_owner import other_processes
+from tests.support.one_owner import in_memory, other_processes
 
 SEED = int(os.environ.get("INDEXLAKE_SEED", "20261115"))
 
@@ -67,7 +69,12 @@ def _check(t: il.Table, records: list[Record], first: int) -> None:
     assert {r["id"]: r["writer"] for r in t.scan().to_pylist()} == last
 
 
-def test_transfers_while_the_hot_store_dumps_itself(new_address: Any) -> None:
+@pytest.mark.parametrize("hot", ["inline", "memory"])
+def test_transfers_while_the_hot_store_dumps_itself(
+    new_address: Any, hot: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if hot == "memory":
+        in_memory(monkeypatch)
     address = new_address("sqlite")
     with address.connect(automatic=True) as lake:
         t = open_bank(lake, inline_row_count_limit=30, block_row_count=20)

@@ -43,6 +43,12 @@ class _SharedCatalog(OwnedCatalog):
             self.store.catalog.close()
 
 
+def in_memory(patch: pytest.MonkeyPatch) -> None:
+    """Every lake that is made from here on has its newest rows in the memory of this process."""
+    patch.setattr(registry, "DEFAULT", registry.MEMORY)
+    share_memory(patch)
+
+
 def share_memory(patch: pytest.MonkeyPatch) -> None:
     """From here on a lake whose owner is this process can be opened again."""
     open_memory, connect = opening.open_memory, il.connect

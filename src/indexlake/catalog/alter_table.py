@@ -20,7 +20,7 @@ from indexlake.catalog.definitions import (
     refuse_view,
 )
 from indexlake.catalog.driver import Transaction
-from indexlake.catalog.fields import insert_fields, read_schema
+from indexlake.catalog.fields import insert_checks, insert_fields, read_schema
 from indexlake.catalog.index_definitions import live_indexes
 from indexlake.catalog.tables import next_values
 from indexlake.display import shown_value
@@ -51,13 +51,14 @@ class AlterTable:
         old = Definition.of(table.namespace, table.name, table.config, history.current)
         new = altered(old, self.alterations)
         renamed = (new.namespace, new.name) != (old.namespace, old.name)
-        columns = new.columns != old.columns
+        columns = new.columns != old.columns or new.checks != old.checks
         if not (renamed or columns or new.config != old.config):
             return False
         if columns:
             for column in new.columns:
                 _check_values(tx, hot, table, column)
             hot.add_columns(tx, table.table_id, _write_columns(tx, table, history, new, snapshot))
+            _write_checks(tx, table, old, new, snapshot)
             _follow(tx, hot, replace(table, schema_version=snapshot), history.current)
         if renamed:
             there = find_table(tx, new.namespace, new.name) if self.replace else None
@@ -67,7 +68,7 @@ class AlterTable:
             _write_name(tx, table, new, snapshot)
         tx.execute(
             "update indexlake_table set config = ?, schema_version = ?, changed_in = ? where table_id = ?",
-            (new.config.to_json(), snapshot if columns else table.schema_version, snapshot, self.table_id),
+            (new.config.to_json(), snapshot if columns or renamed else table.schema_version, snapshot, self.table_id),
         )
         return True
 
@@ -98,6 +99,19 @@ def _write_columns(
         records.append(f)
     insert_fields(tx, table.table_id, records, snapshot)
     return fresh
+
+
+def _write_checks(tx: Transaction, table: TableRecord, old: Definition, new: Definition, snapshot: int) -> None:
+    kept = {c.check_id: c for c in new.checks}
+    for check in old.checks:
+        now = kept.get(check.check_id)
+        if now is None:
+            tx.execute("update indexlake_check set end_snapshot = ? where check_id = ?", (snapshot, check.check_id))
+        elif now.validated and not check.validated:
+            tx.execute("update indexlake_check set validated_in = ? where check_id = ?", (snapshot, check.check_id))
+    known = {c.check_id for c in old.checks}
+    added = [replace(c, check_id=next_values(tx, "check")) for c in new.checks if c.check_id not in known]
+    insert_checks(tx, table.table_id, added, snapshot)
 
 
 def _follow(tx: Transaction, hot: HotStore, table: TableRecord, before: TableSchema) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from indexlake.catalog.driver import ReadTransaction, Transaction
-from indexlake.catalog.fields import insert_fields
+from indexlake.catalog.fields import insert_checks, insert_fields
 from indexlake.catalog.named import end_named, find_named, list_named
 from indexlake.catalog.partitions import add_partitions, new_partition_ids
 from indexlake.catalog.segments import add_primary_index
@@ -19,6 +19,7 @@ from indexlake.catalog.tables import next_values
 from indexlake.config import TableConfig
 from indexlake.errors import AlreadyExistsError, ConflictError, NotFoundError, SchemaError
 from indexlake.schema import Field
+from indexlake.schema.rules import Check
 
 if TYPE_CHECKING:
     from indexlake.hot.store import HotStore
@@ -262,6 +263,7 @@ class CreateTable:
     layout: str = "heap"
     exist_ok: bool = False
     replace: bool = False  # what has the name ends with this commit
+    checks: tuple[Check, ...] = ()  # over fields by their places
     table_id: ClassVar[None] = None
     replaced: list[int] = field(default_factory=list, compare=False)
     found: list[tuple[int, str, bool]] = field(default_factory=list, compare=False)
@@ -297,8 +299,18 @@ class CreateTable:
             (table_id, self.name, self.name.lower(), namespace_id, self.layout, self.config.to_json(), key_text,
              snapshot, snapshot, snapshot, snapshot),
         )  # fmt: skip
-        fields = [replace(f, field_id=first + place, position=place) for place, f in enumerate(self.fields)]
+        numbers = {place: first + place for place in range(len(self.fields))}
+        fields = [
+            replace(
+                f, field_id=first + place, position=place, generated=f.generated and f.generated.renumbered(numbers)
+            )
+            for place, f in enumerate(self.fields)
+        ]
         insert_fields(tx, table_id, fields, snapshot)
+        if self.checks:
+            number = next_values(tx, "check", len(self.checks))
+            checks = [replace(c.renumbered(numbers), check_id=n) for n, c in enumerate(self.checks, number)]
+            insert_checks(tx, table_id, checks, snapshot)
         if key:
             add_primary_index(tx, table_id, key, snapshot)
         if self.layout == "clustered":
@@ -372,5 +384,5 @@ def forget_former_names(tx: Transaction, table_id: int, horizon: int) -> None:
 
 def remove_table(tx: Transaction, table_id: int) -> None:
     """Delete every record of a table; its blocks are gone already."""
-    for name in ("touched", "locked", "field", "index", "partition", "former_name", "table"):
+    for name in ("touched", "locked", "field", "check", "index", "partition", "former_name", "table"):
         tx.execute(f"delete from indexlake_{name} where table_id = ?", (table_id,))

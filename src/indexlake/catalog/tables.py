@@ -53,6 +53,7 @@ def create_statements(d: Dialect) -> list[str]:
         _former_names(d),
         _fields(d, "indexlake_field"),
         _FIELD_INDEX,
+        *_rules(d),
         f"""create table indexlake_index (
             index_id {d.key_type} primary key, index_name {t} not null, index_kind {t} not null,
             table_id {i} not null, key_field_ids {t} not null, include_field_ids {t} not null, params {t} not null,
@@ -109,6 +110,19 @@ def _fields(d: Dialect, name: str) -> str:
         nullable {i} not null, default_value {t}, metadata {t}, position {i} not null, source_field_id {i},
         steps {t}, released_in {i}, begin_snapshot {i} not null, end_snapshot {i},
         primary key (field_id, begin_snapshot))"""
+
+
+def _rules(d: Dialect) -> list[str]:
+    i, t = d.int_type, d.text_type
+    return [
+        f"alter table indexlake_field add column default_sql {t}",
+        f"alter table indexlake_field add column generated {t}",
+        f"alter table indexlake_field add column initial_value {t}",
+        f"""create table indexlake_check (
+            check_id {d.key_type} primary key, table_id {i} not null, check_name {t} not null, condition {t} not null,
+            begin_snapshot {i} not null, end_snapshot {i}, validated_in {i})""",
+        "create index indexlake_check_table on indexlake_check (table_id)",
+    ]
 
 
 _FIELD_INDEX = "create index indexlake_field_table on indexlake_field (table_id)"
@@ -224,8 +238,8 @@ def _to_version_5(tx: Transaction, d: Dialect) -> None:
 
 
 def _to_version_6(tx: Transaction, d: Dialect) -> None:
-    """There are views."""
-    tx.execute_batch(named.create_statements(d))
+    """There are views, checks, generated columns, and defaults that are computed."""
+    tx.execute_batch([*named.create_statements(d), *_rules(d)])
 
 
 MIGRATIONS: dict[int, Callable[[Transaction, Dialect], None]] = {

@@ -16,12 +16,14 @@ from indexlake.catalog import commits
 from indexlake.catalog.table_heads import Head
 from indexlake.commit.section import Section
 from indexlake.commit.sequencer import Sequencer
-from indexlake.errors import StorageError
+from indexlake.errors import IndexLakeError, StorageError
 from indexlake.hot.inline import ReplicaStore
 from indexlake.hot.memory.log_transaction import CatalogNeeded, LogTransaction
+from indexlake.hot.memory.owned_catalog import OwnedCatalog
+from indexlake.hot.memory.pressure import Pressure
 from indexlake.hot.memory.record import Commit, pack
 from indexlake.hot.memory.rotation import rotate
-from indexlake.hot.memory.store import MemoryStore
+from indexlake.hot.memory.store import MOST_UNTOLD, MemoryStore
 from indexlake.snapshots.memory_readings import MemoryReadings
 from indexlake.snapshots.reading import Readings
 from indexlake.snapshots.replica_readings import ReplicaReadings
@@ -90,6 +92,9 @@ class LogSection(Section):
         if log is not None and log.is_full:
             with suppress(StorageError):  # the next commit says it
                 rotate(store)
+        elif len(store.untold) >= MOST_UNTOLD:
+            with suppress(IndexLakeError):  # whoever needs the catalog next says it
+                OwnedCatalog(store.catalog, store).tell()
 
     def write(self, ws: WriteSet, looks: Mapping[int, Sequence[Look]], commit_token: str | None) -> WriteResult:
         recorded = len(self.commits)
@@ -131,6 +136,11 @@ def readings_of(catalog: Catalog, hot: HotStore) -> tuple[Readings, Callable[[],
         return Readings(catalog, hot), None
     readings = MemoryReadings(catalog, hot)
     return readings, partial(LogSection, hot, readings)
+
+
+def pressure_of(hot: HotStore, limit: int, timeout: float, ask: Callable[[], bool]) -> Pressure | None:
+    """What holds writers back from a hot store that must not grow; None: it may."""
+    return Pressure(hot, limit, timeout, ask) if isinstance(hot, MemoryStore) else None
 
 
 class LogSequencer(Sequencer):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -43,6 +44,9 @@ FEW_KEYS = 64
 
 ROWS_PER_KEY = 4
 """A row costs about a quarter of a look-up."""
+
+ROWS_TOGETHER = 4_096
+"""So many rows are compared with the keys at once."""
 
 FEW_LOOKUPS = 500
 """A read looks up more keys than that only where there are more rows than keys,"""
@@ -190,14 +194,17 @@ class InlineTable(InlineRows):
         indexed = indexed and not any(is_float(codec) for codec in codecs)
         among: KeySet | None = None
         found: list[HotRow] = []
-        for seen, row in enumerate(self._live_since(since, columns)):
-            if indexed and seen > ROWS_PER_KEY * len(keys):
+        seen, most, live = 0, ROWS_PER_KEY * len(keys), self._live_since(since, columns)
+        while some := list(islice(live, min(ROWS_TOGETHER, most + 1 - seen) if indexed else ROWS_TOGETHER)):
+            seen += len(some)
+            if indexed and seen > most:
                 encoded = (decode_key(codecs, key) for key in keys)
                 return self._newer(self._with_keys(columns, encoded, columns), since, without)
             among = among or KeySet(keys)
-            values = row[3:]
-            if row[1] not in without and None not in values and encode_key(codecs, values) in among:
-                found.append(HotRow(row[1], row[0], values))
+            some = [row for row in some if row[1] not in without and None not in row[3:]]
+            arrays = [codec.decode([row[3 + n] for row in some]) for n, codec in enumerate(codecs)]
+            for n in among.find(KeyColumn.from_arrays(codecs, arrays))[0].tolist():
+                found.append(HotRow(some[n][1], some[n][0], some[n][3:]))
         return found
 
     def _newer(self, rows: Iterable[Row], since: int, without: BitMap64) -> list[HotRow]:

@@ -12,6 +12,8 @@ from indexlake.hot.registry import MEMORY, STORES
 if TYPE_CHECKING:
     from indexlake.hot.memory.redo import Durability
 
+HOT_BYTES = 1 << 30
+LEAST_BYTES = 1 << 20
 DURABILITIES = ("fdatasync", "interval", "none")
 
 
@@ -40,6 +42,12 @@ class HotSpec:
                 raise SchemaError(f"log_dir is a local folder, not {log_dir!r}.")
             folder = os.path.abspath(os.path.expanduser(folder))
         return HotSpec(name, folder, durability, take_over)
+
+    @staticmethod
+    def checked_bytes(limit: int) -> int:
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < LEAST_BYTES:
+            raise SchemaError(f"hot_bytes must be a number of bytes, {LEAST_BYTES:,} or more; got {limit!r}.")
+        return limit
 
     def or_as(self, other: HotSpec) -> HotSpec:
         """The same, in the folder of another where none is named."""

@@ -73,9 +73,9 @@ def _to_inline(lake: Lake) -> None:
             _record(section, registry.INLINE)
             section.commit()
         faults.step("convert.committed")
+        store.converted = True  # before others may see one of the two that follow and not the other
         lake._use(owned.inner, InlineStore(owned.inner, store.spill, epoch))
         lake._recovery = None
-        store.converted = True
         if store.log is not None:
             store.log.close()
             sweep(owned.inner, store.log.folder, (store.epoch + 1, 0))

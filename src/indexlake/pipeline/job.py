@@ -86,6 +86,12 @@ def job_info(record: JobRecord, names: dict[int, str]) -> JobInfo:
     )  # fmt: skip
 
 
+def waiting_writers(since: float, reason: str) -> JobInfo:
+    """What ``lake.jobs()`` says while writers wait for a checkpoint."""
+    started = datetime.fromtimestamp(since, UTC)
+    return JobInfo("", "writers wait", None, "running", this_process(), started, None, Progress(), reason)
+
+
 class Watched(TypedDict, total=False):
     """What every job takes: ``stop`` ends it at its next step; ``bar`` shows how far it is."""
 

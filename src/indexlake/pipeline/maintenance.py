@@ -63,6 +63,7 @@ class Maintenance:
         self._gate = threading.Condition()
         self._running: list[int] = []  # the threads of running jobs
         self._quiet = False  # none may begin
+        self._asked = False  # for a checkpoint
         self.writer_id: str | None = None
 
     # ------------------------------------------------------------ what the lake tells it
@@ -92,6 +93,16 @@ class Maintenance:
                 self._unpublished.add(table_id)
             self._start("indexlake-dump", self._work)
             self._due.put(NO_TABLE)
+
+    def ask_for_checkpoint(self) -> bool:
+        """Look soon what the memory of the hot store needs; False: there is no background work."""
+        if not self._automatic:
+            return False
+        if not self._asked:
+            self._asked = True
+            self._start("indexlake-dump", self._work)
+            self._due.put(NO_TABLE)
+        return True
 
     def _queue(self, table_id: int) -> None:
         with self._lock:
@@ -248,13 +259,15 @@ class Maintenance:
     def _work(self) -> None:
         while True:
             try:
-                table_id = self._due.get(timeout=RETRY_SECONDS if self._retry or self._unpublished else None)
+                looks = self._retry or self._unpublished or self._lake._pressure is not None
+                table_id = self._due.get(timeout=RETRY_SECONDS if looks else None)
             except queue.Empty:
                 table_id = NO_TABLE
             if self._quit.is_set():
                 if not self._stop.is_set():
                     self._publish(float("inf"))
                 return
+            self._relieve()
             time_now = time.monotonic()
             ready = [t for t, at in self._retry.items() if at <= time_now]
             for due in {*ready, *([table_id] if table_id else [])}:
@@ -267,6 +280,29 @@ class Maintenance:
                 if self._stop.is_set():
                     return
             self._publish(time.monotonic())
+
+    def _relieve(self) -> None:
+        """Checkpoint what has been in memory for too long, or is too much."""
+        from indexlake.pipeline.dump import dump
+
+        pressure = self._lake._pressure
+        self._asked = False
+        for table_id in [] if pressure is None else pressure.due():
+            assert pressure is not None
+            if self._quit.is_set():
+                return
+            if self._retry.get(table_id, 0.0) > time.monotonic():
+                continue
+            try:
+                dump(self._lake, table_id, stop=self._stop)
+                pressure.failure = None
+                self._failures.pop(table_id, None)
+                self._estimates.pop(table_id, None)
+                with self._lock:
+                    self._unpublished.add(table_id)
+            except Exception as error:
+                pressure.failure = str(error)
+                self._failed(table_id, error)
 
     def _publish(self, moment: float) -> None:
         """Write the meta files that are due."""
@@ -308,10 +344,14 @@ class Maintenance:
             self._estimates[table_id] = hot.count
             self._failures.pop(table_id, None)
             self._expire_all()
-        except JobBusy:
+        except Exception as error:
+            self._failed(table_id, error)
+
+    def _failed(self, table_id: int, error: Exception) -> None:
+        if isinstance(error, JobBusy):
             self._estimates.pop(table_id, None)
             self._retry[table_id] = time.monotonic() + RETRY_SECONDS
-        except Exception as error:
+        else:
             if not self._quit.is_set():
                 failures = self._failures[table_id] = self._failures.get(table_id, 0) + 1
                 wait = min(RETRY_SECONDS * 2 ** min(failures - 1, 10), RETRY_MOST_SECONDS)

@@ -96,7 +96,6 @@ class _OpenReading(OpenReading):
                 self._transaction: Any = _Lazy(readings.catalog)
                 choose = self._choose
                 snapshot, writes = (state.at, None) if choose is None else choose(state)
-                reader.snapshot = snapshot
                 return Reading(self._transaction, state, snapshot, store, writes)
             return super().__enter__()
         except BaseException:

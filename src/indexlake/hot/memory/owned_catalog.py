@@ -38,7 +38,7 @@ class OwnedCatalog:
         return self.inner.database()
 
     def query(self, sql: str, params: Params = ()) -> Iterator[Row]:
-        self._tell()
+        self.tell()
         return self.inner.query(sql, params)
 
     def time(self, server: int | None, last: int) -> int:
@@ -60,10 +60,11 @@ class OwnedCatalog:
     def read(self) -> ReadTransaction:
         store = self.store
         with store.turn:
-            self._tell()
+            self.tell()
             return _Read(self.inner.read(), store)
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
+        """Let the catalog know of every commit."""
         store = self.store
         if store.untold and store.lost is None:
             with store.turn, _Transaction(self.inner, store, only_tell=True) as tx:

@@ -40,7 +40,7 @@ class Page:
         self.columns = columns
         self.place = {name: n for n, name in enumerate(columns)}
         self.count = 0
-        self.bytes = 0
+        self.bytes = 0  # about what it takes, trees included
         self.row_ids = array("q", _ZEROS)
         self.begins = array("q", _ZEROS)
         self.ends = array("q", _ZEROS)

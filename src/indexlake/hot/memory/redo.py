@@ -17,6 +17,9 @@ from indexlake.hot.memory import record
 from indexlake.storage import faults
 
 Durability = Literal["fdatasync", "interval", "none"]
+SYNC_SECONDS = 0.01
+"""So long after it was written a commit is synced in the background: what a power cut takes at most, and the sync."""
+
 SEGMENT_BYTES = 64 << 20
 """A file that has grown so large is followed by another."""
 
@@ -45,6 +48,7 @@ class RedoLog:
         self._syncing = threading.Lock()
         self._file, self.size = self.create(number, before)
         self._try_at = 0
+        self._syncer = _Syncer(self) if durability == "interval" else None
 
     @property
     def path(self) -> str:
@@ -80,6 +84,8 @@ class RedoLog:
             self.take_back(end)
             raise
         self.size, self.last = self.size + len(data), last
+        if self._syncer is not None:
+            self._syncer.written.set()
 
     @property
     def end(self) -> tuple[int, int]:
@@ -133,6 +139,8 @@ class RedoLog:
             self._try_at = 0
 
     def close(self) -> None:
+        if self._syncer is not None:
+            self._syncer.stop()
         if self._file >= 0:
             try:
                 if self.poisoned is None and self.durability != "none":
@@ -154,6 +162,31 @@ class RedoLog:
             "again; of the last writes those that were acknowledged will be there."
         )
         return StorageError(self.poisoned, path=self.path)
+
+
+class _Syncer(threading.Thread):
+    """Syncs a log a moment after it was written to.  A sync that fails poisons the log; the next commit says so."""
+
+    def __init__(self, log: RedoLog) -> None:
+        super().__init__(name="indexlake-sync", daemon=True)
+        self._log = log
+        self.written = threading.Event()
+        self._ended = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            self.written.wait()
+            if self._ended.wait(SYNC_SECONDS):
+                return
+            self.written.clear()
+            with suppress(StorageError):
+                self._log.sync_through(self._log.last)
+
+    def stop(self) -> None:
+        self._ended.set()
+        self.written.set()
+        self.join()
 
 
 def write_all(handle: int, data: bytes | memoryview) -> None:

@@ -36,20 +36,20 @@ if TYPE_CHECKING:
     from indexlake.schema import Field, TableSchema
     from indexlake.storage.spill import Spill
 
+MOST_UNTOLD = 10_000
+"""When the catalog does not know of so many commits it is told of them: they take memory."""
+
 MOST_TOUCHED = 20_000
 """So many commits that changed rows of a table are remembered; older transactions ask the catalog."""
 
 
 class Reader:
-    """Somebody who reads ``snapshot`` beside the blocks of a state as of ``at``.
+    """Somebody who reads a state as of ``at``: versions that moved to blocks later stay for them."""
 
-    Versions that moved to blocks later, or ended later, stay for them; all of them while it is not known yet.
-    """
-
-    __slots__ = ("at", "snapshot")
+    __slots__ = ("at",)
 
     def __init__(self) -> None:
-        self.at = self.snapshot = -1
+        self.at = -1
 
 
 class MemoryStore:
@@ -179,10 +179,8 @@ class MemoryStore:
 
     def purge(self, tx: Transaction, table: TableRecord, limit: int) -> int:
         self._horizons[table.table_id] = table.horizon
-        readers = list(self.readers)
-        before = min([reader.at for reader in readers], default=self.visible)
-        horizon = min([table.horizon, *(reader.snapshot for reader in readers)])
-        return self.versions(table.table_id).release(before, horizon)
+        before = min([reader.at for reader in list(self.readers)], default=self.visible)
+        return self.versions(table.table_id).release(before, table.horizon)
 
     def settle(self) -> None:
         from indexlake.hot.memory.rotation import trim
@@ -203,14 +201,21 @@ class MemoryStore:
     def undo(self, tx: Transaction | LogTransaction, done: int = 0) -> None:
         if self._writer is not tx:
             return
+        interrupted: KeyboardInterrupt | None = None
         try:
             while len(self._undo) > done:
                 function, args = self._undo[-1]
-                function(*args)
-                self._undo.pop()
+                try:
+                    function(*args)
+                except KeyboardInterrupt as error:
+                    interrupted = error
+                else:
+                    self._undo.pop()
         except BaseException:
-            self.lost = "A commit was interrupted twice, and may be here in part. Close the lake and connect again."
+            self.lost = "A commit was given up, and may be here in part. Close the lake and connect again."
             raise
+        if interrupted is not None:
+            raise interrupted
 
     # ------------------------------------------------------------ for its tables
 
@@ -232,6 +237,11 @@ class MemoryStore:
             self._in_catalog.add(table_id)
             into: Any = InlineTable(tx, table_id, None, None, snapshot, True, self.spill)  # type: ignore[arg-type]
             into.insert(columns, rows, snapshot)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes the versions take."""
+        return sum([of.bytes for of in list(self.tables.values())])
 
     def open_table(self, table_id: int, bound: int, horizon: int) -> Versions:
         """Blocks and the catalog hold everything of the table up to ``bound``."""
@@ -368,8 +378,7 @@ class MemoryStore:
     def told(self, newest: tuple[int, int]) -> None:
         """A transaction of the catalog has committed: the catalog knows everything up to its newest commit."""
         self._undo.clear()
-        self.untold = []
-        self._tokens.clear()  # the catalog has them
+        self.untold, self._tokens = [], {}  # the catalog has them
         number, committed_at = newest
         if number > self.visible:
             self._touched.clear()  # the catalog knows what this commit touched

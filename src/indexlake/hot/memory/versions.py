@@ -16,8 +16,14 @@ from indexlake.hot.memory.page import BITS, LIVE, PAGE_ROWS, SLOT, Mask, Page
 from indexlake.hot.memory.tree import FEW, MemTree
 from indexlake.schema import Field
 
-_VERSION_BYTES = 250
-"""What a version takes besides its values: numbers in its page, its place in the tree of the key, objects."""
+_VERSION_BYTES = 156
+"""What a version takes besides its values and trees: numbers in its page, and the newest version of its row."""
+
+_NULL_BYTES, _NUMBER_BYTES = 8, 32
+"""What a value takes: a place, and the object; that of a text or of bytes is as long as it is, and a little more."""
+
+_TREE_BYTES = 80
+"""What a version takes in a tree."""
 
 
 class Versions:
@@ -38,6 +44,7 @@ class Versions:
             for slot in range(page.count):
                 values = [column[slot] for column in page.values]
                 tree.add(tree.key(page.place, values), page.number << BITS | slot)
+            self._took(page, _TREE_BYTES * page.count)
         self.trees = {**self.trees, index_id: tree}
 
     def drop_tree(self, index_id: int) -> MemTree | None:
@@ -71,21 +78,26 @@ class Versions:
             for version, row_id in enumerate(row_ids[part], first):
                 previous.append(newest.get(row_id, -1))
                 newest[row_id] = version
-            page.add_many(row_ids[part], begins[part], ends[part], previous, [held[part] for held in values])
+            parts = [held[part] for held in values]
+            page.add_many(row_ids[part], begins[part], ends[part], previous, parts)
             for tree in self.trees.values():
-                tree.add_many(tree.keys(page.place, [held[part] for held in values], upto - done), first)
-            self._count(page, upto - done, *[held[part] for held in values])
+                tree.add_many(tree.keys(page.place, parts, upto - done), first)
+            self._count(page, upto - done, *parts)
             done = upto
 
     def _count(self, page: Page, versions: int, *values: Sequence[Any]) -> None:
-        """More versions of a page, and what they take: ``values`` of one row, or of each column."""
-        size = _VERSION_BYTES * versions
+        """More versions of a page, and about what they take: ``values`` of one row, or of each column."""
+        size = (_VERSION_BYTES + _TREE_BYTES * len(self.trees)) * versions
         for some in values:
-            if isinstance(next((v for v in some if v is not None), None), bytes) or versions == 1:
-                size += sum([len(v) + 40 for v in some if isinstance(v, bytes)])
+            size += _NULL_BYTES * len(some) + _NUMBER_BYTES * (len(some) - some.count(None))
+            if versions == 1 or isinstance(next((v for v in some if v is not None), None), bytes):
+                size += sum([len(v) for v in some if isinstance(v, bytes)])
+        self._took(page, size)
+        self.count += versions
+
+    def _took(self, page: Page, size: int) -> None:
         page.bytes += size
         self.bytes += size
-        self.count += versions
 
     def _page(self, columns: tuple[str, ...]) -> Page:
         """The page that takes the next version with these columns."""

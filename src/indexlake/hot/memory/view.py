@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from indexlake.arrow.batch_size import column_chunks
 from indexlake.errors import ConstraintError
 from indexlake.expr.test import ALWAYS, ColumnTest, Test, conjuncts
 from indexlake.hot.collected import Collected
@@ -109,31 +110,11 @@ class MemoryTable:
                 mask[chosen] = True
                 yield page, mask
 
-    def _arrow(self, masks: Iterable[tuple[Page, Mask]], columns: HeldColumns, stamp: str = "begin") -> HotRows:
-        """Rows of pages, some thousands decoded at a time."""
+    def _arrow(self, masks: Iterable[tuple[Page, Mask]], columns: HeldColumns) -> HotRows:
         hot = HotRows(columns.fields, self._store.spill)
-        numbers: list[Any] = []  # row ids, begins and ends
-        values: list[list[Any]] = [[] for _ in columns.columns]
-        count = 0
-
-        def flush() -> None:
-            if numbers:
-                joined: Any = [np.concatenate(part) for part in zip(*numbers, strict=True)]
-                ids, begins, ends = joined
-                hot.add(columns.values(begins, values), ids, begins if stamp == "begin" else ends)
-                numbers.clear()
-                for held in values:
-                    held.clear()
-
-        for page, mask in masks:
-            numbers.append([each[mask] for each in page.numbers(len(mask))])
-            for name, held in zip(columns.columns, values, strict=True):
-                held += page.column(name, mask)
-            count += len(numbers[-1][0])
-            if count >= BATCH_ROWS:
-                flush()
-                count = 0
-        flush()
+        for ids, begins, _, values in _gathered(masks, columns.columns, BATCH_ROWS):
+            for part in column_chunks(values, len(ids)):
+                hot.add(columns.values(begins[part], [held[part] for held in values]), ids[part], begins[part])
         return hot
 
     def begun(self, since: int, until: int, fields: Sequence[Field]) -> Iterator[pa.RecordBatch]:
@@ -143,13 +124,17 @@ class MemoryTable:
         return self._changes("end", since, until, fields)
 
     def _changes(self, kind: str, since: int, until: int, fields: Sequence[Field]) -> Iterator[pa.RecordBatch]:
-        hot = self._arrow(self._changed(kind, since, until), HeldColumns(fields), kind)
-        batches = list(hot.batches())
-        if batches:
-            rows = pa.Table.from_batches(batches)
-            names = rows.column_names
-            order = [(names[-1], "ascending"), (names[-2], "ascending")]  # version, row id
-            yield from rows.sort_by(order).combine_chunks().to_batches(BATCH_ROWS)
+        columns = HeldColumns(fields)
+        for ids, begins, ends, values in _gathered(self._changed(kind, since, until), columns.columns):
+            numbers = begins if kind == "begin" else ends
+            order = np.lexsort((ids, numbers))
+            for start in range(0, len(order), BATCH_ROWS):
+                some = order[start : start + BATCH_ROWS]
+                taken = [[held[n] for n in some] for held in values]
+                for part in column_chunks(taken, len(some)):
+                    hot, rows = HotRows(fields, self._store.spill), some[part]
+                    hot.add(columns.values(begins[rows], [held[part] for held in taken]), ids[rows], numbers[rows])
+                    yield from hot.batches()
 
     def _changed(self, kind: str, since: int, until: int) -> Iterator[tuple[Page, Mask]]:
         """Versions that no block holds and that began or ended in (since, until]."""
@@ -300,6 +285,25 @@ class MemoryTable:
         per_row = max(1, self._of.bytes // max(1, self._of.count))
         size = max(1, min(size, CHUNK_BYTES // per_row))
         return self._snapshot if len(numbers) <= size else int(np.partition(numbers, size - 1)[size - 1])
+
+
+def _gathered(
+    masks: Iterable[tuple[Page, Mask]], names: Sequence[str], most: int | None = None
+) -> Iterator[tuple[Any, Any, Any, list[list[Any]]]]:
+    """(row ids, begins, ends, values of each column) of versions in pages, about ``most`` at a time."""
+    numbers: list[Any] = []
+    values: list[list[Any]] = [[] for _ in names]
+    count = 0
+    for page, mask in masks:
+        numbers.append([each[mask] for each in page.numbers(len(mask))])
+        for name, held in zip(names, values, strict=True):
+            held += page.column(name, mask)
+        count += len(numbers[-1][0])
+        if most is not None and count >= most:
+            yield *(np.concatenate(part) for part in zip(*numbers, strict=True)), values  # type: ignore[misc]
+            numbers, values, count = [], [[] for _ in names], 0
+    if numbers:
+        yield *(np.concatenate(part) for part in zip(*numbers, strict=True)), values  # type: ignore[misc]
 
 
 def _answer(tree: MemTree, tests: Sequence[ColumnTest]) -> Iterable[int] | None:

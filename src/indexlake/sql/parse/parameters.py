@@ -37,5 +37,12 @@ class Parameters:
             raise ExpressionError(f"Parameter ${unused[0]} is given, but the text does not use it.", text=text)
         self.values = {name: plain(value) for name, value in given.items()}
 
+    @classmethod
+    def of_values(cls, values: Mapping[str, Any]) -> Parameters:
+        """Of a statement whose parameters are known to be these."""
+        made = cls.__new__(cls)
+        made.values = {name: plain(value) for name, value in values.items()}
+        return made
+
     def of(self, names: Iterable[str]) -> dict[str, Any]:
         return {name: self.values[name] for name in names}

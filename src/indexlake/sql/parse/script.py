@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from indexlake.errors import ExpressionError
-from indexlake.sql.parse import definition_syntax, write_syntax
+from indexlake.sql.parse import definition_syntax, session_syntax, write_syntax
 from indexlake.sql.parse import statement as st
-from indexlake.sql.parse.fragment import Fragment
+from indexlake.sql.parse.fragment import Fragment, composed
 from indexlake.sql.parse.token_reader import TokenReader
 from indexlake.sql.parse.tokens import Source, Token, tokenize
 
@@ -25,6 +25,7 @@ class Script:
     statements: tuple[st.Statement, ...]
     starts: tuple[int, ...]
     parameters: tuple[str, ...]
+    texts: tuple[Fragment, ...]  # of the statements
 
 
 _scripts: dict[str, Script] = {}
@@ -47,20 +48,28 @@ def parse(text: str) -> Script:
 
 def _parse(source: Source) -> Script:
     tokens = tokenize(source)
-    marks = [t for t in tokens if t.kind == "parameter" and t.text == "?"]
-    numbered = {t.start: n for n, t in enumerate(marks, 1)}
-    statements, starts = [], []
-    for part in _split(tokens):
-        reader = TokenReader(source, part, numbered)
-        statements.append(_statement(reader))
+    parts = _split(tokens)
+    of_call = [token for part in parts if not part[0].is_word("prepare") for token in part]
+    numbered = _numbered(of_call)
+    statements, starts, texts = [], [], []
+    for part in parts:
+        own = _numbered(part) if part[0].is_word("prepare") else numbered
+        statements.append(_statement(TokenReader(source, part, own)))
         starts.append(part[0].start)
+        texts.append(Fragment(source, part, numbered))
     if not statements:
         source.fail("The text holds no statement.")
-    whole = Fragment(source, tokens, numbered)
+    whole = Fragment(source, of_call, numbered)
     names = whole.parameters
     if any(n.isdigit() for n in names) and not all(n.isdigit() for n in names):
         source.fail("Parameters are all numbered ($1, ?) or all named ($name), not both.")
-    return Script(source, tuple(statements), tuple(starts), names)
+    return Script(source, tuple(statements), tuple(starts), names, tuple(texts))
+
+
+def _numbered(tokens: Sequence[Token]) -> dict[int, int]:
+    """The number of each ``?``, by its place."""
+    marks = [t for t in tokens if t.kind == "parameter" and t.text == "?"]
+    return {t.start: n for n, t in enumerate(marks, 1)}
 
 
 def _split(tokens: Sequence[Token]) -> list[list[Token]]:
@@ -83,6 +92,9 @@ def _statement(r: TokenReader) -> st.Statement:
     head = r.here
     if head is None:
         r.fail("Expected a statement after WITH.")
+    if head.is_word("pivot", "unpivot"):
+        r.place = 0
+        return st.Query(_pivot(r))
     if head.is_symbol("(") or head.is_word(*_QUERY_WORDS):
         r.place = 0
         return st.Query(r.rest())
@@ -100,6 +112,15 @@ def _statement(r: TokenReader) -> st.Statement:
             "create": definition_syntax.create,
             "drop": definition_syntax.drop,
             "alter": definition_syntax.alter,
+            "prepare": lambda r: session_syntax.prepare(r, _statement),
+            "execute": session_syntax.execute,
+            "deallocate": session_syntax.deallocate,
+            "set": session_syntax.set_setting,
+            "reset": session_syntax.reset_setting,
+            "pragma": session_syntax.pragma,
+            "call": session_syntax.call,
+            "checkpoint": session_syntax.nothing,
+            "analyze": session_syntax.nothing,
             "explain": _explain,
             "describe": _describe,
             "desc": _describe,
@@ -110,10 +131,11 @@ def _statement(r: TokenReader) -> st.Statement:
         for control, texts in _CONTROLS.items():
             if any(len(words) == len(r.tokens) and r.take(*words) for words in map(str.split, texts)):
                 return st.Control(control)
+    session_syntax.refuse_by_name(r)
     raise r.wrong(
         f"{head.text!r} is not a supported statement. Supported: select, insert, update, delete, merge, "
         "truncate, create/drop/alter table, create/drop index, create/drop schema, begin, commit, rollback, show, "
-        "describe, explain."
+        "describe, explain, pivot, unpivot, summarize, prepare, execute, deallocate, set, reset, pragma, call."
     )
 
 
@@ -129,12 +151,22 @@ def _common_tables(r: TokenReader) -> Fragment:
     return r.until("select", "from", "values", "insert", "update", "delete", "merge", "pivot", "unpivot", "table")
 
 
+def _pivot(r: TokenReader) -> Fragment:
+    """``pivot …``, as a subquery where an order or a number of rows follows: parsers know it as one."""
+    prefix = _common_tables(r) if r.sees("with") else None
+    inner = r.until("order", "limit", "offset")
+    if r.at_end:
+        r.place = 0
+        return r.rest()
+    return composed(["select * from (", inner, ") ", r.rest()], r.source, prefix)
+
+
 def _explain(r: TokenReader) -> st.Explain:
     r.expect("explain")
     analyze = r.take("analyze")
     inner = _statement(TokenReader(r.source, r.tokens[r.place :], r.question_marks)) if not r.at_end else None
     if not isinstance(inner, st.Query):
-        r.fail("explain is for queries.")
+        r.fail("EXPLAIN shows the plan of a query: of a change, explain the select that finds its rows.")
     return st.Explain(inner, analyze)
 
 

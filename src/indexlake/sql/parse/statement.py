@@ -142,6 +142,17 @@ class ColumnDefinition:
     nullable: bool
     default: Fragment | None
     place: int
+    generated: Fragment | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Constraint:
+    """A check, or columns whose values are unique together."""
+
+    name: str | None
+    condition: Fragment | None
+    unique: tuple[str, ...]
+    place: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,10 +162,24 @@ class CreateTable:
     replace: bool
     columns: tuple[ColumnDefinition, ...]
     primary_key: tuple[str, ...]
+    constraints: tuple[Constraint, ...]
     names: tuple[str, ...]  # of the first columns of the query
     query: Query | None  # create table … as
     with_data: bool
     options: tuple[tuple[str, Fragment], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class CreateTemporaryTable:
+    """Of the engine: its columns are DuckDB's business."""
+
+    table: TableName
+    if_not_exists: bool
+    replace: bool
+    definition: Fragment | None  # the columns, or the names of those of the query
+    names: tuple[str, ...]
+    query: Query | None
+    with_data: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,11 +247,37 @@ class ChangeType:
 
 
 @dataclass(frozen=True, eq=False)
+class SetDefault:
+    column: str
+    default: Fragment | None  # None: it is dropped
+
+
+@dataclass(frozen=True, eq=False)
+class SetNotNull:
+    column: str
+    not_null: bool
+
+
+@dataclass(frozen=True, eq=False)
+class AddConstraint:
+    constraint: Constraint
+
+
+@dataclass(frozen=True, eq=False)
+class DropConstraint:
+    name: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, eq=False)
 class SetOptions:
     options: tuple[tuple[str, Fragment], ...]
 
 
-AlterAction = AddColumn | DropColumn | RenameColumn | RenameTable | ChangeType | SetOptions
+AlterAction = (
+    AddColumn | DropColumn | RenameColumn | RenameTable | ChangeType | SetDefault | SetNotNull | AddConstraint
+    | DropConstraint | SetOptions
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,9 +313,65 @@ class Control:
     word: Literal["begin", "commit", "rollback"]
 
 
+@dataclass(frozen=True, eq=False)
+class Prepare:
+    """A statement that gets a name, and the parameters that it has."""
+
+    name: str
+    statement: Statement
+    text: Fragment
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return self.text.parameters
+
+
+@dataclass(frozen=True, eq=False)
+class Argument:
+    name: str | None  # None: by its place
+    value: Fragment
+
+
+@dataclass(frozen=True, eq=False)
+class Execute:
+    name: str
+    arguments: tuple[Argument, ...]
+    place: int
+
+
+@dataclass(frozen=True, eq=False)
+class Deallocate:
+    name: str | None  # None: all of them
+    place: int
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """A setting of the engine."""
+
+    name: str
+    value: Fragment | None  # None: as it was at the beginning
+    place: int
+
+
+@dataclass(frozen=True, eq=False)
+class Nothing:
+    """There is nothing to do."""
+
+
 Write = Insert | Update | Delete | Truncate | Merge
 Definition = (
-    CreateTable | CreateSchema | CreateView | DropTable | DropSchema | DropView | AlterTable | CreateIndex | DropIndex
+    CreateTable
+    | CreateTemporaryTable
+    | CreateSchema
+    | CreateView
+    | DropTable
+    | DropSchema
+    | DropView
+    | AlterTable
+    | CreateIndex
+    | DropIndex
 )
 Reading = Query | Explain | DescribeTable | DescribeQuery | ShowTables | ShowSchemas | ShowIndexes
-Statement = Write | Definition | Reading | Control
+Around = Prepare | Deallocate | Setting | Nothing
+Statement = Write | Definition | Reading | Control | Around | Execute

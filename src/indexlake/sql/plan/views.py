@@ -13,11 +13,9 @@ from indexlake.errors import ExpressionError
 from indexlake.sql.parse.fragment import Edit, Fragment, Spliced
 from indexlake.sql.parse.tokens import Source, quoted, tokenize
 from indexlake.sql.plan.query import ParsedQuery, Reference
-from indexlake.sql.plan.query_tables import parse_query
+from indexlake.sql.plan.query_tables import TEMPORARY, parse_query
 
 MAX_DEPTH = 64
-TEMPORARY = "temp"
-"""The namespace of temporary views."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from indexlake.arrow.batch_size import rows_of
 from indexlake.errors import MissingExtraError, OwnershipError
+from indexlake.sql.parse.statement import Prepare
 from indexlake.sql.parse.tokens import quoted
 from indexlake.sql.plan.views import View
 from indexlake.sql.run.duckdb_types import check_shown
@@ -66,13 +67,18 @@ class Engine:
             raise MissingExtraError("SQL needs DuckDB: pip install 'indexlake[sql]'", extra="sql") from None
         config = {**_SETTINGS, "threads": str(threads), "temp_directory": spill.folder()}
         self._database = duckdb.connect(":memory:", config=config)
+        self.prepared: dict[str, Prepare] = {}  # by name, in lower case
+        self._local: dict[str, str] = {}  # settings of each cursor
+        self._initial: dict[str, str] = {"threads": str(threads)}
         self._database.execute(f"set disabled_optimizers = '{_READS_TWICE}'")
         register(self._database)
         limit = _memory_bytes()
         if limit is not None:
-            self._database.execute(f"set memory_limit = '{int(limit * MEMORY_SHARE) >> 20}MiB'")
+            self._initial["memory_limit"] = f"'{int(limit * MEMORY_SHARE) >> 20}MiB'"
+            self._database.execute(f"set memory_limit = {self._initial['memory_limit']}")
         self._idle: list[Any] = []
         self.openings = Openings()
+        self.temporary_tables: dict[str, str] = {}  # as they are spelt, by their names in lower case
         self.temporary_views: dict[str, View] = {}  # by their names in lower case
         self._running: weakref.WeakSet[Running] = weakref.WeakSet()
         self._lock = threading.Lock()
@@ -97,8 +103,29 @@ class Engine:
             if self._idle:
                 return self._idle.pop()
             cursor = self._database.cursor()
-        cursor.execute("set TimeZone = 'UTC'; set errors_as_json = true; set enable_progress_bar = false")
+            local = "".join(f"set {name} = {value};" for name, value in self._local.items())
+        cursor.execute(f"{local}set TimeZone = 'UTC'; set errors_as_json = true; set enable_progress_bar = false")
         return cursor
+
+    def set(self, name: str, value: str | None) -> None:
+        """Change a setting for every query that begins from now on; None: back to what it was."""
+        import duckdb
+
+        value = self._initial.get(name) if value is None else value
+        change = f"reset global {name}" if value is None else f"set global {name} = {value}"
+        with self._lock:
+            try:
+                self._database.execute(change)
+            except duckdb.Error as error:
+                if "cannot be" not in str(error) or "global" not in str(error).lower():
+                    raise
+                self._local.pop(name, None)
+                if value is not None:
+                    self._database.cursor().execute(f"set {name} = {value}").close()
+                    self._local[name] = value
+            idle, self._idle = self._idle, []
+        for cursor in idle:
+            cursor.close()
 
     def give_back(self, cursor: Any) -> None:
         with self._lock:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from indexlake.display import counted
 from indexlake.errors import ExpressionError
 from indexlake.schema import Field, TableSchema
+from indexlake.sources.rules import default_array
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment, composed
 from indexlake.sql.parse.parameters import Parameters
@@ -39,7 +40,8 @@ class InsertedRows:
         self._statement = statement
         self._schema = schema
         names = statement.columns
-        self._fields: tuple[Field, ...] = schema.fields if names is None else schema.project(names)
+        written = tuple(f for f in schema.fields if f.generated is None)
+        self._fields: tuple[Field, ...] = written if names is None else schema.project(names)
         if len({f.name for f in self._fields}) < len(self._fields):
             raise self._wrong("A column is named twice.")
         query = statement.query
@@ -153,8 +155,8 @@ class InsertedRows:
             for place, (cell, f, type) in enumerate(zip(row, self._fields, types, strict=True)):
                 parts.append(", " if place else "")
                 if cell.is_default:
-                    defaults[f.name] = f.codec.decode([f.default])
-                    parts.append(f"cast((select {quoted(f.name)} from {DEFAULTS}) as {type})")
+                    defaults[f"{f.name} {n}"] = default_array(f, 1)
+                    parts.append(f"cast((select {quoted(f'{f.name} {n}')} from {DEFAULTS}) as {type})")
                 else:
                     parts += ["cast((", cell, f") as {type})"]
             parts.append(")")

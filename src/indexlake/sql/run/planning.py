@@ -13,11 +13,11 @@ from indexlake.sql.parse.token_reader import TableName
 from indexlake.sql.plan.at_clause import At
 from indexlake.sql.plan.plain_select import plain_select
 from indexlake.sql.plan.query import ParsedQuery
-from indexlake.sql.plan.query_tables import parse_query
+from indexlake.sql.plan.query_tables import TEMPORARY, parse_query
 from indexlake.sql.plan.snapshot import Viewpoint, ViewsChanged, newest_snapshot, read_together
 from indexlake.sql.plan.table_plan import Choice, plan_point, plan_tables
 from indexlake.sql.plan.table_references import analyse
-from indexlake.sql.plan.views import MAX_DEPTH, TEMPORARY, View, ViewsNamed, expanded, too_deep
+from indexlake.sql.plan.views import MAX_DEPTH, View, ViewsNamed, expanded, too_deep
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
 from indexlake.sql.run.planned_query import PlannedQuery
@@ -140,11 +140,13 @@ def _temporary(engine: Engine, parsed: ParsedQuery) -> dict[int, View]:
 
 
 def parsed_query(engine: Engine, query: Query) -> ParsedQuery:
-    found = query.__dict__.get("parsed")
-    if found is None:
+    known = query.__dict__.get("parsed")
+    own = frozenset(engine.temporary_tables)
+    if known is None or known[0] != own:
         with translating(query.text.source, query.text.spliced()):
-            found = parse_query(query.text, engine.syntax_tree)
-        query.__dict__["parsed"] = found
+            known = own, parse_query(query.text, engine.syntax_tree, own)
+        query.__dict__["parsed"] = known
+    found: ParsedQuery = known[1]
     return found
 
 

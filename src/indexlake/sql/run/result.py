@@ -34,6 +34,11 @@ class SqlResult(Result):
         self._schema, batches = run()
         self._waiting: Iterator[pa.RecordBatch] | None = batches
         self.snapshot_id = snapshot_id
+        self.results: tuple[SqlResult, ...] = (self,)  # of the last of several statements: those of all of them
+
+    def let_go(self) -> None:
+        """Hold nothing open; whoever asks for the rows runs the query again."""
+        self._waiting = None
 
     def __reduce__(self) -> Any:
         raise TypeError("A result belongs to the process that made it and cannot be pickled. Pickle its Arrow table.")

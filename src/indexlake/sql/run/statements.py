@@ -25,8 +25,10 @@ from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.parameters import Parameters
 from indexlake.sql.parse.script import Script, parse
 from indexlake.sql.parse.tokens import Source, quoted, tokenize
+from indexlake.sql.plan.query_tables import TEMPORARY
 from indexlake.sql.plan.snapshot import Viewpoint, read_together
-from indexlake.sql.plan.views import TEMPORARY, View, ViewsNamed
+from indexlake.sql.plan.views import View, ViewsNamed
+from indexlake.sql.run import temporary_tables
 from indexlake.sql.run.definitions import Definitions
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.index_definitions import shown_indexes
@@ -34,6 +36,7 @@ from indexlake.sql.run.planned_query import PlannedQuery
 from indexlake.sql.run.planning import plan_query
 from indexlake.sql.run.result import SqlChange, SqlResult, SqlText, table_result
 from indexlake.sql.run.row_writes import RowWrites
+from indexlake.sql.run.session_statements import arguments, around, meant
 from indexlake.sql.run.type_names import sql_names
 
 if TYPE_CHECKING:
@@ -70,20 +73,10 @@ def run(
     if at is not None:
         snapshot = snapshot_number(lake, None, at) if isinstance(at, datetime) else snapshot_number(lake, at, None)
     on_spark = engine == "spark"
-    if on_spark:
-        _check_for_spark(script, transaction)
-    own = engine_of(lake)
-    result = _Session(lake, own, script, parameters, namespace, snapshot, transaction, token, on_spark).run()
-    result._storage = lake.storage
-    return result
-
-
-def _check_for_spark(script: Script, transaction: Transaction | None) -> None:
-    if transaction is not None:
+    if on_spark and transaction is not None:
         raise OwnershipError("Spark does not see what a transaction has written. Leave engine='spark' out.")
-    for statement, place in zip(script.statements, script.starts, strict=True):
-        if not isinstance(statement, st.Reading):
-            script.source.fail("Spark evaluates queries; changes run here: leave engine='spark' out.", place)
+    own = engine_of(lake)
+    return _Session(lake, own, script, parameters, namespace, snapshot, transaction, token, on_spark).run()
 
 
 def engine_of(lake: Lake) -> Engine:
@@ -119,16 +112,17 @@ class _Session:
     # ------------------------------------------------------------ the text as a whole
 
     def run(self) -> SqlResult:
-        self._check_shape()
-        result: SqlResult | None = None
+        statements = self._meant()
+        self._check_shape(statements)
+        results: list[SqlResult] = []
         done = self._done_before()
         try:
             for number, statement in enumerate(self.script.statements):
                 try:
-                    if done is not None and not isinstance(statement, st.Reading):
-                        result = SqlChange("repeated", done)
+                    if done is not None and not isinstance(statements[number], st.Reading | st.Around):
+                        results.append(SqlChange("repeated", done))
                     elif done is None or self.script.starts[number] > self._block_end():
-                        result = self._statement(statement)
+                        results.append(self._kept(self._statement(statement, self.script.texts[number]), number))
                 except IndexLakeError as error:
                     if len(self.script.statements) == 1:
                         raise
@@ -136,8 +130,30 @@ class _Session:
         finally:
             if self.inner is not None:
                 self.inner.rollback()
-        assert result is not None
+        for result in results:
+            result._storage = self.lake.storage
+        results[-1].results = tuple(results)
+        return results[-1]
+
+    def _kept(self, result: SqlResult, number: int) -> SqlResult:
+        """A result that is not the last holds no query open: it is read now, or run again when it is asked for."""
+        if number + 1 < len(self.script.statements) and type(result) is SqlResult:
+            if self.inner is not None:
+                return table_result(result.to_arrow(), result.snapshot_id)
+            result.let_go()
         return result
+
+    def _meant(self) -> list[st.Statement]:
+        """The statements, with what was prepared in place of its execution."""
+        own = {s.name.lower(): s for s in self.script.statements if isinstance(s, st.Prepare)}
+        found: list[st.Statement] = []
+        for statement in self.script.statements:
+            if isinstance(statement, st.Execute):
+                prepared = own.get(statement.name.lower()) or meant(self.engine, statement, self.script.source)
+                found.append(prepared.statement)
+            else:
+                found.append(statement)
+        return found
 
     def _done_before(self) -> WriteResult | None:
         """What the token's commit did, if it was made already: then nothing of it is run again."""
@@ -151,11 +167,13 @@ class _Session:
         pairs = zip(self.script.statements, self.script.starts, strict=True)
         return max((start for s, start in pairs if isinstance(s, st.Control) and s.word != "begin"), default=-1)
 
-    def _check_shape(self) -> None:
+    def _check_shape(self, statements: Sequence[st.Statement]) -> None:
         """What can be wrong with a text before anything of it runs."""
         source, is_open = self.script.source, False
         writes = 0
-        for statement, place in zip(self.script.statements, self.script.starts, strict=True):
+        for statement, place in zip(statements, self.script.starts, strict=True):
+            if self.on_spark and not isinstance(statement, st.Reading | st.Around):
+                source.fail("Spark evaluates queries; changes run here: leave engine='spark' out.", place)
             if isinstance(statement, st.Control) and statement.word == "begin":
                 if is_open or self.outer is not None:
                     source.fail("A transaction is already open.", place)
@@ -172,7 +190,7 @@ class _Session:
                 writes += 1
             elif isinstance(statement, st.Write) and not is_open:
                 writes += 1
-            if self.snapshot is not None and not isinstance(statement, st.Reading):
+            if self.snapshot is not None and not isinstance(statement, st.Reading | st.Around):
                 raise OwnershipError(
                     f"The lake at snapshot {self.snapshot} is read-only: use lake.sql without at=… to change rows."
                 )
@@ -194,12 +212,29 @@ class _Session:
 
     # ------------------------------------------------------------ one statement
 
-    def _statement(self, statement: st.Statement) -> SqlResult:
+    def _statement(self, statement: st.Statement, text: Fragment) -> SqlResult:
+        if isinstance(statement, st.Execute):
+            return self._execute(statement)
+        if isinstance(statement, st.Around):
+            return around(self.engine, statement, self.parameters, self.script.source)
+        target = temporary_tables.target_of(statement) if self.engine.temporary_tables else None
+        if target is not None and temporary_tables.is_temporary(self.engine, target):
+            return temporary_tables.change(self.engine, self.view, statement, text, self.parameters)
         if isinstance(statement, st.Write):
             return RowWrites(self.engine, self.view, self.parameters, self.token).run(statement)
         if isinstance(statement, st.Definition):
             return Definitions(self.engine, self.view, self.parameters).run(statement)
         return self._control(statement) if isinstance(statement, st.Control) else self._reading(statement)
+
+    def _execute(self, statement: st.Execute) -> SqlResult:
+        source = self.script.source
+        prepared = meant(self.engine, statement, source)
+        given = self.parameters
+        self.parameters = arguments(self.engine, prepared, statement, given, source)
+        try:
+            return self._statement(prepared.statement, prepared.text)
+        finally:
+            self.parameters = given
 
     def _control(self, statement: st.Control) -> SqlResult:
         result = WriteResult(0)
@@ -218,6 +253,9 @@ class _Session:
         from indexlake.spark import query as spark
 
         inner = statement if isinstance(statement, st.Query) else statement.query
+        for token in inner.text.tokens:
+            if token.kind in ("word", "name") and token.value.lower() in self.engine.temporary_tables:
+                inner.text.source.fail("Spark does not know temporary tables: leave engine='spark' out.", token.start)
         planned = plan_query(self.engine, self.view, inner, self.parameters, points=False, scans_only=True)
         if isinstance(statement, st.Query):
             return spark.run_query(planned)
@@ -255,6 +293,8 @@ class _Session:
         name = statement.table
         if name.namespace in (None, TEMPORARY) and (view := self.engine.temporary_views.get(name.name.lower())):
             return self._described_view(view)
+        if temporary_tables.is_temporary(self.engine, name):
+            return table_result(self.engine.table(f"describe {quoted(name.name)}"), None)
         try:
             found = read_together(self.view, [(name, None)], lambda tables: tables[0])
         except ViewsNamed as named:
@@ -280,6 +320,8 @@ class _Session:
                 return table_result(_texts(name=catalog_definitions.list_namespaces(r, at)), at)
             tables = [(t.namespace, t.name) for t in catalog_definitions.list_tables(r, at)]
             tables += [(v.namespace, v.name) for v in list_named(r, at) if v.kind == "view"]
+        tables += [(self.namespace, name) for name in self.engine.temporary_tables.values()]
+        tables += [(self.namespace, view.name) for view in self.engine.temporary_views.values()]
         tables.sort()
         if statement.everywhere:
             return table_result(_texts(namespace=[space for space, _ in tables], name=[name for _, name in tables]), at)
@@ -296,7 +338,10 @@ def _description(engine: Engine, found: Reading) -> pa.Table:
     """As DuckDB describes a table."""
     fields = found.schema.fields
     keys = {f.field_id for f in found.schema.key_fields}
-    defaults = [None if f.default is None else str(shown_value(f.codec.decode([f.default])[0])) for f in fields]
+    defaults = [
+        f.default_sql or (None if f.default is None else str(shown_value(f.codec.decode([f.default])[0])))
+        for f in fields
+    ]
     return _texts(
         column_name=[f.name for f in fields],
         column_type=sql_names(engine, fields),

@@ -12,8 +12,9 @@ from indexlake.catalog.named_definitions import CreateNamed, DropNamed
 from indexlake.errors import AlreadyExistsError, NotFoundError
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.parameters import Parameters
+from indexlake.sql.plan.query_tables import TEMPORARY
 from indexlake.sql.plan.snapshot import Viewpoint
-from indexlake.sql.plan.views import TEMPORARY, View, view_text
+from indexlake.sql.plan.views import View, view_text
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.planning import parsed_query, plan_query
 
@@ -34,6 +35,10 @@ def create_view(engine: Engine, view: Viewpoint, statement: st.CreateView, param
     if statement.temporary:
         _create_temporary(engine, statement, View(-next(_temporary), name, text, names))
         return
+    if any(t.value.lower() in engine.temporary_tables for t in parsed.fragment.tokens if t.kind in ("word", "name")):
+        parsed.fragment.source.fail(
+            "A stored view cannot read a temporary table; use CREATE TEMP VIEW.", parsed.fragment.start
+        )
     for reference in parsed.references:
         if reference.table.namespace in (None, TEMPORARY) and reference.table.name.lower() in engine.temporary_views:
             parsed.fragment.source.fail(

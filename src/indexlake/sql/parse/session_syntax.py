@@ -1,0 +1,155 @@
+"""What stands around queries and changes: prepared statements, settings of the engine, and what there is not.
+
+A statement that is refused says what to do instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from indexlake.sql.parse import statement as st
+from indexlake.sql.parse.fragment import composed
+from indexlake.sql.parse.token_reader import TokenReader
+
+_INSTEAD = {
+    "attach": "A text concerns one lake: open another with il.connect, and join their results in Python.",
+    "detach": "A text concerns one lake; there is nothing to detach.",
+    "install": "No extension is installed; geometries, JSON, Parquet and full text search are there without one.",
+    "load": "No extension is loaded; geometries, JSON, Parquet and full text search are there without one.",
+    "use": "Name the namespace of the call instead: lake.sql(…, namespace='…').",
+    "vacuum": "Files that nobody needs are removed by lake.pipeline().vacuum().",
+    "export": "A lake is its folder and its catalog; copy a table with COPY … TO.",
+    "import": "Insert files into a table: t.insert('folder/*.parquet'), or COPY … FROM.",
+    "grant": "Who may read and write is decided where the lake is stored.",
+    "revoke": "Who may read and write is decided where the lake is stored.",
+    "savepoint": "Transactions have no savepoints.",
+    "declare": "There are no cursors: a result is read batch by batch, with to_batches().",
+    "lock": "Rows are locked by reading them in a transaction with scan(…, for_update=True).",
+    "reindex": "Indexes are kept up to date by themselves.",
+}
+
+
+def refuse_by_name(r: TokenReader) -> None:
+    """Refuse a statement that there is not, if the first word is one of those that people try."""
+    word = r.here.value if r.here is not None and r.here.kind == "word" else ""
+    if word in _INSTEAD:
+        r.fail(f"{word.upper()} is not supported. {_INSTEAD[word]}")
+
+
+def prepare(r: TokenReader, inner: Callable[[TokenReader], st.Statement]) -> st.Prepare:
+    r.expect("prepare")
+    name = r.name("the name of the statement")
+    if r.sees_symbol("("):
+        r.fail("The types of parameters are found out by themselves: leave the list out.")
+    r.expect("as")
+    if r.at_end:
+        r.fail("Expected a statement here.")
+    rest = TokenReader(r.source, r.tokens[r.place :], r.question_marks)
+    statement = inner(rest)
+    if isinstance(statement, st.Around | st.Control | st.Execute):
+        r.fail("Queries, changes and definitions can be prepared, and nothing else.")
+    r.place = len(r.tokens)
+    whole = TokenReader(r.source, rest.tokens, r.question_marks).rest()
+    return st.Prepare(name, statement, whole)
+
+
+def execute(r: TokenReader) -> st.Execute:
+    r.expect("execute")
+    place = r.here.start if r.here is not None else 0
+    name = r.name("the name of a prepared statement")
+    arguments: list[st.Argument] = []
+
+    def argument() -> st.Argument:
+        given = None
+        after = r.tokens[r.place + 1] if r.place + 1 < len(r.tokens) else None
+        if after is not None and after.is_symbol(":=", "=>"):
+            given = r.name("the name of a parameter")
+            r.place += 1
+        return st.Argument(given, r.operand("Expected a value here."))
+
+    if r.sees_symbol("(") and r.place + 1 < len(r.tokens) and r.tokens[r.place + 1].is_symbol(")"):
+        r.place += 2
+    elif r.sees_symbol("("):
+        arguments = r.listed(argument)
+    r.expect_end()
+    return st.Execute(name, tuple(arguments), place)
+
+
+def deallocate(r: TokenReader) -> st.Deallocate:
+    r.expect("deallocate")
+    r.take("prepare")
+    place = r.here.start if r.here is not None else 0
+    name = r.name("the name of a prepared statement")
+    r.expect_end()
+    return st.Deallocate(None if name.lower() == "all" else name, place)
+
+
+def set_setting(r: TokenReader) -> st.Setting:
+    r.expect("set")
+    if r.sees("variable"):
+        r.fail("SET VARIABLE is not supported: give values as parameters, lake.sql(…, {'name': value}).")
+    for scope in ("session", "global", "local"):
+        r.take(scope)
+    return _assigned(r)
+
+
+def reset_setting(r: TokenReader) -> st.Setting:
+    r.expect("reset")
+    for scope in ("session", "global", "local"):
+        r.take(scope)
+    place = r.here.start if r.here is not None else 0
+    name = r.name("a setting")
+    r.expect_end()
+    return st.Setting(name.lower(), None, place)
+
+
+def _assigned(r: TokenReader) -> st.Setting:
+    place = r.here.start if r.here is not None else 0
+    name = r.name("a setting")
+    if r.sees("time", "zone"):
+        r.fail("The time zone is UTC and cannot be set: convert with AT TIME ZONE.")
+    if not r.take_symbol("=") and not r.take("to"):
+        r.fail("Expected = here.")
+    return st.Setting(name.lower(), r.rest("a value"), place)
+
+
+def pragma(r: TokenReader) -> st.Setting | st.Query | st.Nothing:
+    """``pragma name``, ``pragma name = value``, ``pragma function(…)``"""
+    r.expect("pragma")
+    first = r.here
+    if first is None or first.kind != "word":
+        r.fail("Expected the name of a pragma here.")
+    after = r.tokens[r.place + 1] if r.place + 1 < len(r.tokens) else None
+    if after is not None and after.is_symbol("="):
+        return _assigned(r)
+    name = first.value
+    if name in _CHECKS and after is None:
+        return st.Nothing()
+    if name not in _FUNCTIONS:
+        r.fail(
+            f"PRAGMA {name} is not supported. There are table_info('t'), show_tables, version, database_size, "
+            "and settings of the engine: threads, memory_limit, …"
+        )
+    arguments = "" if after is not None else "()"
+    return st.Query(composed(["from pragma_", r.rest(), arguments], r.source))
+
+
+def call(r: TokenReader) -> st.Query:
+    r.expect("call")
+    return st.Query(composed(["from ", r.rest("a function")], r.source))
+
+
+def nothing(r: TokenReader) -> st.Nothing:
+    """``checkpoint``: every commit is durable when it returns.  ``analyze``: statistics are kept with the blocks."""
+    r.place = len(r.tokens)
+    return st.Nothing()
+
+
+_FUNCTIONS = ("table_info", "show_tables", "version", "database_size", "show")
+_CHECKS = frozenset({
+    "enable_verification", "disable_verification", "verify_parallelism", "disable_verify_parallelism",
+    "verify_external", "disable_verify_external", "verify_serializer", "verify_fetch_row", "disable_verify_fetch_row",
+    "enable_progress_bar", "disable_progress_bar", "enable_object_cache", "disable_object_cache",
+    "enable_checkpoint_on_shutdown", "disable_checkpoint_on_shutdown", "force_checkpoint",
+})  # fmt: skip
+"""Checks that an engine makes of itself, and how it keeps a database of its own, of which we use nothing."""
