@@ -1,6 +1,6 @@
 """Many kills, by command:
 
-python -m tests.crash.campaign --kills 5000 [--hot memory] [--postgres] [--seed N]
+python -m tests.crash.campaign --kills 5000 [--hot memory [--light]] [--postgres] [--seed N]
 
 Every lake lives through a few random kills and a few at named steps, then another one begins, in another format.
 """
@@ -50,38 +50,6 @@ def kill_at_log_step(lake: LakeUnderTest, step: str, count: int) -> None:
     lake.kill_at(f"{step}:{1 if step.startswith('recovery.') else count}=kill", weights=LOG_WEIGHTS, seconds=60.0)
 
 
-def run_log(kills: int, seed: int, *, kills_per_lake: int = 50) -> str:
-    """Kill writers to a redo log that often, half of them at its steps; cheaper than `run`, with rows alone."""
-    chance = random.Random(seed)
-    begun = time.monotonic()
-    done = acknowledged = in_flight = kept = 0
-    nursery = Nursery()
-    try:
-        while done < kills:
-            lake = new_lake(nursery, chance.getrandbits(30), format="ipc", hot="memory")
-            lake.light, lake.request.weights = True, LOG_WEIGHTS
-            try:
-                for _ in range(min(kills_per_lake, kills - done)):
-                    if chance.random() < 0.5:
-                        lake.kill_at_random(most_lines=30)
-                    else:
-                        kill_at_log_step(lake, chance.choice(LOG_STEPS), chance.choice((1, 2, 3, 5, 8)))
-                    done += 1
-                lake.finish(most=5)
-            except BaseException as error:
-                error.add_note(f"seed {seed}, kill {done}, lake kept in {lake.folder}")
-                raise
-            acknowledged, in_flight = acknowledged + lake.acknowledged, in_flight + lake.in_flight
-            kept += lake.kept_in_flight
-            remove(lake)
-    finally:
-        nursery.close()
-    return (
-        f"{done} kills in {time.monotonic() - begun:.0f} s: {acknowledged} acknowledged writes all there once; "
-        f"of {in_flight} in flight {kept} were committed whole, the others left nothing (seed {seed})"
-    )
-
-
 def kill_at_step(lake: LakeUnderTest, step: str, count: int, weights: Mapping[str, float] = WEIGHTS) -> None:
     """Kill a worker when it comes to the step for so many times; one that does jobs more often where they have it."""
     of_jobs = step.startswith(("rewrite.", "vacuum.", "storage.delete"))
@@ -104,28 +72,33 @@ def run(
     *,
     dsn: str | None = None,
     hot: str = "inline",
+    light: bool = False,
     named: float = 0.3,
     most_lines: int = 60,
     report: float = 30.0,
 ) -> str:
-    """Kill that often; what came of it, in one line.  Raises AssertionError with the seed at the first damage."""
+    """Kill that often; what came of it, in one line.  Raises AssertionError with the seed at the first damage.
+
+    ``light``: only what concerns a redo log, with less work between the kills and fewer checks after each.
+    """
     chance = random.Random(seed)
     begun = reported = time.monotonic()
     done = acknowledged = in_flight = kept = 0
-    steps = (*STEPS, *3 * LOG_STEPS) if hot == "memory" else STEPS
+    steps = LOG_STEPS if light else (*STEPS, *3 * LOG_STEPS) if hot == "memory" else STEPS
     nursery = Nursery()
     try:
         while done < kills:
             lake_seed = chance.getrandbits(30)
             lake = new_lake(nursery, lake_seed, dsn=dsn, format=FORMATS[lake_seed % 3], hot=hot)
+            lake.light, lake.request.weights = light, LOG_WEIGHTS if light else {}
             try:
-                for _ in range(min(KILLS_PER_LAKE, kills - done)):
+                for _ in range(min(KILLS_PER_LAKE * (5 if light else 1), kills - done)):
                     if chance.random() >= named:
                         lake.kill_at_random(most_lines)
                     else:
                         kill_at_step(lake, chance.choice(steps), chance.choice((1, 2, 3, 5, 8)))
                     done += 1
-                lake.finish(most=40)
+                lake.finish(most=5 if light else 40)
             except BaseException as error:
                 error.add_note(f"seed {seed}, lake seed {lake_seed}, kill {done}, lake kept in {lake.folder}")
                 raise
@@ -150,6 +123,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(30))
     parser.add_argument("--postgres", action="store_true", help="the catalog in a PostgreSQL server of its own")
     parser.add_argument("--hot", choices=["inline", "memory"], default="inline", help="the hot store of the lakes")
+    parser.add_argument("--light", action="store_true", help="only what concerns a redo log")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
     with ExitStack() as stack:
@@ -158,7 +132,7 @@ def main() -> None:
             from tests.support.servers import postgres_server
 
             dsn = stack.enter_context(postgres_server()).database()
-        print(run(options.kills, options.seed, dsn=dsn, hot=options.hot))
+        print(run(options.kills, options.seed, dsn=dsn, hot=options.hot, light=options.light))
 
 
 if __name__ == "__main__":

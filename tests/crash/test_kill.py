@@ -19,7 +19,7 @@ import pytest
 
 import indexlake
 from indexlake.catalog import commits
-from tests.crash.campaign import LOG_STEPS, STEPS, kill_at_log_step, kill_at_step, run, run_log
+from tests.crash.campaign import LOG_STEPS, STEPS, kill_at_log_step, kill_at_step, run
 from tests.crash.ledger import LakeUnderTest, new_lake, remove
 from tests.crash.nursery import Nursery
 from tests.crash.worker import make_tables, row
@@ -103,7 +103,7 @@ def test_a_process_killed_at_a_step_of_its_redo_log_loses_nothing(with_log: Lake
 
 
 def test_kills_at_random_times_and_steps_of_the_redo_log_lose_nothing() -> None:
-    print(run_log(40, SEED))
+    print(run(40, SEED, hot="memory", light=True, named=0.5, most_lines=30))
 
 
 def test_the_environment_variable_kills_a_program_of_its_own(tmp_path: Path) -> None:

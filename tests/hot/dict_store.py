@@ -94,9 +94,6 @@ class DictStore:
                 versions.remove(version)
         return len(dead)
 
-    def replays_after(self, tx: Any, table_id: int, last: int) -> int:
-        return last
-
     def settle(self) -> None:
         """Nothing else is kept."""
 

@@ -146,9 +146,9 @@ class Sequencer:
         """Whether a commit after ``since`` updated, deleted or locked rows, or added blocks."""
         return commits.changed_since(self._tx, table_id, since)
 
-    def forget(self, table_id: int, touched: int, lowest: int, tokens_before: int) -> None:
-        """Expire: what was touched of the table up to a commit, of the lake below the lowest horizon of a table."""
-        commits.drop_touched_up_to(self._tx, table_id, touched)
+    def forget(self, table_id: int, horizon: int, lowest: int, tokens_before: int) -> None:
+        """Expire: of the table up to its horizon, of the lake below the lowest horizon of a table."""
+        commits.drop_touched_up_to(self._tx, table_id, horizon)
         commits.drop_snapshots_below(self._tx, lowest)
         commits.drop_tokens_before(self._tx, tokens_before)
 

@@ -84,10 +84,6 @@ class InlineStore(InlineTables):
         name = "history_floor" if chunk.parts[0].history else "hot_floor"
         return table_heads.set_floor(tx, table_id, name, floor, new_floor, snapshot)
 
-    def replays_after(self, tx: Transaction, table_id: int, last: int) -> int:
-        """The database needs no replay."""
-        return last
-
     def settle(self) -> None:
         """Nothing else is kept."""
 

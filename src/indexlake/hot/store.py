@@ -214,10 +214,6 @@ class HotStore(Protocol):
         """Remove up to so many versions that blocks hold or that no retained snapshot shows; how many were removed."""
         ...
 
-    def replays_after(self, tx: Transaction, table_id: int, last: int) -> int:
-        """After which commit, at most ``last``, the store needs the rows that commits have touched, if it is opened."""
-        ...
-
     def settle(self) -> None:
         """A job has moved or removed versions: let go of what else was kept for them."""
         ...

@@ -81,8 +81,7 @@ def expire(lake: Lake, table_id: int, **watched: Unpack[Watched]) -> ExpireResul
                     blocks += _forget_table(section, table_id, time)
                 kept = [*definitions.list_tables(tx), *definitions.list_dropped_tables(tx)]
                 lowest = min((t.horizon for t in kept), default=horizon)
-                touched = section.hot.replays_after(tx, table_id, horizon)
-                section.sequencer.forget(table_id, touched, lowest, time - KEEP_TOKENS)
+                section.sequencer.forget(table_id, horizon, lowest, time - KEEP_TOKENS)
                 activity.drop_jobs_before(tx, time - KEEP_JOBS)
                 section.sequencer.record("expire", job=True)
                 faults.step("expire.commit")

@@ -125,7 +125,7 @@ def test_a_token_counts_after_a_crash(memory: il.Lake, disk: Disk) -> None:
 
 def test_numbers_and_times_go_on_and_row_ids_are_not_given_twice(memory: il.Lake, disk: Disk) -> None:
     t = _fill(memory)
-    clock_of(memory).advance(days=3)
+    memory._hot.committed_at += 10**12  # type: ignore[attr-defined]  # and the clock was set back after that
     last = t.insert({"id": 4}).snapshot_id
     assert last is not None
     image = disk.image()

@@ -182,15 +182,6 @@ class MemoryStore:
         before = min([reader.at for reader in list(self.readers)], default=self.visible)
         return self.versions(table.table_id).release(before, table.horizon)
 
-    def replays_after(self, tx: Transaction, table_id: int, last: int) -> int:
-        before = self._bounds.get(table_id, 0)
-        if self.versions(table_id).oldest() is not None or before >= last:
-            return min(before, last)
-        log_records.move_idle_bound(tx, table_id, last)
-        self._bounds[table_id] = last
-        self.note(tx, self._bounds.__setitem__, table_id, before)
-        return last
-
     def settle(self) -> None:
         from indexlake.hot.memory.rotation import trim
 
