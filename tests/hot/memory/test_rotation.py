@@ -238,3 +238,18 @@ def test_an_interrupted_commit_did_not_happen_and_the_next_has_its_number(memory
     _insert(t, 3)
     assert sorted(row["id"] for row in t) == [1, 3]
     assert _ids(disk.image()) == [1, 3]
+
+
+@pytest.mark.parametrize("step", ["log.rotate", "log.create", "log.sealed", "sql.commit.before", "sql.commit.after"])
+def test_an_interrupted_rotation_goes_on_in_the_file_that_is_listed(table: il.Table, disk: Disk, step: str) -> None:
+    def interrupt(name: str) -> None:
+        if name == step:
+            faults.install(None)
+            raise KeyboardInterrupt
+
+    faults.install(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        _insert(table, 1)
+    faults.install(None)
+    _insert(table, 2, 3)
+    assert _ids(disk.image(power_cut=True)) == [0, 1, 2, 3]

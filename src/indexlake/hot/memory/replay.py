@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 from indexlake.catalog import commits, definitions, fields, log_records, segments
 from indexlake.catalog.inline import select_rows
 from indexlake.hot.memory.page import LIVE
-from indexlake.hot.memory.record import columns_of
+from indexlake.hot.memory.record import columns_of, field_ids
 from indexlake.hot.memory.view import PRIMARY
 from indexlake.indexes.registry import kind_if_known
 
@@ -56,7 +56,7 @@ class Replay:
             if closed is not None:
                 table.close(BitMap64.deserialize(closed) if isinstance(closed, bytes) else closed, number)
             if row_ids:
-                table.add(columns_of(ids), row_ids, number, columns)
+                table.add(ids, row_ids, number, columns)
                 self.rows += len(row_ids)
             replayed = True
         self.commits += replayed
@@ -75,7 +75,7 @@ class Replay:
                 )
             else:
                 columns, row_id, values = event.what
-                table.add(columns, (row_id,), event.number, [(value,) for value in values])
+                table.add(field_ids(columns), (row_id,), event.number, [(value,) for value in values])
                 self.rows += 1
             if event.number != number:
                 self.commits += event.number != before
@@ -90,27 +90,25 @@ class Replay:
 class _Table:
     """The versions of one table, and those that are collected for it: all with the same columns."""
 
-    __slots__ = ("_closed", "_collected", "_columns", "_count", "_of", "_placed", "_places", "bound")
+    __slots__ = ("_closed", "_collected", "_count", "_ids", "_of", "_placed", "_places", "bound")
 
     def __init__(self, of: Versions, bound: int) -> None:
         self.bound = bound
         self._of = of
         self._clear(())
 
-    def _clear(self, columns: tuple[str, ...]) -> None:
-        self._columns = columns
+    def _clear(self, ids: tuple[int, ...]) -> None:
+        self._ids = ids  # of the fields
         self._collected: list[tuple[int, Sequence[int], Sequence[Sequence[Any]]]] = []  # number, row ids, values
         self._count = 0
         self._closed: dict[int, int] = {}  # place among the collected versions -> the commit that ended it
         self._places: dict[int, int] = {}  # row -> place of its newest version, of the first ``_placed`` records
         self._placed = 0
 
-    def add(
-        self, columns: tuple[str, ...], row_ids: Sequence[int], number: int, values: Sequence[Sequence[Any]]
-    ) -> None:
-        if columns != self._columns or self._count > MOST_COLLECTED:
+    def add(self, ids: tuple[int, ...], row_ids: Sequence[int], number: int, values: Sequence[Sequence[Any]]) -> None:
+        if ids != self._ids or self._count > MOST_COLLECTED:
             self.flush()
-            self._clear(columns)
+            self._ids = ids
         self._collected.append((number, row_ids, values))
         self._count += len(row_ids)
 
@@ -143,8 +141,8 @@ class _Table:
             numbers, ids, values = zip(*self._collected, strict=True)
             begins = chain.from_iterable(map(repeat, numbers, map(len, ids)))
             columns = [list(chain.from_iterable(column)) for column in zip(*values, strict=True)]
-            self._of.add_many(self._columns, list(chain.from_iterable(ids)), list(begins), ends, columns)
-        self._clear(self._columns)
+            self._of.add_many(columns_of(self._ids), list(chain.from_iterable(ids)), list(begins), ends, columns)
+        self._clear(self._ids)
 
 
 # ---------------------------------------------------------------- what the catalog knows

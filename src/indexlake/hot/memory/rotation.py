@@ -35,21 +35,26 @@ def rotate(store: MemoryStore) -> None:
     try:
         handle, size = log.create(log.number + 1, log.last)
     except OSError:
-        listed: bool | None = False
-    else:
-        try:
-            listed = _list_next(store, log)
-            if listed:
-                log.switch(handle, size)
-                return
-        except BaseException:  # an interrupt: the list may name the next file already
-            store.lost = "The redo log was interrupted between two files. Close the lake and connect again."
-            raise
-        os.close(handle)
-        if listed is False:
-            with suppress(OSError):
-                os.unlink(os.path.join(log.folder, segment_name(log.epoch, log.number + 1)))
+        log.try_later()
+        return
+    try:
+        listed = _list_next(store, log)
+    except BaseException as error:  # an interrupt
+        _end(log, handle, size, _is_listed(store, log, error))
+        raise
+    _end(log, handle, size, listed)
+
+
+def _end(log: RedoLog, handle: int, size: int, listed: bool | None) -> None:
+    """Go on in the new file, or in the old one."""
+    if listed:
+        log.switch(handle, size)
+        return
     log.try_later()
+    os.close(handle)
+    if listed is False:
+        with suppress(OSError):
+            os.unlink(os.path.join(log.folder, segment_name(log.epoch, log.number + 1)))
 
 
 def _list_next(store: MemoryStore, log: RedoLog) -> bool | None:
@@ -73,18 +78,19 @@ def _list_next(store: MemoryStore, log: RedoLog) -> bool | None:
     return True
 
 
-def _is_listed(store: MemoryStore, log: RedoLog, error: CommitUnknown) -> bool | None:
+def _is_listed(store: MemoryStore, log: RedoLog, error: BaseException) -> bool | None:
+    store.lost = (
+        f"It is not known whether the redo log goes on in another file ({error!r}), and the catalog does not answer. "
+        "Close the lake and connect again."
+    )
     try:
         with store.catalog.transaction() as tx:
             listed = log_records.read_segments(tx)
             commits.write_over_lost_commit(tx)
             tx.commit()
     except CatalogError:
-        store.lost = (
-            f"It is not known whether the redo log goes on in another file ({error}), and the catalog does not answer. "
-            "Close the lake and connect again."
-        )
         return None
+    store.lost = None
     return any((s.epoch, s.number) == (log.epoch, log.number + 1) for s in listed)
 
 
