@@ -147,7 +147,7 @@ def test_nothing_is_installed_downloaded_or_configured(lake: il.Lake) -> None:
         "attach 'x.db'",
         "copy t to 'x'",
     ):
-        with pytest.raises(ExpressionError, match="is not (a )?supported|cannot be changed"):
+        with pytest.raises(ExpressionError, match=r"is not (a )?supported|cannot be changed"):
             lake.sql(text)
     settings = dict(
         lake.sql(
