@@ -6,6 +6,7 @@ import json
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 from indexlake.errors import SchemaError
@@ -81,7 +82,9 @@ class TableConfig:
         return json.dumps(asdict(self) | seconds, sort_keys=True)
 
     @classmethod
+    @lru_cache(256)
     def from_json(cls, text: str) -> TableConfig:
+        """Made once for each text: it is read with every look at a table's record."""
         known = {f.name for f in fields(cls)}
         values: dict[str, Any] = {k: v for k, v in json.loads(text).items() if k in known}
         return cls(**values)

@@ -30,6 +30,9 @@ from indexlake.sql.run.type_names import sql_names
 from indexlake.types.uuids import is_uuid
 
 _WHOLE = re.compile(r"\d+")
+_FRACTION = re.compile(r"\d+\.\d*|\.\d+")
+_EXACT = 16
+"""Up to so many characters a decimal is the same double to Python and to DuckDB, which divides by a power of ten."""
 _MISSING = object()
 
 
@@ -45,7 +48,7 @@ class InsertedRows:
         if len({f.name for f in self._fields}) < len(self._fields):
             raise self._wrong("A column is named twice.")
         query = statement.query
-        self._cells = None if query is None else _cells(query.text)
+        self._cells = None if query is None else _cells_of(query)
         if self._cells is not None:
             for row in self._cells:
                 self._check_count(len(row))
@@ -95,6 +98,8 @@ class InsertedRows:
             value = self._parameters.values[self._statement.query.text.key(token)]
         elif token.kind == "number" and _WHOLE.fullmatch(token.text):
             value = -int(token.text) if negative else int(token.text)
+        elif token.kind == "number" and _FRACTION.fullmatch(token.text) and len(token.text) <= _EXACT:
+            value = -float(token.text) if negative else float(token.text)
         elif negative:
             return _MISSING
         elif token.kind == "string" and token.text.startswith("'"):
@@ -172,6 +177,14 @@ def _is_text(type: pa.DataType) -> bool:
 
 def _is_binary(type: pa.DataType) -> bool:
     return bool(pa.types.is_binary(type) or pa.types.is_large_binary(type))
+
+
+def _cells_of(query: st.Query) -> list[list[Fragment]] | None:
+    """Found once for each text."""
+    found: dict[str, list[list[Fragment]] | None] = query.__dict__
+    if "cells" not in found:
+        found["cells"] = _cells(query.text)
+    return found["cells"]
 
 
 def _cells(text: Fragment) -> list[list[Fragment]] | None:

@@ -28,13 +28,18 @@ class SqlResult(Result):
     """Made by ``lake.sql`` and ``tx.sql``.  An Arrow stream: pandas, polars, pyarrow and DuckDB take it as it is."""
 
     _storage: Storage | None = None  # of the lake that was asked
+    _before: tuple[SqlResult, ...] = ()  # of the statements before it in the same text
 
     def __init__(self, run: Callable[[], Batches], snapshot_id: int | None) -> None:
-        self._again = run
+        self._begin = run
         self._schema, batches = run()
         self._waiting: Iterator[pa.RecordBatch] | None = batches
         self.snapshot_id = snapshot_id
-        self.results: tuple[SqlResult, ...] = (self,)  # of the last of several statements: those of all of them
+
+    @property
+    def results(self) -> tuple[SqlResult, ...]:
+        """Of the last of several statements: the results of all of them."""
+        return (*self._before, self)
 
     def let_go(self) -> None:
         """Hold nothing open; whoever asks for the rows runs the query again."""
@@ -57,6 +62,9 @@ class SqlResult(Result):
         """A stream of record batches, in bounded memory."""
         batches, self._waiting = self._waiting, None
         return self._again()[1] if batches is None else batches
+
+    def _again(self) -> Batches:
+        return self._begin()
 
     def _run(self) -> Batches:
         return self._schema, self.to_batches()
@@ -115,6 +123,9 @@ class SqlResult(Result):
         return shown(html)
 
 
+_COUNTS = pa.schema([(name, pa.int64()) for name in ("rows", "inserted", "updated", "deleted")])
+
+
 class SqlChange(SqlResult):
     """What a statement changed.  As rows: what it has ``returned``, or one row with the counts."""
 
@@ -122,10 +133,16 @@ class SqlChange(SqlResult):
         self.operation = operation
         self.result = result
         self.returned = returned
-        names = ("rows", "inserted", "updated", "deleted")
-        counts = {name: pa.array([getattr(result, name)], pa.int64()) for name in names}
-        table = pa.table(counts) if returned is None else returned
-        super().__init__(lambda: (table.schema, iter(table.to_batches())), result.snapshot_id)
+        self.snapshot_id = result.snapshot_id
+        self._schema = _COUNTS if returned is None else returned.schema
+        self._waiting = None  # most callers ask for no rows
+
+    def _again(self) -> Batches:
+        table = self.returned
+        if table is None:
+            counts = [pa.array([getattr(self.result, name)], pa.int64()) for name in _COUNTS.names]
+            table = pa.table(counts, schema=_COUNTS)
+        return table.schema, iter(table.to_batches())
 
     @property
     def rows(self) -> int:

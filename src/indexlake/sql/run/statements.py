@@ -132,8 +132,9 @@ class _Session:
                 self.inner.rollback()
         for result in results:
             result._storage = self.lake.storage
-        results[-1].results = tuple(results)
-        return results[-1]
+        *before, last = results
+        last._before = tuple(before)
+        return last
 
     def _kept(self, result: SqlResult, number: int) -> SqlResult:
         """A result that is not the last holds no query open: it is read now, or run again when it is asked for."""
