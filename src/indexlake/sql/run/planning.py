@@ -15,6 +15,7 @@ from indexlake.sql.plan.query_tables import parse_query
 from indexlake.sql.plan.snapshot import Viewpoint, newest_snapshot, read_together
 from indexlake.sql.plan.table_plan import Choice, plan_point, plan_tables
 from indexlake.sql.plan.table_references import analyse
+from indexlake.sql.run.definitions_in_duckdb import answers
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
 from indexlake.sql.run.planned_query import PlannedQuery
@@ -38,6 +39,8 @@ def plan_query(
     """
     parsed = _parsed(engine, query)
     planned = PlannedQuery(engine, view, parsed, parameters)
+    if parsed.mentions:
+        planned.constants = answers(engine, view, parsed.fragment, parsed.mentions)
     if not parsed.references and not parsed.searches:
         planned.snapshot_id = newest_snapshot(view)
         return planned

@@ -288,8 +288,6 @@ class _Session:
             if isinstance(statement, st.ShowSchemas):
                 return table_result(_texts(name=catalog_definitions.list_namespaces(r, at)), at)
             tables = catalog_definitions.list_tables(r, at)
-        if statement.everywhere:
-            return table_result(_texts(namespace=[t.namespace for t in tables], name=[t.name for t in tables]), at)
         wanted = (statement.namespace or self.namespace).lower()
         return table_result(_texts(name=sorted(t.name for t in tables if t.namespace.lower() == wanted)), at)
 
