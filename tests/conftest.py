@@ -21,6 +21,7 @@ from tests.support.clustered import cluster_everything
 from tests.support.flaky_proxy import FlakyProxy, flaky_proxy
 from tests.support.folders import FAST_DISK
 from tests.support.lakes import Address, connect
+from tests.support.one_owner import share_memory
 from tests.support.servers import PostgresServer, S3Server, postgres_server, s3_server
 
 # The default suite tries the same examples each time, so that it fails for a change and not by chance.  Campaigns
@@ -74,7 +75,18 @@ def every_lake_hot(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if (hot := request.config.getoption("--hot")) is not None:
             patch.setattr(registry, "DEFAULT", hot)
+        if hot == registry.MEMORY:
+            share_memory(patch)
         yield
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--hot") == registry.MEMORY:
+        for item in items:
+            if item.nodeid.startswith("tests/hot/memory"):
+                item.add_marker(pytest.mark.skip(reason="they choose their hot stores themselves"))
+            for mark in item.iter_markers("inline_only"):
+                item.add_marker(pytest.mark.skip(reason=mark.args[0]))
 
 
 @pytest.fixture(scope="session")

@@ -13,11 +13,11 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from indexlake.catalog import commits, tables
+from indexlake.catalog import commits, log_records, tables
 from indexlake.catalog.clock import now
 from indexlake.catalog.driver import Catalog
 from indexlake.catalog.owner import marked_owner, write_mark
@@ -31,8 +31,9 @@ from indexlake.errors import (
     StorageError,
 )
 from indexlake.hot import registry
+from indexlake.hot.inline import ReplicaStore
 from indexlake.hot.registry import open_store
-from indexlake.hot.spec import HotSpec
+from indexlake.hot.spec import HOT_BYTES, HotSpec
 from indexlake.lake import Lake
 from indexlake.storage import Storage
 from indexlake.storage.cache import CACHE_BYTES, CacheSpec
@@ -42,6 +43,7 @@ from indexlake.storage.spill import Spill
 from indexlake.storage.temporary import is_writable
 
 if TYPE_CHECKING:
+    from indexlake.hot.memory.opening import LogPlace
     from indexlake.hot.memory.recovery import Recovery
     from indexlake.hot.memory.redo import Durability
     from indexlake.hot.store import HotStore
@@ -74,6 +76,8 @@ def connect(
     hot: str | None = None,
     log_dir: str | os.PathLike[str] | None = None,
     durability: Durability = "fdatasync",
+    take_over: bool = False,
+    hot_bytes: int = HOT_BYTES,
 ) -> Lake:
     """Open a lake, or make one.  A ``~`` at the start of a path is the home directory.
 
@@ -116,13 +120,23 @@ def connect(
     durability
         When a commit to the redo log returns: after it is on disk (``"fdatasync"``), after it was written while a
         background thread syncs every few milliseconds (``"interval"``), or after it was written (``"none"``).
+    take_over
+        For ``hot="memory"``, when the process that had the lake open was on another machine and is gone for good: open
+        it here, with the files of its redo log in ``log_dir``.
+    hot_bytes
+        For ``hot="memory"``, about how much memory the newest rows may take, 1 GiB by default.  They go to blocks in
+        the background from half of it on; writers are slowed down from three quarters on, and wait when it is full.
     """
     root = storage_address(storage)
-    open_lake = partial(Lake, automatic=automatic, retry_timeout=checked_timeout(retry_timeout), clock=clock)
+    open_lake = partial(
+        Lake, automatic=automatic, retry_timeout=checked_timeout(retry_timeout), clock=clock,
+        hot_bytes=HotSpec.checked_bytes(hot_bytes),
+    )  # fmt: skip
     create = create and not read_only
     opening = Opening.of(
         catalog, storage_options, catalog_schema, read_only=read_only, cache=CacheSpec.of(cache_dir, cache_bytes),
-        spill=None if spill_dir is None else Spill.given(spill_dir), hot=HotSpec.of(hot, log_dir, durability),
+        spill=None if spill_dir is None else Spill.given(spill_dir),
+        hot=HotSpec.of(hot, log_dir, durability, take_over=take_over),
     )  # fmt: skip
     if not opening.persistent:
         return opening.lake(None, open_lake, create=True, read_only=False)
@@ -220,7 +234,10 @@ class Opening:
             if create and (catalog is None or tables.read_lake(catalog) is None):
                 catalog, made = self._make(catalog, storage)
             assert catalog is not None
-            record = tables.open_lake(catalog, catalog.location, read_only=read_only)
+            tables.open_lake(catalog, catalog.location, read_only=read_only)
+            with catalog.read() as r:
+                record, epoch = tables.lake_record(r), log_records.read_epoch(r)
+            assert record is not None
             persisted = record.properties["storage"]
             if storage is not None and self.persisted(storage) != persisted:
                 raise SchemaError(
@@ -232,37 +249,45 @@ class Opening:
                 self._mark(catalog, files, record)
             if made and self.persistent:
                 log.info("made a new lake: %s, files in %s", catalog.location, files.root)
-            catalog, hot, recovery = self._hot(catalog, record.properties["hot"], files.spill, read_only=read_only)
-            return open_lake(catalog, files, hot, read_only=read_only, new=made and self.persistent, recovery=recovery)
+            name = record.properties["hot"]
+            catalog, hot, recovery = self._hot(catalog, name, files.spill, epoch, read_only=read_only)
+            return open_lake(
+                catalog, files, hot, read_only=read_only, new=made and self.persistent, recovery=recovery,
+                log_place=lambda hot: replace(self, hot=hot.or_as(self.hot)).log_place(),
+            )  # fmt: skip
         except BaseException:
             if catalog is not None:
                 catalog.close()
             raise
 
     def _hot(
-        self, catalog: Catalog, name: str, spill: Spill, *, read_only: bool
+        self, catalog: Catalog, name: str, spill: Spill, epoch: int, *, read_only: bool
     ) -> tuple[Catalog, HotStore, Recovery | None]:
         """The hot store that the lake's record names, and the catalog as those see it who use that store."""
         self.hot.check(name)
-        if name != registry.MEMORY or read_only:
-            there = registry.INLINE if name == registry.MEMORY else name
-            return catalog, open_store(there, catalog, spill), None
-        from indexlake.hot.memory.opening import LogPlace, open_memory
+        if name != registry.MEMORY:
+            return catalog, open_store(name, catalog, spill, epoch), None
+        if read_only:
+            return catalog, ReplicaStore(catalog, spill), None
+        from indexlake.hot.memory.opening import open_memory
 
-        store, owned, recovery = open_memory(catalog, spill, LogPlace(self._log_folder(catalog), self.hot.durability))
+        store, owned, recovery = open_memory(catalog, spill, self.log_place())
         return owned, store, recovery
 
-    def _log_folder(self, catalog: Catalog) -> str | None:
+    def log_place(self) -> LogPlace:
+        """Where the redo log goes if the lake has one."""
+        from indexlake.hot.memory.opening import LogPlace
+
+        hot, beside = self.hot, None if self.folder is None else os.path.join(self.folder, LOG_FOLDER)
         if not self.persistent:
-            return None
-        if self.hot.log_dir is not None:
-            return self.hot.log_dir
-        if self.folder is None:
+            return LogPlace(None)
+        folder = hot.log_dir or beside
+        if folder is None:
             raise SchemaError(
-                f"The lake at {catalog.location} keeps its newest rows in memory and needs a redo log on a local disk: "
-                "pass log_dir=, the same folder each time."
+                "A lake on PostgreSQL that keeps its newest rows in memory needs a redo log on a local disk: pass "
+                "log_dir=, the same folder each time."
             )
-        return os.path.join(self.folder, LOG_FOLDER)
+        return LogPlace(folder, folder == beside, hot.durability, hot.take_over)
 
     def there(self, create: bool) -> Catalog | None:
         """The catalog, if there is one: looking for it makes nothing."""

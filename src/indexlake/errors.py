@@ -39,9 +39,12 @@ class ConflictError(IndexLakeError):
 
 
 class ConstraintError(IndexLakeError):
-    """A value breaks a rule of its column: null where none is allowed, out of range, of a wrong type."""
+    """A value breaks a rule of its column or table: null where none is allowed, out of range, of a wrong type, a check
+    that is false."""
 
     column: str | None = None
+    constraint: str | None = None
+    table: str | None = None
 
 
 class DuplicateKeyError(ConstraintError):
@@ -101,6 +104,10 @@ class SnapshotExpiredError(IndexLakeError):
 
 class OwnershipError(IndexLakeError):
     """The lake handle belongs to another process, thread or owner."""
+
+
+class ConvertedError(OwnershipError):
+    """The lake has got another hot store since it was opened.  Connect again."""
 
 
 class MissingExtraError(IndexLakeError, ImportError):

@@ -20,19 +20,22 @@ from indexlake.catalog import activity, commits, definitions
 from indexlake.catalog.driver import Catalog
 from indexlake.catalog.owner import adopt
 from indexlake.commit.group import Committer
-from indexlake.commit.log_section import readings_of
+from indexlake.commit.log_section import pressure_of, readings_of
 from indexlake.commit.turns import RETRY_TIMEOUT, Turn, Turns, checked_retries, checked_timeout
 from indexlake.commit.write_set import WriteResult, WriteSet
 from indexlake.display import Listing, html_table, html_text, shown
 from indexlake.errors import (
     ConflictError,
+    ConvertedError,
     IndexLakeError,
     OwnershipError,
     SnapshotExpiredError,
 )
+from indexlake.hot.registry import MEMORY, hot_name
+from indexlake.hot.spec import HOT_BYTES, HotSpec
 from indexlake.hot.store import HotStore
 from indexlake.lake_definitions import LakeDefinitions
-from indexlake.pipeline.job import JobInfo, job_info
+from indexlake.pipeline.job import JobInfo, job_info, waiting_writers
 from indexlake.pipeline.maintenance import Maintenance
 from indexlake.pipeline.meta import Published
 from indexlake.pipeline.runner import LOCAL_LIMIT, choose_runner
@@ -49,8 +52,11 @@ from indexlake.writes.row_ids import RowIdAllocator
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from indexlake.hot.memory.opening import LogPlace
     from indexlake.hot.memory.recovery import Recovery
+    from indexlake.hot.memory.redo import Durability
     from indexlake.pipeline.pipeline import Pipeline
+    from indexlake.snapshots.reading import Readings
     from indexlake.sql.run.engine import Engine
     from indexlake.sql.run.result import SqlResult
 
@@ -75,8 +81,9 @@ class Lake(LakeDefinitions):
         retry_timeout: float = RETRY_TIMEOUT,
         clock: Callable[[], int] | None = None,
         recovery: Recovery | None = None,
+        log_place: Callable[[HotSpec], LogPlace] | None = None,
+        hot_bytes: int = HOT_BYTES,
     ) -> None:
-        self.catalog = catalog
         self._recovery = recovery
         self.storage = storage
         self.read_only = read_only
@@ -86,13 +93,14 @@ class Lake(LakeDefinitions):
         self._clock: Callable[[], int] = clock or self._now  # what ages are told by; tests let time pass
         self._files = OpenFiles(storage)
         self._remembered = Remembered()
-        self._hot = hot
-        self._readings, log = readings_of(catalog, hot)
         self._row_ids = RowIdAllocator(catalog)
         self._encoders: dict[int, tuple[int, RowEncoder]] = {}
         self._metas: dict[int, Published] = {}  # by table id
         self._turns = Turns(catalog, retry_timeout)
-        self._committer = Committer(catalog, hot, self._files, self._readings, self._turns, log)
+        self._log_place = log_place
+        self._hot_bytes = hot_bytes
+        self._converting = threading.RLock()
+        self._use(catalog, hot)
         self._scan_threads = max(2, min(8, os.cpu_count() or 2))
         self._maintenance = Maintenance(self, automatic=automatic and not read_only)
         self._pins = Pins(self._maintenance.reader_began)
@@ -100,9 +108,30 @@ class Lake(LakeDefinitions):
         self._sql_engine: Engine | None = None
         _open_lakes.add(self)
 
+    def _use(self, catalog: Catalog, hot: HotStore) -> None:
+        """Read and write through this hot store from now on."""
+        self.catalog = self._row_ids.catalog = self._turns.catalog = catalog
+        self._hot = hot
+        readings, log = readings_of(catalog, hot)
+        readings.successor = self._after_conversion
+        self._turns.alone = log is not None
+        self._pressure = pressure_of(
+            hot, self._hot_bytes, self._turns.timeout, lambda: self._maintenance.ask_for_checkpoint()
+        )
+        self._readings = readings  # first: who reads by them sees what is committed by the other
+        self._committer = Committer(catalog, hot, self._files, readings, self._turns, log)
+
+    def _after_conversion(self, error: ConvertedError, readings: Readings) -> Readings:
+        """Those that go on where the lake was converted by this very handle."""
+        with self._converting:
+            if self._readings is readings:
+                raise error
+            return self._readings
+
     def __repr__(self) -> str:
         state = "closed" if self._closed else "read-only" if self.read_only else "new" if self._new else "open"
-        return f"<Lake {self.catalog.location}, files in {self.storage.root}, {state}>"
+        hot = ", newest rows in memory" if self.hot == MEMORY else ""
+        return f"<Lake {self.catalog.location}, files in {self.storage.root}{hot}, {state}>"
 
     def _repr_html_(self) -> str:
         """The names of the tables, by one look at the catalog.  Rows are not counted: that is ``t.stats()``."""
@@ -226,7 +255,9 @@ class Lake(LakeDefinitions):
     def _commit(self, ws: WriteSet) -> WriteResult:
         if ws.empty and ws.token is None:
             return WriteResult(0, ws.base if ws.base >= 0 else None)
-        result = self._committer.commit(ws)
+        if self._pressure is not None and any(writes.rows for writes in ws.tables.values()):
+            self._pressure.admit()
+        result = self._committed(ws)
         for table_id, writes in ws.tables.items():
             written = len(writes.rows)
             if written:
@@ -236,6 +267,16 @@ class Lake(LakeDefinitions):
             if writes.blocks and (state.ranges is not None or any(index.slow for index in state.live_indexes)):
                 self._maintenance.added_blocks(table_id)
         return result
+
+    def _committed(self, ws: WriteSet) -> WriteResult:
+        while True:
+            committer = self._committer
+            try:
+                return committer.commit(ws)
+            except ConvertedError:
+                with self._converting:
+                    if self._committer is committer:
+                        raise
 
     # ------------------------------------------------------------ SQL
 
@@ -301,12 +342,46 @@ class Lake(LakeDefinitions):
         self._check(writing=True)
         return adopt(self)
 
+    @property
+    def hot(self) -> str:
+        """Where new rows land: ``"inline"`` or ``"memory"``."""
+        return hot_name(self._hot)
+
+    def recovery(self) -> Recovery | None:
+        """What was found in the redo log when the lake was opened: replayed commits and rows, bytes that were cut off.
+
+        None where there is none: of a lake whose newest rows are inline, or one that is open to read only.
+        """
+        self._check()
+        return self._recovery
+
+    def convert(
+        self, hot: str, *, log_dir: str | os.PathLike[str] | None = None, durability: Durability = "fdatasync"
+    ) -> None:
+        """Give the lake the other hot store, ``"inline"`` or ``"memory"``, in one commit; nothing is lost.
+
+        This handle goes on, with its tables and transactions.  Other processes that have the lake open must connect
+        again: their next read or write says so.  ``log_dir`` and ``durability`` are as for ``il.connect``.
+
+        Examples
+        --------
+        >>> lake.convert(hot="memory")
+        """
+        from indexlake.pipeline.convert_hot import convert
+
+        self._check(writing=True)
+        convert(self, HotSpec.of(hot, log_dir, durability))
+
     def jobs(self) -> list[JobInfo]:
         """Background jobs, newest first, with their progress or their error."""
         self._check()
         with self.catalog.read() as r:
             names = {t.table_id: t.full_name for t in definitions.list_tables(r)}
-            return Listing(job_info(record, names) for record in activity.list_jobs(r))
+            found = [job_info(record, names) for record in activity.list_jobs(r)]
+        pressure = self._pressure
+        if pressure is not None and pressure.since is not None:
+            found.insert(0, waiting_writers(pressure.since, pressure.reason()))
+        return Listing(found)
 
     # ------------------------------------------------------------ for the other modules
 

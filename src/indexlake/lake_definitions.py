@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from indexlake.catalog import definitions
+from indexlake.catalog.alter_table import AlterTable
 from indexlake.catalog.definitions import (
     CreateNamespace,
     CreateTable,
@@ -15,9 +17,12 @@ from indexlake.catalog.definitions import (
     check_layout,
     split_name,
 )
+from indexlake.catalog.named import find_named
 from indexlake.commit.write_set import WriteResult, WriteSet
 from indexlake.config import TableConfig
 from indexlake.errors import IndexLakeError, NotFoundError, SchemaError
+from indexlake.evolution.alterations import RenameTable
+from indexlake.evolution.table_rules import Checks, split_defaults, with_rules
 from indexlake.pipeline.meta import publish_meta
 from indexlake.schema import as_schema, new_fields
 from indexlake.sources.rows import schema_and_rows
@@ -54,7 +59,7 @@ class LakeDefinitions:
         lake = self._as_lake()
         lake._check()
         with lake.catalog.read() as r:
-            return definitions.list_namespaces(r)
+            return definitions.list_namespaces(r, lake._readings.seen(r, None))
 
     def drop_namespace(self, name: str, cascade: bool = False, missing_ok: bool = False) -> None:
         """Remove a namespace; with ``cascade`` its tables too."""
@@ -74,6 +79,10 @@ class LakeDefinitions:
         config: TableConfig | None = None,
         defaults: Mapping[str, Any] | None = None,
         progress: bool | None = None,
+        *,
+        replace: bool = False,
+        checks: Checks = (),
+        generated: Mapping[str, str] | None = None,
     ) -> Table:
         """Make a table from a schema, or from data which is then inserted in a second commit.
 
@@ -83,6 +92,13 @@ class LakeDefinitions:
         Data is what ``insert`` takes: files too, whose types are found by looking at all of them.  Data that is
         refused leaves no table behind.  A dict whose values are all types or all strings is a schema, any other dict is
         one row; give a row of strings as ``[row]``.
+
+        ``defaults`` are values, or ``il.expr("now()")`` and the like, computed for every row that does not name the
+        column.  ``checks`` are conditions in SQL, by their names, that no row may break; ``generated`` says from what
+        the values of a column are computed.  They hold for every kind of write.
+
+        ``replace`` puts it in the place of a table of that name, if there is one: in one commit, with its rows.  Past
+        snapshots show the other.  ``exist_ok`` leaves such a table as it is.
 
         ``layout="clustered"`` keeps the rows sorted by primary key, in partitions that are split as they grow: ranges
         of keys and ordered scans read little more than what they return.
@@ -101,20 +117,34 @@ class LakeDefinitions:
             namespace, table_name = split_name(name)
         except NotFoundError as error:
             raise SchemaError(str(error)) from None
+        if replace and exist_ok:
+            raise SchemaError("A table of that name is replaced or left as it is: replace=True, or exist_ok=True.")
         rows = None
         schema = as_schema(schema_or_data)
         if schema is None:
             from indexlake.sources.files import reaching
 
             schema, rows = schema_and_rows(reaching(schema_or_data, lake.storage))
-        fields, key = new_fields(schema, primary_key, defaults or {})
+        plain, changing = split_defaults(defaults or {})
+        fields, key = new_fields(schema, primary_key, plain)
+        fields, made_checks = with_rules(table_name, fields, key, changing, generated or {}, checks)
         if layout == "clustered" and not key:
             raise SchemaError("A clustered table is kept in the order of its primary key. Pass primary_key=….")
+        made_as = f"{table_name}__{uuid4().hex}" if replace and rows is not None else table_name
         change = CreateTable(
-            namespace, table_name, tuple(fields), tuple(key), config or TableConfig(), layout, exist_ok
+            namespace,
+            made_as,
+            tuple(fields),
+            tuple(key),
+            config or TableConfig(),
+            layout,
+            exist_ok,
+            replace,
+            made_checks,
         )
         self._define(change, "create table")
         table_id, full_name, new = change.found[0]
+        self._gone(change.replaced)
         table = Table(lake, table_id, full_name)
         if new and layout == "clustered":
             publish_meta(lake, table_id)
@@ -123,10 +153,25 @@ class LakeDefinitions:
                 table.insert(rows, progress=progress)
             except BaseException:
                 with suppress(IndexLakeError):
-                    if not len(table):
-                        self.drop_table(name)
+                    if made_as != table_name or not len(table):
+                        self.drop_table(full_name)
                 raise
-        return table
+        return table if made_as == table_name else self._take_name(table, f"{namespace}.{table_name}")
+
+    def _take_name(self, table: Table, name: str) -> Table:
+        """The table under a name that another one may have, which ends with this commit."""
+        lake = self._as_lake()
+        change = AlterTable(table._table_id, table._name, (RenameTable(name),), replace=True)
+        self._define(change, "create table")
+        self._gone([table._table_id, *change.replaced])
+        return Table(lake, table._table_id, name)
+
+    def _gone(self, table_ids: Sequence[int]) -> None:
+        """What is known of these tables is no more so."""
+        lake = self._as_lake()
+        for table_id in table_ids:
+            publish_meta(lake, table_id)
+            lake._readings.states.forget(table_id)
 
     def table(self, name: str) -> Table:
         """A handle to a table."""
@@ -137,14 +182,17 @@ class LakeDefinitions:
         lake._check()
         namespace, table_name = split_name(name)
         with lake.catalog.read() as r:
-            at = snapshot if transaction is None else transaction.snapshot_id
+            at = lake._readings.seen(r, snapshot if transaction is None else transaction.snapshot_id)
             record = definitions.find_table(r, namespace, table_name, at)
             if record is None:
                 known = [t.full_name for t in definitions.list_tables(r, at)]
+                view = find_named(r, "view", namespace, table_name, at)
         if record is None:
             full = f"{namespace}.{table_name}"
             near = definitions.near_name(full, known)
             hint = f" Did you mean {near!r}?" if near else ""
+            if view is not None:
+                hint = f" {full!r} is a view: read it with lake.sql, and change the tables that it reads."
             raise NotFoundError(f"There is no table {full!r}.{hint}", name=full)
         return Table(lake, record.table_id, record.full_name, transaction=transaction, snapshot=snapshot)
 
@@ -153,7 +201,7 @@ class LakeDefinitions:
         lake = self._as_lake()
         lake._check()
         with lake.catalog.read() as r:
-            return [t.full_name for t in definitions.list_tables(r)]
+            return [t.full_name for t in definitions.list_tables(r, lake._readings.seen(r, None))]
 
     def drop_table(self, name: str, missing_ok: bool = False) -> None:
         """Remove a table.  Past snapshots show it until they expire."""
@@ -166,8 +214,7 @@ class LakeDefinitions:
                 return
             raise
         self._define(DropTable(table._table_id, table.name), "drop table")
-        publish_meta(lake, table._table_id)
-        lake._readings.states.forget(table._table_id)
+        self._gone([table._table_id])
 
     def cluster_table(self, name: str, layout: str = "clustered", *, progress: bool | None = None) -> RewriteResult:
         """Give a table the other layout, clustered by its primary key or ``"heap"``, while it is read and written."""
@@ -182,7 +229,7 @@ class LakeDefinitions:
         ws = WriteSet(-1)
         ws.definitions.append(change)
         ws.operation = operation
-        result = lake._committer.commit(ws)
+        result = lake._committed(ws)
         state = None if change.table_id is None else lake._readings.states.get(change.table_id)
         if state is not None and state.table.is_clustered:
             lake._maintenance.unpublished(state.table.table_id)

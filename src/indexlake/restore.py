@@ -79,7 +79,7 @@ def restore(
             if found.lost_blocks and not partial:
                 raise _incomplete(found)
             catalog = catalog or opening.open_catalog(True)
-            properties = {"hot": registry.DEFAULT, "storage": persisted}
+            properties = {"hot": registry.INLINE, "storage": persisted}
             return write_catalog(catalog, files, found.without_lost_blocks(), properties, now())
         finally:
             if catalog is not None:

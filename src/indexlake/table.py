@@ -133,7 +133,7 @@ class Table(TableDefinition, Result):
 
     def _state(self) -> TableState:
         state = self._lake._readings.latest(self._table_id)
-        if self._snapshot is None and self._tx is None:
+        if self._snapshot is None and self._tx is None and state.table.named_in <= state.newest:
             self._name = state.table.full_name
         return state
 
@@ -164,10 +164,10 @@ class Table(TableDefinition, Result):
         def choose(state: TableState) -> tuple[int, None]:
             wanted = self._snapshot if kept is None else kept
             if wanted is None:
-                if state.table.end_snapshot is not None:
+                wanted, end = state.newest, state.table.end_snapshot
+                if end is not None and end <= wanted:
                     raise NotFoundError(f"Table {self._name!r} was dropped.", name=self._name)
-                wanted = state.at
-            check_snapshot(wanted, state.at, state.table)
+            check_snapshot(wanted, state.newest, state.table)
             return wanted, None
 
         return self._lake._readings.open(self._table_id, choose)
@@ -403,7 +403,7 @@ class Table(TableDefinition, Result):
         everything._snapshot = snapshot
         rows, cache = everything.count(), self._lake.storage.cache
         cached = cache.stats(table_folder(state.table.table_id)) if cache is not None else None
-        return table_stats(self._name, state, snapshot, rows, live, dead, cached, clustered)
+        return table_stats(self._name, state, snapshot, rows, live, dead, cached, clustered, self._lake.hot)
 
     def partitions(self) -> list[PartitionInfo]:
         """The key ranges of a clustered table in their order, with the files that hold their rows; prints itself."""
@@ -412,7 +412,7 @@ class Table(TableDefinition, Result):
         return partitions(reading)
 
     def locate(self, row_id: int) -> str | None:
-        """Where a row lies: ``inline``, or ``format:path:group:offset``.  None: there is no such row."""
+        """Where a row lies: ``inline``, ``memory:page:slot``, ``format:path:group:offset``.  None: there is none."""
         for found in self.row_metadata(where=f"{ROW_ID} = $id", params={"id": row_id}).read_all().to_pylist():
             return str(found["location"])
         return None

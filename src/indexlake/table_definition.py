@@ -46,6 +46,44 @@ class TableDefinition:
         """Give a column or a nested field a type that holds every value it held, such as int64 for int32."""
         return self.alter().widen_column(name, type).commit()
 
+    def set_default(self, column: str, default: Any) -> WriteResult:
+        """What new rows take that do not name the column: a value, None for none, or ``il.expr("now()")``."""
+        return self.alter().set_default(column, default).commit()
+
+    def set_not_null(self, column: str) -> None:
+        """The column may not be null any more: refused, with a row that is, where there is one."""
+        from indexlake.pipeline.validate import set_not_null
+
+        set_not_null(self._as_table(), column)
+
+    def drop_not_null(self, column: str) -> WriteResult:
+        """The column may be null from now on."""
+        return self.alter().drop_not_null(column).commit()
+
+    def add_check(self, condition: str, name: str | None = None) -> None:
+        """Demand a condition of every row, in SQL: of those that are there, and of all that are written.
+
+        Rows that are there are read by a job; where one breaks the condition, it is named and the check is not added.
+
+        Examples
+        --------
+        >>> t.add_check("total >= 0")
+        """
+        from indexlake.pipeline.validate import add_check
+
+        add_check(self._as_table(), condition, name)
+
+    def drop_check(self, name: str) -> WriteResult:
+        """Demand a condition no longer."""
+        return self.alter().drop_check(name).commit()
+
+    def checks(self) -> dict[str, str]:
+        """The conditions that every row satisfies, by their names."""
+        from indexlake.expr.templates import shown
+
+        schema = self._as_table()._schema_now()
+        return {check.name: shown(check.condition, schema) for check in schema.checks}
+
     def rename(self, name: str) -> WriteResult:
         """Give the table another name; with a dot in it also another namespace."""
         return self.alter().rename(name).commit()

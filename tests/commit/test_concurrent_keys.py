@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
@@ -12,6 +10,7 @@ import pytest
 
 import indexlake as il
 from tests.commit import rivals
+from tests.support.one_owner import other_processes
 
 
 @pytest.mark.parametrize("batch", [1, 5, 100], ids=["rows", "batches", "blocks"])
@@ -32,7 +31,7 @@ def test_of_concurrent_inserts_of_one_key_exactly_one_wins(new_address: Any, dat
         dumper = threading.Thread(target=dump)
         dumper.start()
         try:
-            with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+            with other_processes(1) as pool:
                 other = pool.submit(rivals.race, asdict(address), "other", 2, keys, batch)
                 won = rivals.run(lake, "main", 3, keys, batch)
                 won |= other.result(timeout=200)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import threading
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from typing import Any
+
+import pytest
 
 import indexlake as il
 from tests.commit.bank import ACCOUNTS, START, TABLE, Record, open_bank, tellers, work
 from tests.commit.history_checker import anomalies
+from tests.support.one_owner import in_memory, other_processes
 
 SEED = int(os.environ.get("INDEXLAKE_SEED", "20261115"))
 
@@ -32,8 +33,7 @@ def test_transfers_in_processes_and_threads_while_dumps_run(any_address: Any) ->
 
         dumper = threading.Thread(target=dump)
         dumper.start()
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(2, mp_context=context) as pool:
+        with other_processes(2) as pool:
             others = [pool.submit(work, asdict(any_address), f"process {n}", 2, 12, SEED) for n in range(2)]
             records = tellers(lake, "main", 2, 12, SEED)
             for other in others:
@@ -69,7 +69,12 @@ def _check(t: il.Table, records: list[Record], first: int) -> None:
     assert {r["id"]: r["writer"] for r in t.scan().to_pylist()} == last
 
 
-def test_transfers_while_the_hot_store_dumps_itself(new_address: Any) -> None:
+@pytest.mark.parametrize("hot", ["inline", "memory"])
+def test_transfers_while_the_hot_store_dumps_itself(
+    new_address: Any, hot: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if hot == "memory":
+        in_memory(monkeypatch)
     address = new_address("sqlite")
     with address.connect(automatic=True) as lake:
         t = open_bank(lake, inline_row_count_limit=30, block_row_count=20)

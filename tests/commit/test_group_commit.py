@@ -18,7 +18,8 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), False), pa.field("thread", pa.int
 def test_eight_threads_inserting_share_database_commits(any_lake: il.Lake, on_step: Any) -> None:
     t = any_lake.create_table("t", SCHEMA, primary_key="id")
     before = any_lake._committer.commits, any_lake._committer.groups
-    on_step(lambda step: time.sleep(0.002) if step == "sql.commit.before" else None)  # a disk that has to be waited for
+    waits = "sql.commit.before", "log.sync"  # a disk that has to be waited for
+    on_step(lambda step: time.sleep(0.002) if step in waits else None)
     in_threads(8, lambda n: [t.insert({"id": n * 1000 + i, "thread": n}) for i in range(40)])
     commits, groups = any_lake._committer.commits - before[0], any_lake._committer.groups - before[1]
     assert commits == 320

@@ -54,6 +54,7 @@ def test_a_key_that_was_deleted_or_dumped_is_judged_by_what_is_live(any_lake, ki
     assert len(table) == 20_000
 
 
+@pytest.mark.inline_only("counts rows that come from the database")
 def test_the_cost_of_an_insert_does_not_follow_the_hot_rows(tmp_path, monkeypatch):
     read = []
     original = SqliteRead.query

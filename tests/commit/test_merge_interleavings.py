@@ -154,6 +154,7 @@ def test_a_job_that_moves_rows_between_merge_and_commit_disturbs_nothing(
     assert names(table) == {"old": 1, "hot": 1, "x": 1}
 
 
+@pytest.mark.inline_only("counts the rounds; one more goes to the log")
 def test_new_blocks_in_every_round_are_looked_at_inside_the_section_at_last(
     lakes: tuple[il.Lake, il.Lake], table: il.Table
 ) -> None:

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import threading
 import time
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from indexlake.catalog import commits
 from indexlake.commit import turns
 from tests.commit import counters
 from tests.commit.counters import TABLE
+from tests.support.one_owner import other_processes
 from tests.support.waiting import wait_until
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -63,7 +63,7 @@ def test_every_function_that_changes_a_hot_row_gets_through(new_address: Any, da
 )
 def test_processes_take_turns_too(new_address: Any, database: str, processes: int, threads: int) -> None:
     address = new_address(database)
-    with address.connect(automatic=False) as lake, ProcessPoolExecutor(processes, mp_context=SPAWN) as pool:
+    with address.connect(automatic=False) as lake, other_processes(processes) as pool:
         counters.create(lake)
         running = [pool.submit(counters.in_process, asdict(address), threads, 10) for _ in range(processes)]
         for one in running:
@@ -73,12 +73,13 @@ def test_processes_take_turns_too(new_address: Any, database: str, processes: in
 
 
 @databases
+@pytest.mark.inline_only("another process competes")
 def test_a_slow_function_gets_through_against_fast_statements_of_another_process(
     new_address: Any, database: str, tmp_path: Path
 ) -> None:
     """They never lose to it, so they would never wait: the row is reserved for the one whose turn it is."""
     address, stop = new_address(database), tmp_path / "stop"
-    with address.connect(automatic=False) as lake, ProcessPoolExecutor(1, mp_context=SPAWN) as pool:
+    with address.connect(automatic=False) as lake, other_processes(1) as pool:
         counters.create(lake)
         added = pool.submit(counters.until_told, asdict(address), str(stop))
         while not total(lake):
@@ -104,6 +105,7 @@ def test_a_slow_function_gets_through_against_fast_statements_of_another_process
 
 
 @databases
+@pytest.mark.inline_only("another process has the turn")
 def test_a_turn_and_its_reservation_go_with_the_process_that_is_killed(
     new_address: Any, database: str, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 ``dict`` is SQLite with a second hot store, which lives in `tests/hot` and knows the engine through its protocol alone.
 ``sorted_list`` is a second index kind for primary keys, which lives in `tests/indexes` and does the same.
 ``clustered``: tables with a primary key are clustered and begin with several partitions.
+``hot``: the newest rows are in the memory of this process, which owns the lake.
 
 By default a selection in which every pair of values occurs together once; `--full` takes all combinations.
 Tests that ask for `lake` or `make` run everywhere.  Lakes live as long as the session; each test has tables of
@@ -25,6 +26,7 @@ from indexlake.indexes import registry as index_registry
 from tests.hot.dict_store import DictStore
 from tests.indexes.sorted_list import SortedList
 from tests.support.clustered import cluster_everything
+from tests.support.one_owner import in_memory
 
 
 @dataclass(frozen=True)
@@ -34,14 +36,16 @@ class Combination:
     format: str
     keys: str = "btree"
     layout: str = "heap"
+    hot: str = ""
 
     def __str__(self) -> str:
-        unusual = [x for x in (self.keys, self.layout) if x not in ("btree", "heap")]
+        unusual = [x for x in (self.keys, self.layout, self.hot) if x not in ("btree", "heap", "")]
         return "-".join([self.database, self.storage, self.format, *unusual])
 
     def is_hot(self, location: str | None) -> bool:
         """Whether a row lies in the hot store."""
-        return location is not None and location.startswith("dict:" if self.database == "dict" else "inline")
+        inline = "memory:" if hot_registry.DEFAULT == hot_registry.MEMORY else "inline"
+        return location is not None and location.startswith("dict:" if self.database == "dict" else inline)
 
 
 PLACES = [
@@ -57,6 +61,8 @@ ALL = [
     Combination("sqlite", "local", "ipc"),
     Combination("memory", "memory", "ipc", "sorted_list"),
     *(Combination(*place, "ipc", layout="clustered") for place in PLACES),
+    *(Combination(*place, format, hot="in_memory") for place in PLACES[:-1] for format in ("vortex", "ipc")),
+    Combination("sqlite", "local", "ipc", layout="clustered", hot="in_memory"),
 ]
 PAIRWISE = [
     Combination("sqlite", "local", "vortex"),
@@ -69,6 +75,7 @@ PAIRWISE = [
     Combination("dict", "local", "vortex"),
     Combination("memory", "memory", "ipc", "sorted_list"),
     Combination("sqlite", "local", "ipc", layout="clustered"),
+    Combination("sqlite", "local", "ipc", hot="in_memory"),
 ]
 
 
@@ -76,6 +83,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "combination" not in metafunc.fixturenames:
         return
     chosen = ALL if metafunc.config.getoption("--full") else PAIRWISE
+    if metafunc.config.getoption("--hot"):
+        chosen = [c for c in chosen if not c.hot]
     formats = [m.args for m in metafunc.definition.iter_markers("formats")]
     if formats:
         chosen = [c for c in chosen if c.format in formats[0]]
@@ -92,6 +101,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "blocks_of_heap: counts blocks, which partitions would cut into more")
 
 
+@pytest.fixture(autouse=True)
+def newest_rows_in_memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every lake that is made while the test runs."""
+    if "combination" in request.fixturenames and request.getfixturevalue("combination").hot:
+        in_memory(monkeypatch)
+
+
 @pytest.fixture
 def lake(combination: Combination, shared_lake: Any, monkeypatch: pytest.MonkeyPatch) -> il.Lake:
     """The shared lake of this combination."""
@@ -100,7 +116,8 @@ def lake(combination: Combination, shared_lake: Any, monkeypatch: pytest.MonkeyP
     if combination.layout == "clustered":
         cluster_everything(monkeypatch)
     if combination.database != "dict":
-        return shared_lake(combination.database, combination.storage, keys=combination.keys)  # type: ignore[no-any-return]
+        place = combination.database, combination.storage
+        return shared_lake(*place, hot=combination.hot, keys=combination.keys)  # type: ignore[no-any-return]
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(hot_registry.STORES, "dict", DictStore)
         patch.setattr(hot_registry, "DEFAULT", "dict")

@@ -19,7 +19,7 @@ import pytest
 
 import indexlake
 from indexlake.catalog import commits
-from tests.crash.campaign import STEPS, kill_at_step, run
+from tests.crash.campaign import LOG_STEPS, STEPS, kill_at_log_step, kill_at_step, run
 from tests.crash.ledger import LakeUnderTest, new_lake, remove
 from tests.crash.nursery import Nursery
 from tests.crash.worker import make_tables, row
@@ -29,6 +29,9 @@ HISTORY_GOES = {"expire.commit", "vacuum.deleted"}
 """Where history expires, in a test of their own."""
 OF_THE_CACHE = {"cache.write", "cache.publish", "cache.evicted"}
 """No row is lost with the cache of an object store; `tests/storage/test_cache.py` kills there."""
+
+OF_CONVERSION = {"convert.committed", "convert.removed"}
+"""From one hot store to the other; `tests/hot/memory/test_convert.py` kills there."""
 
 IN_RACES = {"dump.cut", "reshape.late"}
 """Only where two jobs meet; `test_partition_nth_call.py` has them meet, and kills there."""
@@ -58,7 +61,7 @@ def test_every_step_that_the_engine_names_is_killed_at() -> None:
         if path.name != "faults.py"
         for name in re.findall(r"faults\.step\(\"([a-z_.]+)\"\)", path.read_text())
     }
-    assert named - HISTORY_GOES - OF_THE_CACHE - IN_RACES == set(STEPS)
+    assert named - HISTORY_GOES - OF_THE_CACHE - IN_RACES - OF_CONVERSION == {*STEPS, *LOG_STEPS}
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -81,6 +84,26 @@ def test_a_process_killed_while_it_expires_history_and_deletes_its_files_loses_n
 
 def test_forty_kills_at_random_times_lose_nothing() -> None:
     print(run(40, SEED, named=0.0, most_lines=24))
+
+
+@pytest.fixture(scope="module")
+def with_log(nursery: Nursery) -> Iterator[LakeUnderTest]:
+    """One lake with a redo log that lives through all its steps."""
+    lake = new_lake(nursery, SEED, format="ipc", hot="memory")
+    lake.light = True
+    yield lake
+    lake.finish(most=20)
+    remove(lake)
+
+
+@pytest.mark.parametrize("step", LOG_STEPS)
+def test_a_process_killed_at_a_step_of_its_redo_log_loses_nothing(with_log: LakeUnderTest, step: str) -> None:
+    for count in (1, 3):
+        kill_at_log_step(with_log, step, count)
+
+
+def test_kills_at_random_times_and_steps_of_the_redo_log_lose_nothing() -> None:
+    print(run(40, SEED, hot="memory", light=True, named=0.5, most_lines=30))
 
 
 def test_the_environment_variable_kills_a_program_of_its_own(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import indexlake as il
+from indexlake.hot.memory import redo
 from indexlake.pipeline import load as load_job
 from indexlake.pipeline import merge_index
 from indexlake.pipeline.job import JobBusy, LeaseLost
@@ -35,6 +36,8 @@ KEYS: dict[str, Any] = {"a": "id", "b": ("lane", "id"), "c": None, "d": "id"}
 CLUSTERED = "d"
 TABLES = tuple(KEYS)
 BLOCK_ROWS = 120
+SEGMENT_BYTES = 10_000
+"""Of the redo log, where there is one: it goes on in another file all the time."""
 SCHEMA = pa.schema(
     [
         pa.field("id", pa.int64(), False),
@@ -82,10 +85,15 @@ class Request:
     format: str = "vortex"
     faults: str = ""
     inline_limit: int = 60
+    hot: str = "inline"
+    log_dir: str | None = None
     weights: dict[str, float] = field(default_factory=dict)
 
     def connect(self, **options: Any) -> il.Lake:
-        return connect(self.address, storage=self.storage, catalog_schema=self.catalog_schema, **options)
+        if self.hot == "memory":
+            redo.SEGMENT_BYTES = SEGMENT_BYTES
+            options = {"log_dir": self.log_dir, **options}
+        return connect(self.address, storage=self.storage, catalog_schema=self.catalog_schema, hot=self.hot, **options)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

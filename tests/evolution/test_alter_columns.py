@@ -305,6 +305,7 @@ def test_updates_of_old_rows_keep_their_other_columns(lake: il.Lake, fill: Fill)
     assert t.delete("kind = 'none'").rows == 0
 
 
+@pytest.mark.inline_only("names the inline store")
 def test_row_addresses_are_found_by_an_added_column(lake: il.Lake, fill: Fill) -> None:
     t = fill(lake)
     t.add_column("kind", pa.string(), default="old")

@@ -181,6 +181,7 @@ def test_alterations_of_two_processes_add_up(two_handles: Two, fill: Fill) -> No
 
 
 @pytest.mark.parametrize("history", [False, True])
+@pytest.mark.inline_only("chunks of history alone")
 def test_a_dump_planned_before_an_alteration_commits_after_it(two_handles: Two, fill: Fill, history: bool) -> None:
     lake, other = two_handles
     t = fill(lake)
@@ -236,6 +237,7 @@ def inline_columns(lake: il.Lake, t: il.Table) -> set[str]:
     return {column for (column,) in lake.catalog.query(sql, (name,)) if not column.startswith("_")}
 
 
+@pytest.mark.inline_only("looks into the inline table")
 def test_expire_removes_the_inline_columns_that_nothing_needs(any_lake: il.Lake, fill: Fill) -> None:
     lake = any_lake
     t = fill(lake)
@@ -267,6 +269,7 @@ def test_expire_removes_the_inline_columns_that_nothing_needs(any_lake: il.Lake,
     assert lake.pipeline().verify().ok
 
 
+@pytest.mark.inline_only("the horizon does not pass what is in memory alone")
 def test_rows_older_than_the_horizon_are_dumped_with_the_columns_at_the_horizon(lake: il.Lake, fill: Fill) -> None:
     t = fill(lake)
     t.widen_column("v", pa.int64())

@@ -179,6 +179,7 @@ def test_a_renamed_table_is_found_under_each_name_in_its_time(lake: il.Lake, fil
         lake.table("orders")
 
 
+@pytest.mark.inline_only("the horizon does not pass what is in memory alone")
 def test_a_renamed_table_whose_history_has_expired_hides_no_other_table_of_that_time() -> None:
     ahead = 0.0
     with il.connect(":memory:", automatic=False, clock=lambda: int((time.time() + ahead) * 1e6)) as lake:

@@ -240,6 +240,7 @@ def test_a_job_is_told_from_a_user_by_a_flag_and_not_by_its_name(any_shared_lake
     check(table, before)
 
 
+@pytest.mark.inline_only("the horizon does not pass what is in memory alone")
 def test_what_expired_is_refused_and_what_is_kept_stays_exact(any_shared_lake: il.Lake, new_table: Any) -> None:
     table = new_table(any_shared_lake, retention=timedelta(0), block_row_count=3)
     table.insert(rows(*range(8)))

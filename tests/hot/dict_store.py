@@ -36,7 +36,7 @@ class Version:
 class DictStore:
     keeps_superseded = True
 
-    def __init__(self, catalog: Any, spill: Any) -> None:
+    def __init__(self, catalog: Any, spill: Any, epoch: int) -> None:
         self.spill = spill
         self.lock = threading.RLock()
         self.tables: dict[int, list[Version]] = {}
@@ -94,13 +94,22 @@ class DictStore:
                 versions.remove(version)
         return len(dead)
 
+    def settle(self) -> None:
+        """Nothing else is kept."""
+
     def locations(self, table_id: int, row_ids: Sequence[int]) -> list[str]:
         return [f"dict:{row_id}" for row_id in row_ids]
 
-    def undo(self, tx: Any) -> None:
+    def still_there(self, r: Any, newest: int) -> None:
+        pass
+
+    def done(self, tx: Any) -> int:
+        return len(self._undo) if self._writer is tx else 0
+
+    def undo(self, tx: Any, done: int = 0) -> None:
         with self.lock:
             if self._writer is tx:
-                while self._undo:
+                while len(self._undo) > done:
                     self._undo.pop()()
 
     def change(self, tx: Any, version: Version, name: str, value: int) -> None:

@@ -39,6 +39,7 @@ from tests.model.indexed_table import (
 )
 from tests.support.folders import new_folder
 from tests.support.lakes import clock_of, connect
+from tests.support.one_owner import in_memory
 
 MINUTE = 60_000_000
 STEPS = {
@@ -460,6 +461,11 @@ def test_every_index_answers_as_a_look_at_each_row_does_after_every_step() -> No
         used += run(seed, 30)
     assert set(used) >= set(DEFINITIONS), used
     assert min(used[name] for name in DEFINITIONS) >= 3, used
+
+
+def test_every_index_in_memory_answers_as_a_look_at_each_row_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_memory(monkeypatch)
+    assert run(7, 30)
 
 
 @pytest.mark.long

@@ -26,6 +26,7 @@ from indexlake.pipeline import dump, rewrite
 from indexlake.scan import plan
 from indexlake.snapshots import reading, state
 from tests.model.interleaving import play, shrink
+from tests.support.one_owner import in_memory
 
 FIRST = int(os.environ.get("INDEXLAKE_FIRST_SEED", "0"))
 STEPS = int(os.environ.get("INDEXLAKE_STEPS", "80"))
@@ -46,6 +47,12 @@ def test_every_interleaving_agrees_with_the_oracle() -> None:
 @pytest.mark.timeout(0)
 def test_every_interleaving_agrees_with_the_oracle_on_postgresql(postgres_dsn: str) -> None:
     _, counts = run_seeds(SEEDS // 3, postgres_dsn)
+    assert counts["committed"]
+
+
+def test_every_interleaving_in_memory_agrees_with_the_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_memory(monkeypatch)
+    _, counts = run_seeds(SEEDS // 6)
     assert counts["committed"]
 
 

@@ -263,6 +263,7 @@ def test_other_engines_and_namespaces_are_refused(lake: il.Lake) -> None:
             lake.sql(text)
 
 
+@pytest.mark.inline_only("a reader beside the owner sees its last checkpoint")
 def test_a_read_only_lake_reads(lake: il.Lake, tmp_path: Path) -> None:
     with il.connect(str(tmp_path / "lake"), read_only=True) as reader:
         assert reader.sql("select count(*) from t").scalar() == 2
@@ -308,3 +309,29 @@ def test_the_command_line_prints_results(lake: il.Lake, tmp_path: Path) -> None:
     assert "[x]" in call("-", text="select name from t where id = 3")
     assert "the first 1 row;" in call("select id from t", "--limit", "1")
     assert call("select 1 as n where false", "--json") == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("create sequence s", "CREATE SEQUENCE is not supported: give numbers yourself"),
+        ("create type mood as enum ('a')", "CREATE TYPE is not supported: write the type itself"),
+        ("create macro f(a) as a + 1", "CREATE MACRO is not supported: use a view"),
+        ("create table x (a int references t (id))", "REFERENCES is not supported in a table"),
+        ("create table x (a int, b int generated always as (a) virtual)", "Generated columns are stored"),
+        ("create table x (g generated always as (1))", "Give the generated column 'g' a type"),
+        ("alter table t add primary key (id)", "A primary key is given when the table is created"),
+        ("alter table t alter column id type int using id + 1", "USING is not supported: add a column"),
+        ("alter table t alter column id nosuch", "Of a column can be altered"),
+        ("create or replace schema s", "CREATE OR REPLACE SCHEMA is not supported: drop it first"),
+        ("create or replace view if not exists v as select 1", "contradict each other"),
+        ("alter schema s rename to z", "ALTER SCHEMA is not supported: make another and move its tables"),
+        ("alter view v rename to w", "ALTER VIEW is not supported: CREATE VIEW under the new name"),
+        ("create temp macro f(a) as a", "CREATE TEMP MACRO is not supported"),
+    ],
+)
+def test_what_is_refused_is_named_with_what_to_do_and_its_place(lake: il.Lake, text: str, said: str) -> None:
+    with pytest.raises(il.ExpressionError, match=said) as error:
+        lake.sql(text)
+    assert f"line 1: {text}" in str(error.value)
+    assert "^" in str(error.value)

@@ -7,16 +7,16 @@ expression adds to; or as a row for each entry, whose number is part of the prim
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor
 from typing import Any
 
 import pyarrow as pa
 
 import indexlake as il
+from tests.support.one_owner import other_processes
 from tests.support.threads import in_threads
 from tests.trials.alongside import jobs_alongside
 from tests.trials.command import Ground, main
@@ -177,8 +177,8 @@ def play(seed: int, ground: Ground, transactions: int = 30, processes: int = 2, 
     )  # fmt: skip
 
 
-def _pool() -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn"))
+def _pool() -> Executor:
+    return other_processes(2)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from indexlake.commit import absence, effects
 from indexlake.commit.sequencer import Sequencer
 from indexlake.commit.wanted import MergeValues
 from indexlake.pipeline import rewrite
+from tests.support.one_owner import in_memory
 from tests.trials import kill_storm, list_append, transactions
 from tests.trials.command import CATALOGS, Ground
 
@@ -43,10 +44,18 @@ def test_random_transactions_agree_with_the_model_while_jobs_run(ground: Ground)
     assert done["jobs"] > 1
 
 
+@pytest.mark.inline_only("several processes work and die; tests/hot/memory kills the owner")
 def test_a_storm_of_kills_loses_nothing(ground: Ground) -> None:
     many = 2 if ground.catalog == "sqlite" else 1
     done = kill_storm.play(SEED, ground, storms=many, workers=many, most_lines=60)
     assert done["kills"] >= 1
+
+
+def test_both_hold_where_the_newest_rows_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_memory(monkeypatch)
+    with Ground() as ground:
+        assert list_append.play(SEED, ground, transactions=8, processes=1, threads=3)["commits"] > 5
+        assert transactions.play(SEED, ground, phases=1)["committed"] > 10
 
 
 # ---------------------------------------------------------------- the trials can fail

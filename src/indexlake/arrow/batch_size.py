@@ -6,7 +6,7 @@ where it cannot be made.  Whatever is made here holds at most ``BATCH_BYTES``, o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -29,6 +29,17 @@ Row = TypeVar("Row")
 def encoded_bytes(rows: Iterable[Iterable[Any]]) -> int:
     """What the byte strings in encoded rows take."""
     return sum([len(value) for row in rows for value in row if type(value) is bytes])
+
+
+def column_chunks(columns: Sequence[Sequence[Any]], count: int, start: int = 0) -> Iterator[slice]:
+    """Slices of encoded columns, from ``start`` up to ``count``, that take at most ``BATCH_BYTES``, or are a row."""
+    part = slice(start, count)
+    if count - start <= 1 or sum([encoded_bytes([column[part]]) for column in columns]) <= BATCH_BYTES:
+        yield part
+        return
+    middle = (start + count) // 2
+    yield from column_chunks(columns, middle, start)
+    yield from column_chunks(columns, count, middle)
 
 
 def python_bytes(rows: Iterable[Any]) -> int:

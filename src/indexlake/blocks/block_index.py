@@ -10,6 +10,7 @@ Pruning never drops a block that may hold a matching row: what is not known coun
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import compress
 from typing import Any
 
@@ -39,7 +40,7 @@ class BlockIndex:
     def __repr__(self) -> str:
         return f"BlockIndex({len(self.records)} blocks)"
 
-    @property
+    @cached_property
     def changed_in(self) -> int:
         """The newest commit that wrote a record of a block; -1: there are none."""
         return int(self.numbers("changed_in").max()) if self.records else -1

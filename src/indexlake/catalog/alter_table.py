@@ -6,19 +6,21 @@ field; the inline table gets the columns that are new.  What is dropped stays fo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from indexlake.blocks.statistics import stats_from_bytes
 from indexlake.catalog.definitions import (
     TableRecord,
+    end_table,
     find_table,
     make_namespace,
     namespace_id_of,
     read_table,
+    refuse_view,
 )
 from indexlake.catalog.driver import Transaction
-from indexlake.catalog.fields import insert_fields, read_schema
+from indexlake.catalog.fields import insert_checks, insert_fields, read_schema
 from indexlake.catalog.index_definitions import live_indexes
 from indexlake.catalog.tables import next_values
 from indexlake.display import shown_value
@@ -38,6 +40,8 @@ class AlterTable:
     table_id: int
     full_name: str
     alterations: tuple[Alteration, ...]
+    replace: bool = False  # a table that has the new name ends with this commit
+    replaced: list[int] = field(default_factory=list, compare=False)
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
         table = read_table(tx, self.table_id)
@@ -47,19 +51,24 @@ class AlterTable:
         old = Definition.of(table.namespace, table.name, table.config, history.current)
         new = altered(old, self.alterations)
         renamed = (new.namespace, new.name) != (old.namespace, old.name)
-        columns = new.columns != old.columns
+        columns = new.columns != old.columns or new.checks != old.checks
         if not (renamed or columns or new.config != old.config):
             return False
         if columns:
             for column in new.columns:
                 _check_values(tx, hot, table, column)
             hot.add_columns(tx, table.table_id, _write_columns(tx, table, history, new, snapshot))
+            _write_checks(tx, table, old, new, snapshot)
             _follow(tx, hot, replace(table, schema_version=snapshot), history.current)
         if renamed:
+            there = find_table(tx, new.namespace, new.name) if self.replace else None
+            if there is not None:
+                end_table(tx, there.table_id, snapshot)
+                self.replaced[:] = [there.table_id]
             _write_name(tx, table, new, snapshot)
         tx.execute(
             "update indexlake_table set config = ?, schema_version = ?, changed_in = ? where table_id = ?",
-            (new.config.to_json(), snapshot if columns else table.schema_version, snapshot, self.table_id),
+            (new.config.to_json(), snapshot if columns or renamed else table.schema_version, snapshot, self.table_id),
         )
         return True
 
@@ -90,6 +99,19 @@ def _write_columns(
         records.append(f)
     insert_fields(tx, table.table_id, records, snapshot)
     return fresh
+
+
+def _write_checks(tx: Transaction, table: TableRecord, old: Definition, new: Definition, snapshot: int) -> None:
+    kept = {c.check_id: c for c in new.checks}
+    for check in old.checks:
+        now = kept.get(check.check_id)
+        if now is None:
+            tx.execute("update indexlake_check set end_snapshot = ? where check_id = ?", (snapshot, check.check_id))
+        elif now.validated and not check.validated:
+            tx.execute("update indexlake_check set validated_in = ? where check_id = ?", (snapshot, check.check_id))
+    known = {c.check_id for c in old.checks}
+    added = [replace(c, check_id=next_values(tx, "check")) for c in new.checks if c.check_id not in known]
+    insert_checks(tx, table.table_id, added, snapshot)
 
 
 def _follow(tx: Transaction, hot: HotStore, table: TableRecord, before: TableSchema) -> None:
@@ -127,6 +149,7 @@ def _write_name(tx: Transaction, table: TableRecord, new: Definition, snapshot: 
         raise AlreadyExistsError(
             f"Table {there.full_name!r} already exists. Choose another name, or drop it first.", name=there.full_name
         )
+    refuse_view(tx, new.namespace, new.name)
     namespace_id = namespace_id_of(tx, new.namespace)
     if namespace_id is None:
         namespace_id = make_namespace(tx, new.namespace, snapshot)

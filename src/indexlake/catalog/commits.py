@@ -51,6 +51,12 @@ def add_snapshot(
     tx.send(_ADD, (snapshot, committed_at, operation, summary, token))
 
 
+def add_snapshots(tx: Transaction, rows: Sequence[tuple[int, int, str, str | None, str | None]]) -> None:
+    """Several at once: (snapshot, committed at, operation, summary, token)."""
+    names = ("snapshot_id", "committed_at", "operation", "summary", "commit_token")
+    tx.insert_rows("indexlake_snapshot", names, rows)
+
+
 def snapshot_of_token(tx: Transaction, token: str) -> int | None:
     rows = tx.rows("select snapshot_id from indexlake_snapshot where commit_token = ?", (token,))
     return int(rows[0][0]) if rows else None
@@ -140,6 +146,20 @@ def add_touched(tx: Transaction, table_id: int, snapshot: int, row_ids: bytes | 
 
 def add_locked(tx: Transaction, table_id: int, snapshot: int, row_ids: bytes) -> None:
     tx.send("insert into indexlake_locked values (?, ?, ?)", (table_id, snapshot, row_ids))
+
+
+def add_all_touched(tx: Transaction, rows: Sequence[tuple[int, int, bytes]]) -> None:
+    """Several at once: (table, snapshot, row ids)."""
+    _add_row_sets(tx, "indexlake_touched", rows)
+
+
+def add_all_locked(tx: Transaction, rows: Sequence[tuple[int, int, bytes]]) -> None:
+    _add_row_sets(tx, "indexlake_locked", rows)
+
+
+def _add_row_sets(tx: Transaction, name: str, rows: Sequence[tuple[int, int, bytes]]) -> None:
+    if rows:
+        tx.insert_rows(name, ("table_id", "snapshot_id", "row_ids"), rows)
 
 
 def clear_reservation(tx: Transaction, table_id: int) -> None:

@@ -11,13 +11,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from indexlake.catalog.driver import ReadTransaction, Transaction
-from indexlake.catalog.fields import insert_fields
+from indexlake.catalog.fields import insert_checks, insert_fields
+from indexlake.catalog.named import end_named, find_named, list_named
 from indexlake.catalog.partitions import add_partitions, new_partition_ids
 from indexlake.catalog.segments import add_primary_index
 from indexlake.catalog.tables import next_values
 from indexlake.config import TableConfig
 from indexlake.errors import AlreadyExistsError, ConflictError, NotFoundError, SchemaError
 from indexlake.schema import Field
+from indexlake.schema.rules import Check
 
 if TYPE_CHECKING:
     from indexlake.hot.store import HotStore
@@ -226,14 +228,18 @@ class DropNamespace:
                 return False
             raise NotFoundError(f"There is no namespace {self.name!r}.", name=self.name)
         tables = [t for t in list_tables(tx) if t.namespace.lower() == self.name.lower()]
-        if tables and not self.cascade:
+        others = [d for d in list_named(tx) if d.namespace.lower() == self.name.lower()]
+        if (tables or others) and not self.cascade:
+            held = [t.name for t in tables] + [f"{d.kind} {d.name}" for d in others]
             raise AlreadyExistsError(
-                f"Namespace {self.name!r} still holds {', '.join(t.name for t in tables)}. "
-                "Drop these tables first, or use cascade=True (in SQL: CASCADE).",
+                f"Namespace {self.name!r} still holds {', '.join(held)}. "
+                "Drop these first, or use cascade=True (in SQL: CASCADE).",
                 name=self.name,
             )
+        for other in others:
+            end_named(tx, other.named_id, snapshot)
         for table in tables:
-            _end_table(tx, table.table_id, snapshot)
+            end_table(tx, table.table_id, snapshot)
         self.found[:] = [table.table_id for table in tables if table.is_clustered]
         tx.execute("update indexlake_namespace set end_snapshot = ? where namespace_id = ?", (snapshot, namespace_id))
         return True
@@ -256,13 +262,19 @@ class CreateTable:
     config: TableConfig
     layout: str = "heap"
     exist_ok: bool = False
+    replace: bool = False  # what has the name ends with this commit
+    checks: tuple[Check, ...] = ()  # over fields by their places
     table_id: ClassVar[None] = None
+    replaced: list[int] = field(default_factory=list, compare=False)
     found: list[tuple[int, str, bool]] = field(default_factory=list, compare=False)
     """Table id, full name, whether it is new: known after the commit without another read, which could fail."""
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
         there = find_table(tx, self.namespace, self.name)
-        if there is not None:
+        if there is not None and self.replace:
+            end_table(tx, there.table_id, snapshot)
+            self.replaced[:] = [there.table_id]
+        elif there is not None:
             if self.exist_ok:
                 self.found[:] = [(there.table_id, there.full_name, False)]
                 return False
@@ -271,6 +283,7 @@ class CreateTable:
                 f"Table {full!r} already exists. Use it with exist_ok=True (in SQL: IF NOT EXISTS), or drop it first.",
                 name=full,
             )
+        refuse_view(tx, self.namespace, self.name)
         namespace_id = namespace_id_of(tx, self.namespace)
         if namespace_id is None:
             namespace_id = make_namespace(tx, self.namespace, snapshot)
@@ -286,8 +299,18 @@ class CreateTable:
             (table_id, self.name, self.name.lower(), namespace_id, self.layout, self.config.to_json(), key_text,
              snapshot, snapshot, snapshot, snapshot),
         )  # fmt: skip
-        fields = [replace(f, field_id=first + place, position=place) for place, f in enumerate(self.fields)]
+        numbers = {place: first + place for place in range(len(self.fields))}
+        fields = [
+            replace(
+                f, field_id=first + place, position=place, generated=f.generated and f.generated.renumbered(numbers)
+            )
+            for place, f in enumerate(self.fields)
+        ]
         insert_fields(tx, table_id, fields, snapshot)
+        if self.checks:
+            number = next_values(tx, "check", len(self.checks))
+            checks = [replace(c.renumbered(numbers), check_id=n) for n, c in enumerate(self.checks, number)]
+            insert_checks(tx, table_id, checks, snapshot)
         if key:
             add_primary_index(tx, table_id, key, snapshot)
         if self.layout == "clustered":
@@ -304,9 +327,18 @@ class DropTable:
     full_name: str
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
-        if not _end_table(tx, self.table_id, snapshot):
+        if not end_table(tx, self.table_id, snapshot):
             raise ConflictError(f"Table {self.full_name!r} was dropped by another commit.", table=self.full_name)
         return True
+
+
+def refuse_view(tx: Transaction, namespace: str, name: str) -> None:
+    """A table cannot have the name of a view."""
+    if (view := find_named(tx, "view", namespace, name)) is not None:
+        raise AlreadyExistsError(
+            f"{view.full_name!r} is a view; a table needs a name of its own. Choose another, or drop the view.",
+            name=view.full_name,
+        )
 
 
 def namespace_id_of(tx: Transaction, name: str) -> int | None:
@@ -327,7 +359,7 @@ def make_namespace(tx: Transaction, name: str, snapshot: int) -> int:
     return namespace_id
 
 
-def _end_table(tx: Transaction, table_id: int, snapshot: int) -> bool:
+def end_table(tx: Transaction, table_id: int, snapshot: int) -> bool:
     return bool(
         tx.execute(
             """update indexlake_table set end_snapshot = ?, changed_in = ?, schema_version = ?
@@ -352,5 +384,5 @@ def forget_former_names(tx: Transaction, table_id: int, horizon: int) -> None:
 
 def remove_table(tx: Transaction, table_id: int) -> None:
     """Delete every record of a table; its blocks are gone already."""
-    for name in ("touched", "locked", "field", "index", "partition", "former_name", "table"):
+    for name in ("touched", "locked", "field", "check", "index", "partition", "former_name", "table"):
         tx.execute(f"delete from indexlake_{name} where table_id = ?", (table_id,))

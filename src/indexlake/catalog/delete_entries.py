@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from indexlake.blocks.delete_vector import positions_from_bytes, positions_to_bytes
@@ -29,6 +30,13 @@ def add_delete(tx: Transaction, table_id: int, file_id: int, snapshot: int, posi
         values (?, ?, ?, ?, ?)""",
         (file_id, snapshot, table_id, positions_to_bytes(positions), changed_in),
     )
+
+
+def add_deletes(tx: Transaction, rows: Sequence[tuple[int, int, int, Any]]) -> None:
+    """Several at once: (table, data file, snapshot, positions)."""
+    if rows:
+        names = ("table_id", "data_file_id", "snapshot_id", "positions", "changed_in")
+        tx.insert_rows("indexlake_delete", names, [(t, f, s, positions_to_bytes(p), s) for t, f, s, p in rows])
 
 
 def fold_deletes(tx: Transaction, table_id: int, horizon: int, snapshot: int) -> int:

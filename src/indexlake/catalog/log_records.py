@@ -15,8 +15,8 @@ def create_statements(d: Dialect) -> list[str]:
     i, t = d.int_type, d.text_type
     return [
         f"""create table indexlake_log_owner (
-            epoch {i} not null, owner {t} not null, host {t} not null, folder {t} not null, bound {i} not null,
-            told {i} not null)""",
+            epoch {i} not null, owner {t} not null, host {t} not null, folder {t} not null, place {t} not null,
+            since {i} not null, is_open {i} not null, bound {i} not null, told {i} not null)""",
         f"""create table indexlake_log_segment (
             epoch {i} not null, number {i} not null, last_commit {i}, size {i}, primary key (epoch, number))""",
     ]
@@ -26,14 +26,17 @@ def create_statements(d: Dialect) -> list[str]:
 class LogOwner:
     """The process that numbers the commits of a lake.
 
-    All commits up to ``bound`` are in the catalog whole.  ``told`` is the newest commit of the log that the catalog was
-    told of: a log that ends before it has lost commits.
+    ``place`` names the log's folder wherever it is mounted.  All commits up to ``bound`` are in the catalog whole.
+    ``told`` is the newest commit of the log that the catalog was told of: a log that ends before it has lost commits.
     """
 
     epoch: int
     owner: str
     host: str
     folder: str
+    place: str
+    since: int
+    is_open: bool
     bound: int
     told: int
 
@@ -49,7 +52,7 @@ class Segment:
 
 
 def read_owner(r: ReadTransaction | Transaction) -> LogOwner | None:
-    rows = r.rows("select epoch, owner, host, folder, bound, told from indexlake_log_owner")
+    rows = r.rows("select epoch, owner, host, folder, place, since, is_open, bound, told from indexlake_log_owner")
     return LogOwner(*rows[0]) if rows else None
 
 
@@ -58,16 +61,39 @@ def read_epoch(r: ReadTransaction | Transaction) -> int:
     return int(rows[0][0]) if rows else 0
 
 
-def take_over(tx: Transaction, owner: str, host: str, folder: str, bound: int) -> int:
+def take_over(tx: Transaction, owner: str, host: str, folder: str, place: str, since: int, bound: int) -> int:
     """Become the owner: whoever was it before commits nothing from now on.  Returns the new epoch."""
-    epoch = read_epoch(tx) + 1
     known = read_owner(tx)
+    epoch, bound, told = (1, bound, 0) if known is None else (known.epoch + 1, known.bound, known.told)
     tx.execute("delete from indexlake_log_owner")
     tx.execute(
-        "insert into indexlake_log_owner values (?, ?, ?, ?, ?, ?)",
-        (epoch, owner, host, folder, *((bound, 0) if known is None else (known.bound, known.told))),
+        "insert into indexlake_log_owner values (?, ?, ?, ?, ?, ?, 1, ?, ?)",
+        (epoch, owner, host, folder, place, since, bound, told),
     )
     return epoch
+
+
+EVERYTHING = 2**62
+"""The bound of a lake without a log."""
+
+
+def convert(tx: Transaction, bound: int) -> int:
+    """The lake gets another hot store: whoever has it open commits nothing from now on.  Returns the new epoch.
+
+    It has no owner and no log yet, or any more; ``bound`` is ``EVERYTHING``, or the commit that gives it a log.
+    """
+    epoch = read_epoch(tx) + 1
+    tx.execute("delete from indexlake_log_owner")
+    tx.execute("insert into indexlake_log_owner values (?, '', '', '', '', 0, 0, ?, 0)", (epoch, bound))
+    tx.execute("delete from indexlake_log_segment")
+    if bound != EVERYTHING:
+        tx.execute("update indexlake_table set log_bound = ?", (bound,))
+    return epoch
+
+
+def leave(tx: Transaction, epoch: int) -> None:
+    """The owner has closed the lake, if it is still the owner."""
+    tx.execute("update indexlake_log_owner set is_open = 0 where epoch = ?", (epoch,))
 
 
 def set_bound(tx: Transaction, bound: int) -> None:
@@ -122,5 +148,6 @@ def move_bound(tx: Transaction, table_id: int, before: int, bound: int, snapshot
     )
 
 
-def set_bounds(tx: Transaction, bound: int) -> None:
-    tx.execute("update indexlake_table set log_bound = ?", (bound,))
+def move_idle_bound(tx: Transaction, table_id: int, bound: int) -> None:
+    """Of a table that has no versions but those in the catalog."""
+    tx.execute("update indexlake_table set log_bound = ? where table_id = ?", (bound, table_id))

@@ -29,8 +29,9 @@ _TABLE = (
 )
 _FIELD = (
     *("field_id", "field_name", "data_type", "nullable", "default_value", "metadata", "position", "source_field_id"),
-    *("steps", "begin_snapshot", "end_snapshot"),
+    *("steps", "begin_snapshot", "end_snapshot", "default_sql", "generated", "initial_value"),
 )
+_CHECK = ("check_id", "check_name", "condition", "begin_snapshot", "end_snapshot", "validated_in")
 
 
 def table_record(r: ReadTransaction | Transaction, table_id: int) -> tuple[Record, int]:
@@ -41,7 +42,13 @@ def table_record(r: ReadTransaction | Transaction, table_id: int) -> tuple[Recor
         (table_id,),
     )
     namespace, next_row_id, *values = rows[0]
-    return {"namespace_name": namespace, **dict(zip(_TABLE, values, strict=True))}, int(next_row_id)
+    checks = r.rows(
+        f"select {', '.join(_CHECK)} from indexlake_check where table_id = ? order by check_id", (table_id,)
+    )
+    record = {"namespace_name": namespace, **dict(zip(_TABLE, values, strict=True))}
+    if checks:
+        record["checks"] = [dict(zip(_CHECK, row, strict=True)) for row in checks]
+    return record, int(next_row_id)
 
 
 def field_records(r: ReadTransaction | Transaction, table_id: int) -> tuple[Record, ...]:
@@ -88,6 +95,7 @@ def restore_table(tx: Transaction, hot: HotStore, meta: TableMeta, next_row_id: 
         tx, "field",
         [{**f, "table_id": table_id, "released_in": None if f["end_snapshot"] is None else GONE} for f in meta.fields],
     )  # fmt: skip
+    _insert(tx, "check", [{**check, "table_id": table_id} for check in table.get("checks", ())])
     _insert(tx, "index", [_index_row(table_id, index, snapshot) for index in meta.indexes])
     _insert(tx, "partition", [asdict(replace(p, changed_in=snapshot)) for p in meta.partitions])
     data_files.insert_blocks(tx, [replace(block, changed_in=snapshot) for block in meta.blocks])

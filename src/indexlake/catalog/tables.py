@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from indexlake.catalog import log_records
+from indexlake.catalog import log_records, named
 from indexlake.catalog.clock import SERVER_CLOCK
 from indexlake.catalog.dialect import Dialect
 from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
 from indexlake.errors import AlreadyExistsError, CatalogError, NotFoundError
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 
 def create_statements(d: Dialect) -> list[str]:
@@ -53,6 +53,7 @@ def create_statements(d: Dialect) -> list[str]:
         _former_names(d),
         _fields(d, "indexlake_field"),
         _FIELD_INDEX,
+        *_rules(d),
         f"""create table indexlake_index (
             index_id {d.key_type} primary key, index_name {t} not null, index_kind {t} not null,
             table_id {i} not null, key_field_ids {t} not null, include_field_ids {t} not null, params {t} not null,
@@ -83,6 +84,7 @@ def create_statements(d: Dialect) -> list[str]:
             primary key (table_id, snapshot_id))""",
         *_partitions(d),
         *log_records.create_statements(d),
+        *named.create_statements(d),
         f"""create table indexlake_token (
             token {t} primary key, snapshot_id {i} not null, result {t} not null, created_at {i} not null)""",
         f"create table indexlake_stream (query_id {t} primary key, last_batch {i} not null)",
@@ -108,6 +110,19 @@ def _fields(d: Dialect, name: str) -> str:
         nullable {i} not null, default_value {t}, metadata {t}, position {i} not null, source_field_id {i},
         steps {t}, released_in {i}, begin_snapshot {i} not null, end_snapshot {i},
         primary key (field_id, begin_snapshot))"""
+
+
+def _rules(d: Dialect) -> list[str]:
+    i, t = d.int_type, d.text_type
+    return [
+        f"alter table indexlake_field add column default_sql {t}",
+        f"alter table indexlake_field add column generated {t}",
+        f"alter table indexlake_field add column initial_value {t}",
+        f"""create table indexlake_check (
+            check_id {d.key_type} primary key, table_id {i} not null, check_name {t} not null, condition {t} not null,
+            begin_snapshot {i} not null, end_snapshot {i}, validated_in {i})""",
+        "create index indexlake_check_table on indexlake_check (table_id)",
+    ]
 
 
 _FIELD_INDEX = "create index indexlake_field_table on indexlake_field (table_id)"
@@ -222,8 +237,13 @@ def _to_version_5(tx: Transaction, d: Dialect) -> None:
     )
 
 
+def _to_version_6(tx: Transaction, d: Dialect) -> None:
+    """There are views, checks, generated columns, and defaults that are computed."""
+    tx.execute_batch([*named.create_statements(d), *_rules(d)])
+
+
 MIGRATIONS: dict[int, Callable[[Transaction, Dialect], None]] = {
-    1: _to_version_2, 2: _to_version_3, 3: _to_version_4, 4: _to_version_5
+    1: _to_version_2, 2: _to_version_3, 3: _to_version_4, 4: _to_version_5, 5: _to_version_6
 }  # fmt: skip
 """From version n to n + 1.  Each runs inside the critical section."""
 
@@ -284,6 +304,13 @@ def there_is_a_lake(where: str) -> AlreadyExistsError:
         "place, a new folder or an empty PostgreSQL schema.",
         name=where,
     )
+
+
+def set_property(tx: Transaction, name: str, value: Any) -> None:
+    """Change one property of the lake."""
+    record = lake_record(tx)
+    assert record is not None
+    tx.execute("update indexlake_lake set properties = ?", (json.dumps({**record.properties, name: value}),))
 
 
 def next_incarnation(catalog: Catalog) -> LakeRecord:

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import indexlake as il
+from indexlake.cli.demo_memory import scene as in_memory
 from indexlake.cli.spark import start
 from indexlake.pipeline.pipeline import Pipeline
 
@@ -59,7 +60,9 @@ def _scenes(console: Console, folder: Path, rows: int) -> None:
         _title(console, "8  A clustered table: rows in the order of their key, in partitions that split as they grow")
         with il.connect(folder, automatic=False) as quiet:  # so that jobs run when they are called
             _clustered(console, quiet)
-        _title(console, "9  The pipeline: Spark loads, dumps, compacts and freezes; answers stay the same")
+        _title(console, "9  The newest rows in memory: commits to a redo log, a checkpoint, a kill and what is left")
+        in_memory(console, folder.with_name(f"{folder.name}-memory"))
+        _title(console, "10  The pipeline: Spark loads, dumps, compacts and freezes; answers stay the same")
         _pipeline(console, lake, orders, rows)
         _title(console, "Where the rows live")
         console.print(str(orders.stats()), highlight=False)

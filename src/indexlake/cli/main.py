@@ -269,6 +269,28 @@ def jobs(lake: Lake, as_json: AsJson = False) -> None:
         _show([asdict(j) for j in opened.jobs()], as_json)
 
 
+@app.command()
+def recovery(lake: Lake, as_json: AsJson = False) -> None:
+    """Open a lake whose newest rows are in memory, and say what was in its redo log."""
+    with open_lake(lake) as opened:
+        found = opened.recovery()
+        if as_json:
+            print(json_text(None if found is None else asdict(found)))
+        else:
+            print(found or f"This lake keeps its newest rows in hot store {opened.hot!r}: there is no redo log.")
+
+
+@app.command()
+def convert(
+    lake: Lake,
+    hot: Annotated[str, typer.Argument(help="inline: in the catalog database. memory: in memory, with a redo log.")],
+) -> None:
+    """Give a lake the other hot store; nothing is lost."""
+    with open_lake(lake, automatic=False) as opened:
+        opened.convert(hot)
+        print(f"The newest rows of {opened.catalog.location} are kept in hot store {opened.hot!r}.")
+
+
 def main() -> NoReturn:
     """Run the command; an error of ours is one line, not a traceback."""
     try:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
+from indexlake.errors import OwnershipError
+from indexlake.hot.memory.ownership import described
 from indexlake.storage import environment
 from indexlake.storage.temporary import is_writable
 
@@ -14,18 +17,27 @@ if TYPE_CHECKING:
 
 
 def open_lake(address: str, *, create: bool = False, automatic: bool = True, reading: bool = False) -> Lake:
-    """The lake.  ``reading``: also in a folder that cannot be written to."""
+    """The lake.  ``reading``: also in a folder that cannot be written to, and beside a process that owns the lake."""
     import indexlake
 
     folder = os.path.expanduser(address)
-    lake = indexlake.connect(
+    connect = partial(
+        indexlake.connect,
         address,
         storage_options=environment.storage_options() or None,
         create=create,
-        read_only=reading and os.path.isdir(folder) and not is_writable(folder),
         automatic=automatic,
         cache_dir=environment.cache_dir(),
+        log_dir=environment.log_dir(),
     )
+    try:
+        lake = connect(read_only=reading and os.path.isdir(folder) and not is_writable(folder))
+    except OwnershipError as error:
+        if not reading:
+            raise
+        lake = connect(read_only=True)
+        by = described(error.details.get("owner"))
+        print(f"As of snapshot {lake.snapshot_id}, the last checkpoint of {by}.", file=sys.stderr)
     if lake._new:
         print(f"Made a new lake: {lake.catalog.location}, files in {lake.storage.root}", file=sys.stderr)
     return lake

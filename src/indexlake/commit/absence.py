@@ -8,7 +8,6 @@ found counts if it is still live.  A holder that the write-set itself closes doe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from indexlake.catalog import data_files, delete_entries
@@ -55,10 +54,9 @@ def first_look(writes: TableWrites, base: int, readings: Readings, files: OpenFi
     """With the state at hand where it will do: what it misses is checked at the commit."""
     state = writes.state
     writes.checked.clear()  # it may be committed once more, after it has waited for its turn
-    keys: list[Look] | None = None
-    with suppress(DuplicateKeyError):  # among its own rows: that counts unless the index was dropped meanwhile
+    try:
         keys = _looks_for_keys(writes, state, files)
-    if keys is None:
+    except DuplicateKeyError:  # among its own rows: that counts unless the index was dropped meanwhile
         writes.checked.clear()
         state = readings.latest(state.table.table_id)
         keys = _looks_for_keys(writes, state, files)
@@ -70,7 +68,7 @@ def first_look(writes: TableWrites, base: int, readings: Readings, files: OpenFi
     if keys:
         few = all(each.wanted.keys is not None and len(each.wanted.keys) <= FEW for each in keys)
         if few and not (writes.absent and state.at > base):
-            return (*before, *(look(each, state, None, writes, files) for each in keys))
+            return (*before, *[look(each, state, None, writes, files) for each in keys])
         before += keys
     elif not writes.absent or state.at <= base:
         return tuple(before)
@@ -87,7 +85,7 @@ def _looks_for_keys(writes: TableWrites, state: TableState, files: OpenFiles) ->
         index = coverage.index
         if index.index_id in writes.checked:
             continue
-        if not index.fits(writes.state.current):
+        if not index.is_primary and not index.fits(writes.state.current):
             name = writes.state.table.full_name
             raise ConflictError(
                 f"Unique index {index.name!r} of table {name!r} is on a column that was added after this transaction "

@@ -115,16 +115,19 @@ def carry_deletes(tx: Transaction, table_id: int, file_id: int, block: NewBlock,
 
 
 def touched_positions(touched: Touched, block: NewBlock) -> Iterator[tuple[int, Any]]:
-    """Commits that touched rows of a block, and where these lie in it."""
-    for snapshot, row_ids in touched:
+    """Commits that touched rows of a block, and where these lie in it; later ones touched later versions of a row."""
+    before = BitMap()
+    for snapshot, row_ids in sorted(touched, key=lambda each: each[0]):
         if row_ids is None:
-            yield snapshot, BitMap(range(block.record_count))
-            continue
+            if rest := BitMap(range(block.record_count)) - before:
+                yield snapshot, rest
+            return
         ids = np.frombuffer(row_ids.to_array(), np.uint64).astype(np.int64)
         ids = ids[(ids >= block.bounds[0]) & (ids <= block.bounds[1])]
         positions = block.row_ids.positions_of(ids)
-        if len(found := positions[positions >= 0]):
-            yield snapshot, BitMap(found.tolist())
+        if found := BitMap(positions[positions >= 0].tolist()) - before:
+            yield snapshot, found
+            before |= found
 
 
 def add_block(

@@ -224,6 +224,8 @@ class Committer:
     def _alike(self) -> list[_Ticket]:
         """Those at the head of the queue that can be committed together."""
         some = self._waiting[:GROUP_LIMIT]
+        if len(some) == 1:
+            return some
         return list(takewhile(lambda ticket: ticket.in_catalog == some[0].in_catalog, some))
 
     def _pass_on(self, withdrawn: _Ticket | None) -> None:

@@ -16,14 +16,17 @@ from indexlake.catalog import commits
 from indexlake.catalog.table_heads import Head
 from indexlake.commit.section import Section
 from indexlake.commit.sequencer import Sequencer
-from indexlake.errors import StorageError
+from indexlake.errors import IndexLakeError, StorageError
+from indexlake.hot.inline import ReplicaStore
 from indexlake.hot.memory.log_transaction import CatalogNeeded, LogTransaction
+from indexlake.hot.memory.owned_catalog import OwnedCatalog
+from indexlake.hot.memory.pressure import Pressure
 from indexlake.hot.memory.record import Commit, pack
-from indexlake.hot.memory.redo import SEGMENT_BYTES
 from indexlake.hot.memory.rotation import rotate
-from indexlake.hot.memory.store import MemoryStore
+from indexlake.hot.memory.store import MOST_UNTOLD, MemoryStore
 from indexlake.snapshots.memory_readings import MemoryReadings
 from indexlake.snapshots.reading import Readings
+from indexlake.snapshots.replica_readings import ReplicaReadings
 from indexlake.storage import faults
 
 if TYPE_CHECKING:
@@ -67,27 +70,37 @@ class LogSection(Section):
 
     def commit(self) -> None:
         store, log = self.store, self.store.log
-        if log is not None:
-            durable = store.visible
-            log.append(b"".join([pack(commit, durable) for commit in self.commits]))
-            if log.durability == "fdatasync":
-                log.sync()
-        marked = dict(store.marked)
-        store.published(self.commits)
-        self._readings.publish(self.commits, marked)
+        durable, end = False, None if log is None else log.end
+        try:
+            if log is not None and self.commits:
+                log.append(b"".join([pack(commit, log.durable) for commit in self.commits]), self.commits[-1].number)
+                if log.durability == "fdatasync":
+                    log.sync()
+                store.confirm()
+            durable = True
+            marked = dict(store.marked)
+            store.published(self.commits)
+            self._readings.publish(self.commits, marked)
+        except BaseException:
+            if durable:  # it was interrupted
+                store.published(self.commits)
+            elif log is not None and end is not None:
+                log.take_back(end)
+            raise
         self._committed = True
         faults.step("log.published")
-        if log is not None and log.size > SEGMENT_BYTES:
+        if log is not None and log.is_full:
             with suppress(StorageError):  # the next commit says it
                 rotate(store)
+        elif len(store.untold) >= MOST_UNTOLD:
+            with suppress(IndexLakeError):  # whoever needs the catalog next says it
+                OwnedCatalog(store.catalog, store).tell()
 
     def write(self, ws: WriteSet, looks: Mapping[int, Sequence[Look]], commit_token: str | None) -> WriteResult:
-        """A write-set that fails leaves nothing behind, also among others of its group."""
-        done, recorded = self.store.done(self.tx), len(self.commits)
+        recorded = len(self.commits)
         try:
             return super().write(ws, looks, commit_token)
         except BaseException:
-            self.store.undo_to(self.tx, done)
             self.tx.changes = {}
             del self.commits[recorded:]
             raise
@@ -117,10 +130,17 @@ class LogSection(Section):
 
 def readings_of(catalog: Catalog, hot: HotStore) -> tuple[Readings, Callable[[], Section] | None]:
     """How a lake with that hot store is read, and how a commit of its redo log begins, where it has one."""
+    if isinstance(hot, ReplicaStore):
+        return ReplicaReadings(catalog, hot), None
     if not isinstance(hot, MemoryStore):
         return Readings(catalog, hot), None
     readings = MemoryReadings(catalog, hot)
     return readings, partial(LogSection, hot, readings)
+
+
+def pressure_of(hot: HotStore, limit: int, timeout: float, ask: Callable[[], bool]) -> Pressure | None:
+    """What holds writers back from a hot store that must not grow; None: it may."""
+    return Pressure(hot, limit, timeout, ask) if isinstance(hot, MemoryStore) else None
 
 
 class LogSequencer(Sequencer):
@@ -145,7 +165,7 @@ class LogSequencer(Sequencer):
         tx.changes = {}
 
     def result_of(self, token: str) -> dict[str, Any] | None:
-        found = self._store.token(token)
+        found = next((c.result for c in self._commits if c.token == token), None) or self._store.token(token)
         if found is None:
             with self._catalog.read() as r:
                 found = commits.token_result(r, token)

@@ -34,7 +34,7 @@ class Section:
         self.writing = False  # whether the write-set in progress has passed its validation
         self._committed = False
         self.tx = catalog.transaction()
-        self.sequencer = Sequencer(catalog, self.tx)
+        self.sequencer = Sequencer(catalog, self.tx, hot)
 
     def __enter__(self) -> Section:
         return self
@@ -65,8 +65,17 @@ class Section:
     def write(self, ws: WriteSet, looks: Mapping[int, Sequence[Look]], commit_token: str | None) -> WriteResult:
         """Validate and apply a write-set.  Raises ``LookNeeded`` when new blocks must be looked at first.
 
-        Apart from definitions nothing is written before everything is validated.
+        Apart from definitions nothing is written before everything is validated.  A write-set that fails leaves nothing
+        in the hot store, also among others of its group.
         """
+        done = self.hot.done(self.tx)
+        try:
+            return self._write(ws, looks, commit_token)
+        except BaseException:
+            self.hot.undo(self.tx, done)
+            raise
+
+    def _write(self, ws: WriteSet, looks: Mapping[int, Sequence[Look]], commit_token: str | None) -> WriteResult:
         tx, sequencer = self.tx, self.sequencer
         self.writing = False
         if ws.token is not None:

@@ -19,6 +19,7 @@ from indexlake.catalog.commits import RESERVED
 if TYPE_CHECKING:
     from indexlake.catalog.driver import Catalog, Transaction
     from indexlake.catalog.table_heads import Head
+    from indexlake.hot.store import HotStore
 
 Touched = list[tuple[int, BitMap64 | None]]
 """Commits and the rows that each touched; None: all rows."""
@@ -27,11 +28,13 @@ Touched = list[tuple[int, BitMap64 | None]]
 class Sequencer:
     """The numbers, times, tokens and touched rows of a lake, inside one critical section."""
 
-    __slots__ = ("_catalog", "_server_clock", "_tx", "newest")
+    __slots__ = ("_catalog", "_hot", "_server_clock", "_tx", "newest")
 
-    def __init__(self, catalog: Catalog, tx: Transaction) -> None:
+    def __init__(self, catalog: Catalog, tx: Transaction, hot: HotStore | None = None) -> None:
+        """``hot`` is the hot store that the lake must have for those who number commits."""
         self._catalog = catalog
         self._tx = tx
+        self._hot = hot
         self.newest: tuple[int, int] | None = None  # the last number and its commit time, once they are known
         self._server_clock: int | None = None  # what it said then
 
@@ -55,8 +58,14 @@ class Sequencer:
     def _newest(self) -> tuple[int, int]:
         if self.newest is None:
             number, committed_at, self._server_clock = commits.newest(self._tx)
-            self.newest = number, committed_at
+            self._begin(number, committed_at)
+        assert self.newest is not None
         return self.newest
+
+    def _begin(self, number: int, committed_at: int) -> None:
+        if self._hot is not None:
+            self._hot.still_there(self._tx, number)
+        self.newest = number, committed_at
 
     def newest_at(self, time: int) -> int | None:
         """The newest snapshot committed at or before a time."""
@@ -65,7 +74,8 @@ class Sequencer:
     def learn(self, head: Head) -> None:
         """The head of a table was read in this section, and tells the newest snapshot too."""
         if self.newest is None:
-            self.newest, self._server_clock = (head.last, head.committed_at), head.server_clock
+            self._server_clock = head.server_clock
+            self._begin(head.last, head.committed_at)
 
     def record(self, operation: str, *, job: bool, summary: str | None = None, token: str | None = None) -> None:
         """Give the commit in progress its number and time.

@@ -50,10 +50,11 @@ class TurnNeeded(ConflictError):
 
 
 class Turns:
-    """The turns of one lake in this process."""
+    """The turns of one lake in this process; ``alone``: no other process writes to the lake."""
 
     def __init__(self, catalog: Catalog, timeout: float) -> None:
         self.catalog = catalog
+        self.alone = False
         self.timeout = timeout
         self.wanted: dict[Turn, dict[int, RowIdsOrAll]] = {}  # which rows those want who have a turn or wait for one
         self._of_thread = threading.local()
@@ -136,7 +137,8 @@ class Turn:
             wanted[table_id] = _union(wanted.get(table_id, BitMap64()), _rows(ws, table_id))
         self._turns.wanted[self] = wanted
         if self._tables.issuperset(tables):  # another process was faster in spite of the turn
-            self._reserve(wanted)
+            if not self._turns.alone:
+                self._reserve(wanted)
         else:
             self._wait(set(wanted), error)
 

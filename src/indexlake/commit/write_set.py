@@ -142,10 +142,20 @@ class TableWrites:
 
         A column that has changed in what it holds is a conflict.
         """
-        own = self.state.current.by_id
+        own, name = self.state.current.by_id, self.state.table.full_name
+        known = {check.check_id for check in self.state.current.checks}
+        if any(check.check_id not in known for check in schema.checks) or any(
+            (f.generated is not None and f.field_id not in own)
+            or (not f.nullable and f.field_id in own and own[f.field_id].nullable)
+            for f in schema.fields
+        ):
+            raise ConflictError(
+                f"Table {name!r} demands more of its rows than when this transaction began. Run it again; lake.run "
+                "does so by itself.",
+                table=name,
+            )
         for f in schema.fields:
             if f.field_id not in own and any(g.field_id in own for g in line(f)):
-                name = self.state.table.full_name
                 raise ConflictError(
                     f"Column {f.name!r} of table {name!r} was altered after this transaction began. Run it again; "
                     "lake.run does so by itself.",

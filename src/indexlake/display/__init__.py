@@ -109,7 +109,7 @@ def html_schema(schema: TableSchema, *, caption: str | None = None) -> str:
             f.name,
             str(f.type),
             "" if f.nullable else "not null",
-            "" if f.default is None else repr(shown_value(f.codec.decode([f.default])[0])),
+            f.default_sql or ("" if f.default is None else repr(shown_value(f.codec.decode([f.default])[0]))),
             f"{keys[f.field_id]}" if f.field_id in keys else "",
         )
         for f in schema.fields

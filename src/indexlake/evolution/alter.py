@@ -14,13 +14,18 @@ from indexlake.commit.write_set import WriteResult
 from indexlake.config import TableConfig
 from indexlake.errors import NotFoundError, OwnershipError, SchemaError
 from indexlake.evolution.alterations import (
+    AddCheck,
     AddColumn,
     Alteration,
     Definition,
+    DropCheck,
     DropColumn,
+    MarkValidated,
     RenameColumn,
     RenameTable,
     SetConfig,
+    SetDefault,
+    SetNullable,
     WidenColumn,
 )
 from indexlake.schema.field_path import Path
@@ -63,6 +68,14 @@ class Alter:
     def __repr__(self) -> str:
         return f"<Alter {self._table._name}: {len(self._alterations)} alterations>"
 
+    def has_column(self, name: Path) -> bool:
+        """Whether there is such a column, or field inside one."""
+        try:
+            self._definition.resolve(name)
+        except SchemaError:
+            return False
+        return True
+
     def add_column(
         self,
         name: Path,
@@ -89,6 +102,18 @@ class Alter:
     def widen_column(self, name: Path, type: Any, *, metadata: Mapping[bytes, bytes] | None = None) -> Alter:
         """Give a column, or a field inside it, a type that holds every value it held."""
         return self._add(WidenColumn(name, as_type(type), metadata))
+
+    def set_default(self, column: str, default: Any) -> Alter:
+        """What new rows take that do not name the column: a value, None for none, or ``il.expr("now()")``."""
+        return self._add(SetDefault(column, default))
+
+    def drop_not_null(self, column: str) -> Alter:
+        """The column may be null from now on."""
+        return self._add(SetNullable(column, True))
+
+    def drop_check(self, name: str) -> Alter:
+        """Demand a condition no longer."""
+        return self._add(DropCheck(name))
 
     def rename(self, name: str) -> Alter:
         """Give the table another name; with a dot in it also another namespace."""
@@ -145,4 +170,9 @@ _OPERATIONS = {
     WidenColumn: "widen column",
     RenameTable: "rename table",
     SetConfig: "set config",
+    SetDefault: "set default",
+    SetNullable: "set nullable",
+    AddCheck: "add check",
+    DropCheck: "drop check",
+    MarkValidated: "validate check",
 }

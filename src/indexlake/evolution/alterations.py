@@ -15,11 +15,16 @@ import pyarrow as pa
 
 from indexlake.config import TableConfig
 from indexlake.errors import NotFoundError, SchemaError
+from indexlake.evolution.table_rules import default_text, new_check
+from indexlake.expr.expression import Expression
+from indexlake.expr.templates import calls, check_rules
 from indexlake.schema import Field, TableSchema, check_columns, encode_default, unknown_column
 from indexlake.schema.field_path import Path, Place, find, parse, shown, type_at
 from indexlake.schema.field_steps import AddField, DropField, RenameField, Step, Widen
+from indexlake.schema.rules import Check
 from indexlake.schema.widening import check_widening, limits
-from indexlake.types import check_supported, codec_for
+from indexlake.sources.rules import default_encoded
+from indexlake.types import SqlValue, check_supported, codec_for
 from indexlake.types.hugeint import HELD_AS, MARK, is_hugeint
 
 
@@ -36,9 +41,14 @@ class Column:
         old = self.field
         new = replace(old, type=step.type_after(old.type))
         if old.default is not None:
-            changed = step.apply(codec_for(old.type).decode([old.default]))
-            new = replace(new, default=codec_for(new.type).encode(changed)[0])
+            new = replace(new, default=_stepped(step, old, new, old.default))
+        if old.initial is not None:
+            new = replace(new, initial=(_stepped(step, old, new, old.initial[0]),))
         return replace(self, field=new, steps=(*self.steps, step) if self.before is not None else ())
+
+
+def _stepped(step: Step, old: Field, new: Field, value: SqlValue) -> SqlValue:
+    return codec_for(new.type).encode(step.apply(codec_for(old.type).decode([value])))[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +60,12 @@ class Definition:
     config: TableConfig
     key: tuple[int, ...]
     columns: tuple[Column, ...]
+    checks: tuple[Check, ...] = ()
 
     @staticmethod
     def of(namespace: str, name: str, config: TableConfig, schema: TableSchema) -> Definition:
-        return Definition(namespace, name, config, schema.primary_key, tuple(Column(f, f) for f in schema.fields))
+        columns = tuple(Column(f, f) for f in schema.fields)
+        return Definition(namespace, name, config, schema.primary_key, columns, schema.checks)
 
     @property
     def names(self) -> list[str]:
@@ -98,6 +110,7 @@ class Definition:
             seen.add(name)
         old = [c.field.name for c in self.columns if c.before is not None and not c.steps]
         check_columns(pa.schema([c.field.arrow() for c in self.columns]), old)
+        check_rules(TableSchema([c.field for c in self.columns], self.key, self.checks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +128,8 @@ class AddColumn:
         names = parse(self.path)
         where = shown(names)
         check_supported(self.type, where)
+        if isinstance(self.default, Expression):
+            return self._computed(d, names)
         default = encode_default(where, codec_for(self.type), self.default)
         if default is None and not self.nullable:
             raise SchemaError(
@@ -135,6 +150,25 @@ class AddColumn:
         _check_field_name(type_at(column.field.type, place), names[-1], names[:-1])
         step = AddField(place, names[-1], self.type, bool(self.nullable), default)
         return d.with_column(column, column.step(step))
+
+    def _computed(self, d: Definition, names: Sequence[str]) -> Definition:
+        """Rows that are there take the value of now, new ones that of theirs."""
+        where = shown(names)
+        if len(names) > 1:
+            raise SchemaError(f"The default of {where!r}, a field inside a column, is one value.", column=where)
+        f = Field(-1, names[0], self.type, bool(self.nullable), None, self.metadata)
+        f = replace(f, default_sql=default_text(f, self.default))
+        check_rules(TableSchema([f]))
+        if calls(self.default.text):
+            raise SchemaError(
+                f"The default of column {where!r} differs from row to row, and rows are there. Add the column without "
+                "it, fill it with update(), then give it the default.",
+                column=where,
+            )
+        f = replace(f, initial=(default_encoded(f),))
+        if f.older is None and not f.nullable:
+            raise SchemaError(f"Column {where!r} is NOT NULL, and its default is null.", column=where)
+        return replace(d, columns=(*d.columns, Column(f, None)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +255,77 @@ class WidenColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class SetDefault:
+    """What rows take from now on that do not name the column; those that are there keep what they have."""
+
+    column: str
+    default: Any  # a value, None for none, or an expression
+
+    def on(self, d: Definition) -> Definition:
+        column = d.column(self.column)
+        f = column.field
+        if f.generated is not None:
+            raise SchemaError(f"Column {f.name!r} is generated and cannot have a default.", column=f.name)
+        default, text = None, None
+        if isinstance(self.default, Expression):
+            text = default_text(f, self.default)
+        else:
+            default = encode_default(f.name, codec_for(f.type), self.default)
+        changed = replace(f, default=default, default_sql=text, initial=(f.older,))
+        return d.with_column(column, replace(column, field=changed))
+
+
+@dataclass(frozen=True, slots=True)
+class SetNullable:
+    """Whether a column may be null.  That no row is, where it may not, has been looked for before."""
+
+    column: str
+    nullable: bool
+
+    def on(self, d: Definition) -> Definition:
+        column = d.column(self.column)
+        if self.nullable:
+            d.refuse_key(column, "it cannot be null")
+        return d.with_column(column, replace(column, field=replace(column.field, nullable=self.nullable)))
+
+
+@dataclass(frozen=True, slots=True)
+class AddCheck:
+    """Holds for new rows at once; for all of them when it has been validated."""
+
+    name: str | None
+    condition: str
+
+    def on(self, d: Definition) -> Definition:
+        fields = [c.before for c in d.columns if c.before is not None]
+        check = new_check(d.name, self.name, self.condition, fields, d.checks)
+        return replace(d, checks=(*d.checks, replace(check, validated=False)))
+
+
+@dataclass(frozen=True, slots=True)
+class DropCheck:
+    name: str
+
+    def on(self, d: Definition) -> Definition:
+        kept = tuple(c for c in d.checks if c.name.lower() != self.name.lower())
+        if len(kept) == len(d.checks):
+            known = f" The checks are {', '.join(c.name for c in d.checks)}." if d.checks else " It has no checks."
+            raise SchemaError(f"Table {d.namespace}.{d.name} has no check {self.name!r}.{known}")
+        return replace(d, checks=kept)
+
+
+@dataclass(frozen=True, slots=True)
+class MarkValidated:
+    """All rows have been found to satisfy a check."""
+
+    check_id: int
+
+    def on(self, d: Definition) -> Definition:
+        checks = (replace(c, validated=True) if c.check_id == self.check_id else c for c in d.checks)
+        return replace(d, checks=tuple(checks))
+
+
+@dataclass(frozen=True, slots=True)
 class RenameTable:
     """Without a namespace the table stays in its own."""
 
@@ -250,7 +355,10 @@ class SetConfig:
         return replace(d, config=replace(d.config, **dict(self.changes)))
 
 
-Alteration = AddColumn | DropColumn | RenameColumn | WidenColumn | RenameTable | SetConfig
+Alteration = (
+    AddColumn | DropColumn | RenameColumn | WidenColumn | RenameTable | SetConfig
+    | SetDefault | SetNullable | AddCheck | DropCheck | MarkValidated
+)  # fmt: skip
 
 
 def altered(d: Definition, alterations: Sequence[Alteration]) -> Definition:

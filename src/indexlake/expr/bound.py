@@ -15,14 +15,14 @@ from indexlake.errors import ExpressionError
 from indexlake.expr import constants, tree
 from indexlake.expr.build import MOMENT, Slot
 from indexlake.expr.coercion import castable
-from indexlake.expr.conditions import Condition, condition
+from indexlake.expr.conditions import Condition, condition, equalities
 from indexlake.expr.evaluate import Evaluation
-from indexlake.expr.fold import Computed
+from indexlake.expr.fold import Computed, varies
 from indexlake.expr.narrow import Members, Narrowed, members, narrow, sides
 from indexlake.expr.parse import Parsed
 from indexlake.expr.pushdown import ArrowDialect, VortexDialect, push
 from indexlake.expr.row import RowPlan
-from indexlake.expr.sqltype import BOOL, NESTED_KINDS, SqlType, to_arrow
+from indexlake.expr.sqltype import BOOL, INT_RANGE, NESTED_KINDS, SqlType, to_arrow
 from indexlake.expr.test import Test
 from indexlake.types import codec_for
 from indexlake.types.outside import python_value
@@ -57,6 +57,9 @@ class Template:
         if self.predicate is None and not nested and castable(root.type, BOOL):
             self.predicate = tree.Cast(root, BOOL)
         self.constants = tree.constant_nodes(self.predicate or root)
+        self.parameters = _parameters(parsed, slots)
+        self.computed = tuple((n, s) for n, s in enumerate(slots) if isinstance(s, Computed) and varies(s.node, slots))
+        self.equalities = equalities(self.predicate, schema)
         self.row: RowPlan | Literal[False] | None = None
         self.renamed: dict[Any, Template] = {}
 
@@ -227,6 +230,11 @@ class Bound:
         """What a row must satisfy for the predicate to be true of it."""
         return self.condition().test
 
+    def equal_to(self) -> dict[str, Any]:
+        """Values that columns must have, as `test` gives them; only what the predicate says in plain terms."""
+        values = self.values
+        return {name: values[slot] for name, slot in self._template.equalities}
+
     def condition(self) -> Condition:
         """The test, and whether every row that satisfies it also satisfies the predicate."""
         if self._condition is None:
@@ -247,6 +255,25 @@ class Bound:
 
 
 _ONE_ROW = pa.record_batch({"": pa.nulls(1)})
+
+
+def _parameters(parsed: Parsed, slots: tuple[Slot | Computed, ...]) -> tuple[tuple[int, int, Slot, bool], ...]:
+    """(number, place among the parameters, slot, whether an integer is its value as it is) of each that is given."""
+    places = {name: place for place, name in enumerate(parsed.parameters)}
+    return tuple(
+        (index, places[slot.parameter], slot, _takes_integers(slot))
+        for index, slot in enumerate(slots)
+        if isinstance(slot, Slot) and slot.parameter in places
+    )
+
+
+def _takes_integers(slot: Slot) -> bool:
+    """Templates are made for one type of integer: whether each of that type is a value of the slot's types too."""
+    if slot.source.kind not in INT_RANGE or slot.source.kind == "hugeint":  # of which some are too long
+        return False
+    low, high = INT_RANGE[slot.source.kind]
+    ranges = [INT_RANGE.get(target.kind) for target, _ in slot.casts]
+    return all(each is not None and each[0] <= low and high <= each[1] for each in ranges)
 
 
 def _row_plan(template: Template) -> RowPlan | Literal[False]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any, NoReturn
 
@@ -203,37 +202,35 @@ def _parameter_type(value: Any) -> SqlType | list[SqlType]:
 def _values(template: Template, given: list[Any], moment: int | None) -> tuple[Any, ...]:
     if not given and moment is None:
         return template.literals
-    names = template.parsed.parameters
     text = template.parsed.text
     values = list(template.literals)
-    computed = []
-    for index, slot in enumerate(template.slots):
-        if isinstance(slot, Computed):
-            if varies(slot.node, template.slots):
-                computed.append((index, slot))
-            continue
-        if slot.parameter is None:
-            continue
-        if slot.parameter == MOMENT:
-            values[index] = _converted(slot, moment, text)
-            continue
-        value = given[names.index(slot.parameter)]
-        if isinstance(value, list) and slot.source == NULL:  # what `in $list` looks in
+    for index, place, slot, takes_integers in template.parameters:
+        value = given[place]
+        if takes_integers and type(value) is int:
+            values[index] = value
+        elif isinstance(value, list) and slot.source == NULL:  # what `in $list` looks in
             values[index] = _list_constant(slot, value, text)
         else:
             source, constant = constants.typed(value)
             done = len(slot.casts) == 1 and source == slot.target
-            values[index] = constant if done else _converted(replace(slot, source=source), constant, text)
-    if computed:
+            values[index] = constant if done else _converted(slot, constant, text, source)
+    if template.timed:
+        for index, each in enumerate(template.slots):
+            if isinstance(each, Slot) and each.parameter == MOMENT:
+                values[index] = _converted(each, moment, text)
+    if template.computed:
         partial = Bound(template, tuple(values))
-        for index, each in computed:
-            values[index] = _computed(each, partial, text)
+        for index, part in template.computed:
+            values[index] = _computed(part, partial, text)
     return tuple(values)
 
 
-def _converted(slot: Slot, value: Any, text: str) -> Any:
-    """A literal or parameter value as a constant of the type that the expression uses it in."""
-    source = slot.source
+def _converted(slot: Slot, value: Any, text: str, source: SqlType | None = None) -> Any:
+    """A literal or parameter value as a constant of the type that the expression uses it in.
+
+    ``source`` is the type of this value, where it is not the one that the slot was made for.
+    """
+    source = source or slot.source
     for target, lenient in slot.casts:
         value = _cast(slot, value, source, target, lenient, text) if source != target else value
         source = target

@@ -138,6 +138,17 @@ def column_tests(column: tree.Column, op: str, value: Any, source: Source) -> Co
     return Condition(all_of(list(made)), True)
 
 
+def equalities(node: tree.Node | None, schema: pa.Schema) -> tuple[tuple[str, int], ...]:
+    """Columns and the slots of constants that they must equal, where both are plain: what a point look-up asks for."""
+    if isinstance(node, tree.And):
+        return tuple(found for item in node.items for found in equalities(item, schema))
+    turned = sides(node) if isinstance(node, tree.Compare) and node.op == "=" else None
+    if turned is None or not isinstance(turned[0], tree.Column):
+        return ()
+    name = turned[0].name
+    return ((name, turned[2].slot),) if _as_stored(schema.field(name).type) else ()
+
+
 def _as_stored(type: pa.DataType) -> bool:
     """Whether a constant of the SQL type is as it stands a value of the Arrow type."""
     if pa.types.is_dictionary(type):

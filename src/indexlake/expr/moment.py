@@ -6,28 +6,33 @@ update, the clauses of a merge) does so inside `statement()`, and all of them se
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator
-from contextvars import ContextVar
+from contextlib import ContextDecorator
+from contextvars import ContextVar, Token
 
 _moment: ContextVar[int | None] = ContextVar("moment", default=None)
 
 
-@contextlib.contextmanager
-def statement(moment: int | None = None) -> Iterator[int]:
+class statement(ContextDecorator):  # noqa: N801 (it reads as a word)
     """One moment (µs since 1970, UTC) for everything compiled inside; an enclosing statement's, if there is one."""
-    fixed = _moment.get()
-    if fixed is not None and moment is None:
-        yield fixed
-        return
-    token = _moment.set(moment if moment is not None else _clock())
-    try:
-        found = _moment.get()
-        assert found is not None
-        yield found
-    finally:
-        _moment.reset(token)
+
+    def __init__(self, moment: int | None = None) -> None:
+        self._given = moment
+        self._token: Token[int | None] | None = None
+
+    def _recreate_cm(self) -> statement:
+        return statement(self._given)
+
+    def __enter__(self) -> int:
+        moment = _moment.get() if self._given is None else self._given
+        if moment is None or self._given is not None:
+            moment = _clock() if moment is None else moment
+            self._token = _moment.set(moment)
+        return moment
+
+    def __exit__(self, *_: object) -> None:
+        if self._token is not None:
+            _moment.reset(self._token)
 
 
 def present() -> int:

@@ -58,12 +58,12 @@ class Changes(Result):
             if limit is not None and limit > last:
                 raise NotFoundError(f"until={limit} is later than what {table.name!r} shows here: snapshot {last}.")
             self._until = last if limit is None else limit
-            if asked > state.at:
-                raise NotFoundError(f"There is no snapshot {asked} yet; the newest is {state.at}.", name=str(asked))
+            if asked > state.newest:
+                raise NotFoundError(f"There is no snapshot {asked} yet; the newest is {state.newest}.", name=str(asked))
             if asked > self._until:
                 raise SchemaError(f"changes(since={asked}, until={self._until}): since is later than until.")
             self._since = _checked(asked, state.table)
-            check_snapshot(self._until, state.at, state.table)
+            check_snapshot(self._until, state.newest, state.table)
             schema = state.schema.at(self._until)
         self._table = table
         self._where = where
@@ -168,7 +168,9 @@ def _number(lake: Lake, name: str, value: Moment) -> int:
             raise SchemaError(f"{name} takes a datetime with a time zone, for example datetime.now(UTC).")
         with lake.catalog.read() as r:
             found = commits.snapshot_at_time(r, commits.microseconds(value))
-        return found if found is not None else 0  # before all that is kept: whether that is too early is seen later
+        return (
+            min(found, lake.snapshot_id) if found is not None else 0
+        )  # before all that is kept: whether that is too early is seen later
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise SchemaError(f"{name} is a snapshot number or a datetime with a time zone, not {value!r}.")
     return value

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from indexlake.arrow.batch_size import row_chunks
-from indexlake.catalog import table_heads
+from indexlake.catalog import log_records, table_heads
 from indexlake.catalog.inline import Change, InlineRows, InlineTables, Row
+from indexlake.errors import ConvertedError
 from indexlake.expr.test import ALWAYS, Test
 from indexlake.hot.collected import Collected
 from indexlake.hot.rows import BATCH_ROWS, HotRows
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from pyroaring import BitMap64
 
     from indexlake.catalog.definitions import TableRecord
-    from indexlake.catalog.driver import Catalog, Transaction
+    from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
     from indexlake.catalog.table_heads import Head
     from indexlake.snapshots.state import TableState
     from indexlake.storage.spill import Spill
@@ -42,6 +44,9 @@ FEW_KEYS = 64
 
 ROWS_PER_KEY = 4
 """A row costs about a quarter of a look-up."""
+
+ROWS_TOGETHER = 4_096
+"""So many rows are compared with the keys at once."""
 
 FEW_LOOKUPS = 500
 """A read looks up more keys than that only where there are more rows than keys,"""
@@ -55,9 +60,11 @@ class InlineStore(InlineTables):
 
     keeps_superseded = True
 
-    def __init__(self, catalog: Catalog, spill: Spill) -> None:
+    def __init__(self, catalog: Catalog, spill: Spill, epoch: int = 0) -> None:
         super().__init__(catalog)
         self._spill = spill
+        self.epoch = epoch  # each conversion raises it
+        self.known = -1  # a commit that was not a conversion, nor followed one
 
     def table(
         self,
@@ -77,11 +84,34 @@ class InlineStore(InlineTables):
         name = "history_floor" if chunk.parts[0].history else "hot_floor"
         return table_heads.set_floor(tx, table_id, name, floor, new_floor, snapshot)
 
+    def settle(self) -> None:
+        """Nothing else is kept."""
+
     def locations(self, table_id: int, row_ids: Sequence[int]) -> list[str]:
         return ["inline"] * len(row_ids)
 
-    def undo(self, tx: Transaction) -> None:
+    def still_there(self, r: ReadTransaction | Transaction, newest: int) -> None:
+        """A conversion is a commit: where the newest one is known, there was none since."""
+        if newest != self.known:
+            if log_records.read_epoch(r) != self.epoch:
+                raise ConvertedError(
+                    "This lake has got another hot store since it was opened: somebody has called lake.convert. "
+                    "Connect again."
+                )
+            self.known = newest
+
+    def done(self, tx: Transaction) -> int:
+        return 0
+
+    def undo(self, tx: Transaction, done: int = 0) -> None:
         """The database has undone it."""
+
+
+class ReplicaStore(InlineStore):
+    """For readers beside the owner of a lake in memory: what the catalog holds of its rows, up to the lake's bound."""
+
+    def still_there(self, r: ReadTransaction | Transaction, newest: int) -> None:
+        """The bound tells how much can be read, of a lake that was converted too."""
 
 
 @dataclass(slots=True, eq=False)
@@ -164,14 +194,17 @@ class InlineTable(InlineRows):
         indexed = indexed and not any(is_float(codec) for codec in codecs)
         among: KeySet | None = None
         found: list[HotRow] = []
-        for seen, row in enumerate(self._live_since(since, columns)):
-            if indexed and seen > ROWS_PER_KEY * len(keys):
+        seen, most, live = 0, ROWS_PER_KEY * len(keys), self._live_since(since, columns)
+        while some := list(islice(live, min(ROWS_TOGETHER, most + 1 - seen) if indexed else ROWS_TOGETHER)):
+            seen += len(some)
+            if indexed and seen > most:
                 encoded = (decode_key(codecs, key) for key in keys)
                 return self._newer(self._with_keys(columns, encoded, columns), since, without)
             among = among or KeySet(keys)
-            values = row[3:]
-            if row[1] not in without and None not in values and encode_key(codecs, values) in among:
-                found.append(HotRow(row[1], row[0], values))
+            some = [row for row in some if row[1] not in without and None not in row[3:]]
+            arrays = [codec.decode([row[3 + n] for row in some]) for n, codec in enumerate(codecs)]
+            for n in among.find(KeyColumn.from_arrays(codecs, arrays))[0].tolist():
+                found.append(HotRow(some[n][1], some[n][0], some[n][3:]))
         return found
 
     def _newer(self, rows: Iterable[Row], since: int, without: BitMap64) -> list[HotRow]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from indexlake.errors import CatalogError
-from indexlake.hot.inline import InlineStore
+from indexlake.hot.inline import InlineStore, ReplicaStore
 
 if TYPE_CHECKING:
     from indexlake.catalog.driver import Catalog
@@ -20,15 +20,20 @@ DEFAULT = INLINE
 MEMORY = "memory"
 """The one that is opened by whoever owns the lake."""
 
-STORES: dict[str, Callable[[Catalog, Spill], HotStore]] = {"inline": InlineStore}
+STORES: dict[str, Callable[[Catalog, Spill, int], HotStore]] = {"inline": InlineStore}
 
 
-def open_store(name: str, catalog: Catalog, spill: Spill) -> HotStore:
-    """The hot store of a lake whose record says ``name``."""
+def hot_name(store: HotStore) -> str:
+    """What a lake's record says where it has that store."""
+    return INLINE if isinstance(store, InlineStore) and not isinstance(store, ReplicaStore) else MEMORY
+
+
+def open_store(name: str, catalog: Catalog, spill: Spill, epoch: int = 0) -> HotStore:
+    """The hot store of a lake whose record says ``name``; it was so since an epoch."""
     make = STORES.get(name)
     if make is None:
         raise CatalogError(
             f"The lake at {catalog.location} keeps its newest rows in a hot store {name!r}; this IndexLake knows "
             f"{', '.join(map(repr, (*STORES, MEMORY)))}. Upgrade with: pip install -U indexlake"
         )
-    return make(catalog, spill)
+    return make(catalog, spill, epoch)

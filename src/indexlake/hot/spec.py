@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from indexlake.errors import SchemaError
@@ -12,6 +12,8 @@ from indexlake.hot.registry import MEMORY, STORES
 if TYPE_CHECKING:
     from indexlake.hot.memory.redo import Durability
 
+HOT_BYTES = 1 << 30
+LEAST_BYTES = 1 << 20
 DURABILITIES = ("fdatasync", "interval", "none")
 
 
@@ -22,9 +24,12 @@ class HotSpec:
     name: str | None = None
     log_dir: str | None = None
     durability: Durability = "fdatasync"
+    take_over: bool = False
 
     @staticmethod
-    def of(name: str | None, log_dir: str | os.PathLike[str] | None, durability: Durability) -> HotSpec:
+    def of(
+        name: str | None, log_dir: str | os.PathLike[str] | None, durability: Durability, *, take_over: bool = False
+    ) -> HotSpec:
         known = (*STORES, MEMORY)
         if name is not None and name not in known:
             raise SchemaError(f"hot is one of {', '.join(map(repr, known))}, not {name!r}.")
@@ -36,7 +41,17 @@ class HotSpec:
             if not isinstance(folder, str) or not folder or "://" in folder:
                 raise SchemaError(f"log_dir is a local folder, not {log_dir!r}.")
             folder = os.path.abspath(os.path.expanduser(folder))
-        return HotSpec(name, folder, durability)
+        return HotSpec(name, folder, durability, take_over)
+
+    @staticmethod
+    def checked_bytes(limit: int) -> int:
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < LEAST_BYTES:
+            raise SchemaError(f"hot_bytes must be a number of bytes, {LEAST_BYTES:,} or more; got {limit!r}.")
+        return limit
+
+    def or_as(self, other: HotSpec) -> HotSpec:
+        """The same, in the folder of another where none is named."""
+        return self if self.log_dir is not None else replace(self, log_dir=other.log_dir)
 
     def check(self, name: str) -> None:
         """Refuse another hot store than the lake has."""

@@ -214,10 +214,22 @@ class HotStore(Protocol):
         """Remove up to so many versions that blocks hold or that no retained snapshot shows; how many were removed."""
         ...
 
+    def settle(self) -> None:
+        """A job has moved or removed versions: let go of what else was kept for them."""
+        ...
+
     def locations(self, table_id: int, row_ids: Sequence[int]) -> list[str]:
         """Where the hot rows lie, as ``t.locate`` tells it."""
         ...
 
-    def undo(self, tx: Transaction) -> None:
-        """The transaction was left without a commit: what was written through it did not happen."""
+    def still_there(self, r: ReadTransaction | Transaction, newest: int) -> None:
+        """Raise if the lake has another hot store by now, or another owner; ``newest`` is its newest commit."""
+        ...
+
+    def done(self, tx: Transaction) -> int:
+        """How much was written through the transaction, for ``undo``."""
+        ...
+
+    def undo(self, tx: Transaction, done: int = 0) -> None:
+        """What was written through the transaction after that did not happen: it, or a part of it, was given up."""
         ...

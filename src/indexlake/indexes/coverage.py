@@ -65,9 +65,9 @@ class Group:
             cuts = [0, *(n for n in range(1, len(ordinals)) if ordinals[n] != ordinals[n - 1])]
             there = [ordinals[n] for n in cuts]
         else:
-            found = np.searchsorted(np.asarray(starts), slots, side="right") - 1
-            cuts = [0, *(np.flatnonzero(np.diff(found)) + 1).tolist()]
-            there = found[cuts].tolist()
+            bounds = np.searchsorted(slots, np.asarray(starts))
+            held = np.flatnonzero(np.diff(bounds))
+            there, cuts = held.tolist(), bounds[held].tolist()
         for ordinal, first, end in zip(there, cuts, [*cuts[1:], len(slots)], strict=True):
             block = self._by_ordinal.get(ordinal)
             if block is not None:
@@ -166,11 +166,14 @@ class Coverage:
     def find(self, key: Key, state: TableState, snapshot: int, files: OpenFiles) -> list[Hit]:
         """Blocks and positions that hold the key and are not deleted at the snapshot, among blocks that are covered."""
         hits: list[Hit] = []
-        hashed = hash_key(key)
         encoded = key_to_bytes(key)
+        overlapping = self._overlapping(encoded, encoded, snapshot) if self.links else ()
+        if not overlapping:
+            return hits
+        hashed = hash_key(key)
         slots: list[int] = []
         asked = -1
-        for n in self._overlapping(encoded, encoded, snapshot):
+        for n in overlapping:
             block = self._blocks.records[n]
             link = self.links[block.data_file_id]
             if link.index_file_id != asked:  # blocks that a segment covers together mostly stand together

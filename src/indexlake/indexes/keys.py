@@ -37,6 +37,14 @@ def encode_key(codecs: Sequence[Codec], values: Sequence[SqlValue]) -> Key:
     return b"".join([encode_part(c, c.canonical(v), last=n == last) for n, (c, v) in enumerate(pairs)])
 
 
+def encode_keys(codecs: Sequence[Codec], columns: Sequence[Sequence[SqlValue]]) -> list[Key | None]:
+    """The keys of encoded values given by column; None where one of them is null."""
+    if len(codecs) == 1 and codecs[0].kind == "int":
+        canonical: Any = codecs[0].canonical
+        return [None if value is None else canonical(value) + _SIGN for value in columns[0]]
+    return [None if None in row else encode_key(codecs, row) for row in zip(*columns, strict=True)]
+
+
 def encode_part(codec: Codec, value: Any, *, last: bool) -> bytes:
     """A canonical value as a part of a key of several columns."""
     if codec.kind == "int":

@@ -235,4 +235,5 @@ def purge(lake: Lake, table_id: int, job: Job | None = None) -> int:
             section.commit()
         total += gone
         if not gone:
+            lake._hot.settle()
             return total

@@ -1,7 +1,8 @@
 """Expire: drop the history that no retained snapshot needs, and move the horizon.
 
-The horizon is the newest snapshot committed at or before now − retention.  It never passes a pin and never comes
-within a minute of now.  Everything of one table happens in one commit; hot versions are purged afterwards.
+The horizon is the newest snapshot committed at or before now − retention.  It never passes a pin, nor what
+only a redo log holds, and never comes within a minute of now.  Everything of one table happens in one commit; hot
+versions are purged afterwards.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from indexlake.catalog import (
     data_files,
     definitions,
     delete_entries,
+    log_records,
     partitions,
     released_columns,
     table_heads,
@@ -96,8 +98,9 @@ def _horizon(section: Section, table: TableRecord, time: int, present: int) -> i
     newest = section.sequencer.newest_at(present - max(retention, NEVER_WITHIN))
     if newest is None:
         return table.horizon
-    pin = activity.oldest_pin(section.tx, time)
-    return max(table.horizon, min(newest, last, last if pin is None else pin))
+    pin, owner = activity.oldest_pin(section.tx, time), log_records.read_owner(section.tx)
+    whole = last if owner is None else owner.bound
+    return max(table.horizon, min(newest, last, whole, last if pin is None else pin))
 
 
 def _forget_table(section: Section, table_id: int, time: int) -> int:

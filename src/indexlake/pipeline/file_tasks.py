@@ -19,9 +19,9 @@ from indexlake.blocks.stream import Target
 from indexlake.partitions.writing import without_ids, write_many
 from indexlake.pipeline.loader import IdRange, give_back_ids, reserve_ids
 from indexlake.pipeline.sort_tasks import StagedRuns, remove, sorted_load, stage
-from indexlake.schema.fitting import conform
 from indexlake.sources.files import Files, SourceFile
 from indexlake.sources.rows import gathered
+from indexlake.sources.rules import conform
 from indexlake.sources.stream import FileStream, checked_files, pieces
 from indexlake.storage import Storage
 

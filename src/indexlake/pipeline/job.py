@@ -86,6 +86,12 @@ def job_info(record: JobRecord, names: dict[int, str]) -> JobInfo:
     )  # fmt: skip
 
 
+def waiting_writers(since: float, reason: str) -> JobInfo:
+    """What ``lake.jobs()`` says while writers wait for a checkpoint."""
+    started = datetime.fromtimestamp(since, UTC)
+    return JobInfo("", "writers wait", None, "running", this_process(), started, None, Progress(), reason)
+
+
 class Watched(TypedDict, total=False):
     """What every job takes: ``stop`` ends it at its next step; ``bar`` shows how far it is."""
 
@@ -108,11 +114,13 @@ class Job:
         self._lost = False
 
     def __enter__(self) -> Job:
+        self.lake._maintenance.job_begins()
         _in_this_process.add(self.job_id)
         try:
             self._take_lease()
         except BaseException:
             _in_this_process.discard(self.job_id)
+            self.lake._maintenance.job_ended()
             raise
         self.lake._maintenance.watch(self)
         return self
@@ -154,6 +162,7 @@ class Job:
             log.warning("the end of %s could not be recorded: %s", self.kind, later)
         finally:
             _in_this_process.discard(self.job_id)
+            self.lake._maintenance.job_ended()
 
     def expect(self, *, tasks: int) -> None:
         """So many tasks more are to be done."""

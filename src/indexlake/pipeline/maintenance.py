@@ -12,7 +12,8 @@ import queue
 import threading
 import time
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from indexlake.catalog import activity, definitions, table_heads
@@ -59,6 +60,10 @@ class Maintenance:
         self._kept: set[int] = set()
         self._pinned: int | None = None  # the snapshot that the pin in the catalog says
         self._beating = threading.Lock()
+        self._gate = threading.Condition()
+        self._running: list[int] = []  # the threads of running jobs
+        self._quiet = False  # none may begin
+        self._asked = False  # for a checkpoint
         self.writer_id: str | None = None
 
     # ------------------------------------------------------------ what the lake tells it
@@ -89,6 +94,16 @@ class Maintenance:
             self._start("indexlake-dump", self._work)
             self._due.put(NO_TABLE)
 
+    def ask_for_checkpoint(self) -> bool:
+        """Look soon what the memory of the hot store needs; False: there is no background work."""
+        if not self._automatic:
+            return False
+        if not self._asked:
+            self._asked = True
+            self._start("indexlake-dump", self._work)
+            self._due.put(NO_TABLE)
+        return True
+
     def _queue(self, table_id: int) -> None:
         with self._lock:
             if table_id in self._queued or table_id in self._retry or self._stop.is_set():
@@ -109,6 +124,34 @@ class Maintenance:
                 self.writer_id = writer
         self._start("indexlake-heartbeat", self._beat)
         return self.writer_id
+
+    def job_begins(self) -> None:
+        """Waits while the lake is converted: a job begins and ends with the same hot store."""
+        me = threading.get_ident()
+        with self._gate:
+            self._gate.wait_for(lambda: not self._quiet or me in self._running)
+            self._running.append(me)
+
+    def job_ended(self) -> None:
+        with self._gate:
+            self._running.remove(threading.get_ident())
+            self._gate.notify_all()
+
+    @contextmanager
+    def quiet(self, patience: float) -> Iterator[None]:
+        """No job of this process runs within; those that begin meanwhile wait for its end."""
+        with self._gate:
+            self._gate.wait_for(lambda: not self._quiet)
+            self._quiet = True
+        try:
+            with self._gate:
+                if not self._gate.wait_for(lambda: not self._running, patience):
+                    raise JobBusy(f"Jobs of this process have been running for {patience:g} s more. Try again later.")
+            yield
+        finally:
+            with self._gate:
+                self._quiet = False
+                self._gate.notify_all()
 
     def watch(self, job: Job) -> None:
         with self._lock:
@@ -216,13 +259,15 @@ class Maintenance:
     def _work(self) -> None:
         while True:
             try:
-                table_id = self._due.get(timeout=RETRY_SECONDS if self._retry or self._unpublished else None)
+                looks = self._retry or self._unpublished or self._lake._pressure is not None
+                table_id = self._due.get(timeout=RETRY_SECONDS if looks else None)
             except queue.Empty:
                 table_id = NO_TABLE
             if self._quit.is_set():
                 if not self._stop.is_set():
                     self._publish(float("inf"))
                 return
+            self._relieve()
             time_now = time.monotonic()
             ready = [t for t, at in self._retry.items() if at <= time_now]
             for due in {*ready, *([table_id] if table_id else [])}:
@@ -235,6 +280,29 @@ class Maintenance:
                 if self._stop.is_set():
                     return
             self._publish(time.monotonic())
+
+    def _relieve(self) -> None:
+        """Checkpoint what has been in memory for too long, or is too much."""
+        from indexlake.pipeline.dump import dump
+
+        pressure = self._lake._pressure
+        self._asked = False
+        for table_id in [] if pressure is None else pressure.due():
+            assert pressure is not None
+            if self._quit.is_set():
+                return
+            if self._retry.get(table_id, 0.0) > time.monotonic():
+                continue
+            try:
+                dump(self._lake, table_id, stop=self._stop)
+                pressure.failure = None
+                self._failures.pop(table_id, None)
+                self._estimates.pop(table_id, None)
+                with self._lock:
+                    self._unpublished.add(table_id)
+            except Exception as error:
+                pressure.failure = str(error)
+                self._failed(table_id, error)
 
     def _publish(self, moment: float) -> None:
         """Write the meta files that are due."""
@@ -276,10 +344,14 @@ class Maintenance:
             self._estimates[table_id] = hot.count
             self._failures.pop(table_id, None)
             self._expire_all()
-        except JobBusy:
+        except Exception as error:
+            self._failed(table_id, error)
+
+    def _failed(self, table_id: int, error: Exception) -> None:
+        if isinstance(error, JobBusy):
             self._estimates.pop(table_id, None)
             self._retry[table_id] = time.monotonic() + RETRY_SECONDS
-        except Exception as error:
+        else:
             if not self._quit.is_set():
                 failures = self._failures[table_id] = self._failures.get(table_id, 0) + 1
                 wait = min(RETRY_SECONDS * 2 ** min(failures - 1, 10), RETRY_MOST_SECONDS)

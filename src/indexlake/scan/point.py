@@ -140,14 +140,16 @@ def read_values(found: LiveRow) -> Values:
 
 def key_in(predicate: Bound, schema: TableSchema) -> list[SqlValue] | None:
     """The encoded primary key that a row must have to satisfy the predicate, when it names exactly one."""
-    named = {
-        part.column: part.values[0]
-        for part in conjuncts(predicate.test())
-        if isinstance(part, ColumnTest) and part.op in ("=", "in") and len(part.values) == 1
-    }
+    named = predicate.equal_to()
+    if any(name not in named for name in schema.key_names):
+        named = {
+            part.column: part.values[0]
+            for part in conjuncts(predicate.test())
+            if isinstance(part, ColumnTest) and part.op in ("=", "in") and len(part.values) == 1
+        }
     key: list[SqlValue] = []
-    for f, codec in zip(schema.key_fields, schema.key_codecs, strict=True):
-        value = named.get(f.name)
+    for name, codec in zip(schema.key_names, schema.key_codecs, strict=True):
+        value = named.get(name)
         if value is None:
             return None
         try:

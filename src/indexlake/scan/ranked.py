@@ -66,44 +66,47 @@ class Chosen(NamedTuple):
 
 def read_rows(ranked: Sequence[Ranked], chosen: Chosen, fields: Sequence[Field]) -> list[Any]:
     """The columns of the chosen rows, in their order."""
-    which, places = chosen
-    if not fields or not len(places):
+    if not fields or not len(chosen.places):
         return [pa.array([], f.type) for f in fields]
-    found = []
-    for number, each in enumerate(ranked):
-        here = np.flatnonzero(which == number)
-        found += [(source, slots, here[some]) for source, slots, some in each.by_source(places[here])]
     few = None
-    if len(places) <= _FEW and all(is_exact(f.type) for f in fields):
-        few = _few_rows(found, len(places), fields)
-    return _many_rows(found, fields) if few is None else few
+    if len(chosen.places) <= _FEW and all(is_exact(f.type) for f in fields):
+        few = _few_rows(ranked, chosen, fields)
+    return _many_rows(ranked, chosen, fields) if few is None else few
 
 
-def _few_rows(
-    found: Sequence[tuple[Source, Slots, Numbers]], count: int, fields: Sequence[Field]
-) -> list[pa.Array] | None:
+def _few_rows(ranked: Sequence[Ranked], chosen: Chosen, fields: Sequence[Field]) -> list[pa.Array] | None:
     """By way of Python values; None: they do not tell everything."""
-    rows: list[dict[str, Any]] = [{}] * count
-    for source, slots, numbers in found:
-        here = source.python_rows(slots, fields)
+    found: dict[Any, tuple[list[int], list[int]]] = {}  # who has rows: as which of its own, and which of the chosen
+    rankings = [(each.sources, each.parts.tolist(), each.slots.tolist()) for each in ranked]
+    for number, (ranking, place) in enumerate(zip(chosen.rankings.tolist(), chosen.places.tolist(), strict=True)):
+        sources, parts, slots = rankings[ranking]
+        holder, position = sources[parts[place]].place(slots[place])
+        there = found.setdefault(holder, ([], []))
+        there[0].append(position)
+        there[1].append(number)
+    rows: list[dict[str, Any]] = [{}] * len(chosen.places)
+    for holder, (positions, numbers) in found.items():
+        here = holder.few_rows(positions, fields)
         if here is None:
             return None
-        for number, row in zip(numbers.tolist(), here, strict=True):
+        for number, row in zip(numbers, here, strict=True):
             rows[number] = row
-    columns = [[row[f.column] for row in rows] for f in fields]
+    columns = [[row[name] for row in rows] for name in [f.column for f in fields]]
     for column, f in zip(columns, fields, strict=True):
         if pa.types.is_floating(f.type) and any(value != value for value in column):
             return None  # Python may change the bits of a NaN
     return [pa.array(column, f.type) for column, f in zip(columns, fields, strict=True)]
 
 
-def _many_rows(found: Sequence[tuple[Source, Slots, Numbers]], fields: Sequence[Field]) -> list[Any]:
+def _many_rows(ranked: Sequence[Ranked], chosen: Chosen, fields: Sequence[Field]) -> list[Any]:
     schema = pa.schema([f.arrow() for f in fields])
     order: list[Numbers] = []
     batches: list[pa.RecordBatch] = []
-    for source, slots, numbers in found:
-        for here, columns in source.rows(slots, fields):
-            order.append(numbers[here])
-            batches += pa.Table.from_arrays(columns, schema=schema).to_batches()
+    for number, each in enumerate(ranked):
+        here = np.flatnonzero(chosen.rankings == number)
+        for source, slots, some in each.by_source(chosen.places[here]):
+            for piece, columns in source.rows(slots, fields):
+                order.append(here[some[piece]])
+                batches += pa.Table.from_arrays(columns, schema=schema).to_batches()
     back = pa.array(np.argsort(np.concatenate(order)))
     return list(pa.Table.from_batches(gather(batches, back, schema), schema).columns)

@@ -15,27 +15,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexlake.catalog.index_definitions import no_index
 from indexlake.display import FIRST_ROWS, html_rows, html_text, shown
-from indexlake.errors import ExpressionError, SchemaError
+from indexlake.errors import ExpressionError
 from indexlake.indexes.kind import whole_number
-from indexlake.indexes.registry import kind_if_known, kind_named
+from indexlake.indexes.registry import kind_named
 from indexlake.scan.fuse import fuse_weights, fused
 from indexlake.scan.ranked import Chosen, Ranked, read_rows
 from indexlake.scan.result import Result
 from indexlake.scan.scan import bind_predicate, check_text, checked_columns
 from indexlake.scan.search_parts import Looked, Parts
+from indexlake.scan.search_shape import SCORE, Shape, shape_of
 from indexlake.scan.search_sources import BlocksSource, RowsSource
-from indexlake.schema import ROW_ID, Field
 
 if TYPE_CHECKING:
     from indexlake.indexes.coverage import Coverage
-    from indexlake.schema import TableSchema
     from indexlake.snapshots.reading import Reading
     from indexlake.storage import Storage
     from indexlake.table import Table
-
-SCORE, SNIPPET = "_score", "_snippet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,40 +114,12 @@ class Search(Result):
     def schema(self) -> pa.Schema:
         """The columns of the result."""
         with self._table._reading(self._snapshot) as reading:
-            found = [index_for(reading, asked.name, self._table._name) for asked in self._queries]
-            return self._shown(self._fields(reading.schema, found), found)
+            return self._shape(reading).shown
 
-    def _added(self, indexes: Sequence[Coverage]) -> list[str]:
-        """The columns that the search adds to those of the table."""
-        measure = SCORE if len(indexes) > 1 else kind_named(indexes[0].index.kind).measure
-        assert measure is not None
-        return [measure, SNIPPET] if self._snippet else [measure]
-
-    def _fields(self, schema: TableSchema, indexes: Sequence[Coverage]) -> list[Field]:
-        added = self._added(indexes)
-        names = schema.names
-        if self._columns is not None:
-            names = tuple(c for c in self._columns if c.lower() not in (ROW_ID, *added))
-        fields = list(schema.project(names))
-        if len({f.name for f in fields}) < len(fields):
-            raise SchemaError("columns names a column twice.")
-        for f in fields:
-            if f.name.lower() in added:
-                raise SchemaError(
-                    f"Column {f.name!r} has the name of a column that the search adds. Leave it out with columns=[…], "
-                    "or rename it.",
-                    column=f.name,
-                )
-        return fields
-
-    def _shown(self, fields: Sequence[Field], indexes: Sequence[Coverage]) -> pa.Schema:
-        shown = [f.arrow() for f in fields]
-        if self._columns is not None and ROW_ID in map(str.lower, self._columns):
-            shown.append(pa.field(ROW_ID, pa.int64(), False))
-        measure, *snippet = self._added(indexes)
-        shown.append(pa.field(measure, pa.float64(), False))
-        shown += [pa.field(name, pa.string()) for name in snippet]
-        return pa.schema(shown)
+    def _shape(self, reading: Reading) -> Shape:
+        names = tuple([asked.name for asked in self._queries])
+        shapes = self._table._lake._remembered.shapes
+        return shape_of(shapes, reading, self._table._name, names, self._columns, snippet=self._snippet)
 
     # ------------------------------------------------------------ running
 
@@ -168,31 +136,27 @@ class Search(Result):
         lake = table._lake
         lake._check()
         with table._reading(self._snapshot) as reading:
-            schema = reading.schema
-            found = [index_for(reading, asked.name, table._name) for asked in self._queries]
+            shape = self._shape(reading)
+            schema, found = reading.schema, shape.indexes
             queries = [
-                kind_named(c.index.kind).query(c.index, c.index.fields(schema), asked.query, asked.options)
-                for c, asked in zip(found, self._queries, strict=True)
+                kind_named(c.index.kind).query(c.index, fields, asked.query, asked.options)
+                for c, fields, asked in zip(found, shape.keys, self._queries, strict=True)
             ]
-            fields = self._fields(schema, found)
-            text = self._text_field(found, schema) if self._snippet else None
-            needed = [*fields, *([text] if text is not None else [])]
             predicate = None if self._where is None else bind_predicate(self._where, schema, self._params)
-            parts = Parts(reading, lake, predicate, needed, lake._remembered)
+            parts = Parts(reading, lake, predicate, shape.read, lake._remembered)
         self._snapshot = reading.snapshot
-        schema_shown = self._shown(fields, found)
         with lake._pins.pin(reading.snapshot):
             ranked, chosen, scores = self._best(parts, found, queries)
             if explained is not None:
                 explained.append(self._explain(parts, found, ranked))
-            columns = read_rows(ranked, chosen, needed)
-            arrays = columns[: len(fields)]
-            if ROW_ID in schema_shown.names:
+            columns = read_rows(ranked, chosen, shape.read)
+            arrays = columns[: shape.given]
+            if shape.row_id:
                 arrays.append(pa.array(chosen.row_ids(ranked)))
         arrays.append(pa.array(scores, pa.float64()))
-        if text is not None:
+        if self._snippet:
             arrays.append(self._snippets(found, queries, columns[-1]))
-        return pa.Table.from_arrays(arrays, schema=schema_shown)
+        return pa.Table.from_arrays(arrays, schema=shape.shown)
 
     def _best(
         self, parts: Parts, indexes: Sequence[Coverage], queries: Sequence[Any]
@@ -216,12 +180,6 @@ class Search(Result):
                 rankings, places = np.array(chosen[: self._k], np.int64).reshape(-1, 2).T
                 return ranked, Chosen(rankings, places), scores[: self._k]
             depth *= 8
-
-    def _text_field(self, indexes: Sequence[Coverage], schema: TableSchema) -> Field:
-        for coverage in indexes:
-            if kind_named(coverage.index.kind).measure == SCORE:
-                return coverage.index.fields(schema)[0]
-        raise ExpressionError("snippet=True shows found text: search a bm25 index with it.")
 
     def _snippets(self, indexes: Sequence[Coverage], queries: Sequence[Any], values: pa.Array) -> pa.Array:
         for coverage, query in zip(indexes, queries, strict=True):
@@ -279,38 +237,3 @@ def _is_pair(each: Any) -> bool:
         and isinstance(each[0], str)
         and (len(each) == 2 or isinstance(each[2], Mapping))
     )
-
-
-def index_for(reading: Reading, name: str, table: str) -> Coverage:
-    """The index of that name, or the one that searches the column of that name."""
-    usable = [
-        c
-        for c in reading.state.indexes.values()
-        if not c.index.is_primary and c.index.serves(reading.snapshot, reading.schema)
-    ]
-    # First those that were there at the snapshot: another one may have their name now.
-    ranked = sorted(usable, key=lambda c: (c.index.begin_snapshot > reading.snapshot, -c.index.begin_snapshot))
-    for coverage in ranked:
-        if coverage.index.name.lower() == name.lower():
-            return coverage
-    live = [c for c in usable if c.index.end_snapshot is None]
-    column = reading.schema.by_name.get(name.lower())
-    searching = [
-        c
-        for c in ranked
-        if getattr(kind_if_known(c.index.kind), "measure", None) is not None
-        and column is not None
-        and column in c.index.fields(reading.schema)
-    ]
-    on = [c for c in searching if c.index.begin_snapshot <= reading.snapshot] or [c for c in searching if c in live]
-    if len(on) == 1:
-        return on[0]
-    if on:
-        names = ", ".join(repr(c.index.name) for c in on)
-        raise ExpressionError(f"Column {name!r} of table {table!r} has several indexes to search: name one of {names}.")
-    if column is not None:
-        raise ExpressionError(
-            f"Column {column.name!r} of table {table!r} has no index to search. Create one, for text for example: "
-            f't.create_index("{column.name}_text", "{column.name}", kind="bm25").'
-        )
-    raise no_index(table, name, [c.index.name for c in live])

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from indexlake.indexes.index import Index
     from indexlake.indexes.kind import Part
     from indexlake.lake import Lake
+    from indexlake.scan import search_shape
     from indexlake.schema import Field, TableSchema
     from indexlake.snapshots.reading import Reading
     from indexlake.snapshots.state import TableState
@@ -40,14 +41,15 @@ _REMEMBERED = 256
 
 
 class Remembered:
-    """What searches of one lake keep for the next ones: hot rows, masks of deleted rows, matches of predicates, and
-    what each index was last searched in."""
+    """What searches of one lake keep for the next ones: hot rows, masks of deleted rows, matches of predicates, what
+    each index was last searched in, and the shapes of searches."""
 
     def __init__(self) -> None:
         self._mirrors: dict[int, HotMirror] = {}
         self.masks: Recent[tuple[Any, Any, Mask]] = Recent(_REMEMBERED)
         self.matches: Recent[npt.NDArray[np.int64]] = Recent(_REMEMBERED)
         self.looked: Recent[tuple[TableState, Looked]] = Recent(_REMEMBERED)
+        self.shapes: Recent[search_shape.Remembered] = Recent(_REMEMBERED)
 
     def mirror(self, table_id: int) -> HotMirror:
         return self._mirrors.setdefault(table_id, HotMirror())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from indexlake.types.selection import take
 
 if TYPE_CHECKING:
     from indexlake.blocks.block import BlockRecord
+    from indexlake.blocks.formats import BlockReader
     from indexlake.blocks.open_files import OpenFiles
     from indexlake.indexes.coverage import Group
     from indexlake.indexes.index import Index
@@ -50,21 +53,30 @@ class View:
     def row_ids(self, block: BlockRecord, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return self.reading.state.row_ids_at(block, positions, self.files)
 
-    def columns(self, block: BlockRecord, positions: npt.NDArray[np.int64], fields: Sequence[Field]) -> list[Any]:
-        """Columns of rows of a block, which are visible."""
-        held = self.reading.state.schema.at(block.schema_snapshot)
-        found = self.files.reader(block, held.file).take(positions, file_columns(fields, held.by_id))
+
+class BlockRows:
+    """Rows of a block by their positions; they are visible."""
+
+    def __init__(self, view: View, block: BlockRecord) -> None:
+        self._files = view.files
+        self._block = block
+        self._held = view.reading.state.schema.at(block.schema_snapshot)
+
+    def columns(self, positions: npt.NDArray[np.int64], fields: Sequence[Field]) -> list[Any]:
+        found = self._reader().take(positions, file_columns(fields, self._held.by_id))
         columns = dict(zip(found.column_names, found.columns, strict=True))
         return [file_values(f, columns, len(positions)) for f in fields]
 
-    def python_rows(
-        self, block: BlockRecord, positions: npt.NDArray[np.int64], fields: Sequence[Field]
-    ) -> list[Row] | None:
-        """The same as Python values by column; None: they take longer, or do not tell everything."""
-        held = self.reading.state.schema.at(block.schema_snapshot)
-        if not all(f.field_id in held.by_id for f in fields):
-            return None
-        return self.files.reader(block, held.file).few_rows(positions.tolist(), tuple(f.column for f in fields))
+    def few_rows(self, positions: Sequence[int], fields: Sequence[Field]) -> list[Row] | None:
+        """The same as Python values by column; None: they do not tell everything."""
+        by_id = self._held.by_id
+        for f in fields:
+            if f.field_id not in by_id:
+                return None
+        return self._reader().few_rows(positions, tuple([f.column for f in fields]))
+
+    def _reader(self) -> BlockReader:
+        return self._files.reader(self._block, self._held.file)
 
 
 class RowsSource:
@@ -98,10 +110,14 @@ class RowsSource:
         wanted = pa.array(slots)
         yield slice(None), [take(self._rows.column(f.column), wanted) for f in fields]
 
-    def python_rows(self, slots: Slots, fields: Sequence[Field]) -> list[Row] | None:
-        """Rows by column; None: arrays give them at less cost."""
+    def place(self, slot: int) -> tuple[RowsSource | BlockRows, int]:
+        """Who has a row, and as which of its own."""
+        return self, slot
+
+    def few_rows(self, slots: Sequence[int], fields: Sequence[Field]) -> list[Row] | None:
+        """Rows by column as Python values; None: they do not tell everything."""
         columns = {f.column: self._rows.column(f.column) for f in fields}
-        return [{name: column[slot].as_py() for name, column in columns.items()} for slot in slots.tolist()]
+        return [{name: column[slot].as_py() for name, column in columns.items()} for slot in slots]
 
 
 class GapSource(RowsSource):
@@ -111,12 +127,13 @@ class GapSource(RowsSource):
         super().__init__(rows, None, segments, chosen=chosen)
         self._view = view
         self._block = block
+        self._held = BlockRows(view, block)
 
     def rows(self, slots: Slots, fields: Sequence[Field]) -> Iterator[Piece]:
-        yield slice(None), self._view.columns(self._block, self._positions(slots), fields)
+        yield slice(None), self._held.columns(self._positions(slots), fields)
 
-    def python_rows(self, slots: Slots, fields: Sequence[Field]) -> list[Row] | None:
-        return self._view.python_rows(self._block, self._positions(slots), fields)
+    def few_rows(self, slots: Sequence[int], fields: Sequence[Field]) -> list[Row] | None:
+        return self._held.few_rows(self._positions(np.array(slots)).tolist(), fields)
 
     def _positions(self, slots: Slots) -> npt.NDArray[np.int64]:
         return self._view.positions(self._block, self.row_ids(slots))
@@ -196,16 +213,16 @@ class BlocksSource:
 
     def rows(self, slots: Slots, fields: Sequence[Field]) -> Iterator[Piece]:
         for block, here, positions in self._group.split(self._segment.starts, slots):
-            yield here, self._view.columns(block, positions, fields)
+            yield here, BlockRows(self._view, block).columns(positions, fields)
 
-    def python_rows(self, slots: Slots, fields: Sequence[Field]) -> list[Row] | None:
-        found: list[Row] = []
-        for block, _, positions in self._group.split(self._segment.starts, slots):
-            rows = self._view.python_rows(block, positions, fields)
-            if rows is None:
-                return None
-            found += rows
-        return found
+    def place(self, slot: int) -> tuple[BlockRows, int]:
+        starts = self._segment.starts
+        ordinal = bisect_right(starts, slot) - 1
+        return self._held[ordinal], slot - starts[ordinal]
+
+    @cached_property
+    def _held(self) -> dict[int, BlockRows]:
+        return {ordinal: BlockRows(self._view, block) for block, ordinal in self._blocks}
 
 
 Source = RowsSource | BlocksSource

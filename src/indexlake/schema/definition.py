@@ -109,7 +109,7 @@ def default_to_text(value: SqlValue) -> str | None:
 
 
 def default_from_text(text: str | None) -> SqlValue:
-    return None if text is None else value_from_json(json.loads(text))
+    return None if text is None or text == "null" else value_from_json(json.loads(text))
 
 
 def new_fields(

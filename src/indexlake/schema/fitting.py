@@ -15,33 +15,12 @@ from indexlake.arrow import kernels as pc
 from indexlake.errors import ConstraintError, SchemaError
 from indexlake.schema import field_steps
 from indexlake.schema.table_schema import Field, TableSchema
-from indexlake.types import SqlValue, check_values, codec_for, holds_null
+from indexlake.types import SqlValue, codec_for
 from indexlake.types.convert import checked_cast
 from indexlake.types.nested import without_list_views
 
 Values = tuple[SqlValue, ...]
 """The encoded values of a row, in the order of the table's fields."""
-
-
-def conform(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
-    """The batch with exactly the table's columns and types, defaults filled in, nullability checked."""
-    given: dict[str, int] = {}
-    for place, name in enumerate(batch.schema.names):
-        f = schema.field(name)
-        if f.name in given:
-            raise SchemaError(f"Column {f.name!r} is given twice.", column=f.name)
-        given[f.name] = place
-    arrays = []
-    for f in schema.fields:
-        if f.name in given:
-            array = fit(batch.column(given[f.name]), f)
-            check_values(array, f.name)
-        else:
-            array = repeated(f, f.default, batch.num_rows)
-        if not f.nullable and holds_null(array):
-            raise null_error(f.name, given=f.name in given)
-        arrays.append(array)
-    return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
 
 
 def fit(array: pa.Array, f: Field) -> pa.Array:

@@ -78,7 +78,7 @@ def _values(f: Field, begins: Sequence[int], held: Callable[[Field], Column]) ->
         return held(f)
     filled: Column
     if f.source is None:
-        filled = [f.default] * len(older)
+        filled = [f.older] * len(older)
     else:
         some = _values(f.source, [begins[n] for n in older], lambda g: _picked(held(g), older))
         filled = f.codec.encode(f.derived(f.source.codec.decode(some)))
@@ -143,7 +143,7 @@ def file_values(f: Field, columns: Mapping[str, Any], count: int) -> Any:
     if held is not None:
         return held
     if f.source is None:
-        return repeated(f.type, f.default, count)
+        return repeated(f.type, f.older, count)
     return f.derived(file_values(f.source, columns, count))
 
 
@@ -152,5 +152,5 @@ def file_value(f: Field, row: Mapping[str, Any]) -> Any:
     if f.column in row:
         return row[f.column]
     if f.source is None:
-        return f.codec.decode_one(f.default)
+        return f.codec.decode_one(f.older)
     return f.derived(f.source.codec.array([file_value(f.source, row)]))[0].as_py()

@@ -19,6 +19,7 @@ import pyarrow as pa
 from indexlake.errors import ConstraintError, SchemaError
 from indexlake.schema.field_steps import Step
 from indexlake.schema.lineage import HeldColumns, line
+from indexlake.schema.rules import Check, Template
 from indexlake.types import Codec, SqlValue, codec_for
 from indexlake.types.uuids import is_uuid
 
@@ -32,8 +33,9 @@ RESERVED_PREFIX = "_indexlake_"
 class Field:
     """One column, from one snapshot to another.
 
-    ``default`` is the encoded value that rows take which do not name the column.  Row versions and files older than
-    ``since`` do not hold the column: they take the value of its ``source`` through ``steps``, or the default.
+    ``default`` is the encoded value that rows take which do not name the column, unless there is a ``default_sql``.
+    Row versions and files older than ``since`` do not hold the column: they take the value of its ``source`` through
+    ``steps``, or ``older``.
     """
 
     field_id: int
@@ -49,6 +51,10 @@ class Field:
     source: Field | None = None
     steps: tuple[Step, ...] = ()
     released: bool = False  # the hot store need not have the column any more
+    default_sql: str | None = None  # what new rows take in place of the default
+    generated: Template | None = None  # how every row's value is computed
+    held_null: bool = False  # it could be null before: older versions of rows may be
+    initial: tuple[SqlValue] | None = None  # what rows take that are older than the column, if not the default
 
     @property
     def column(self) -> str:
@@ -60,6 +66,11 @@ class Field:
 
     def arrow(self, name: str | None = None) -> pa.Field:
         return pa.field(name or self.name, self.type, self.nullable, self.metadata)
+
+    @property
+    def older(self) -> SqlValue:
+        """What rows have that are older than the column."""
+        return self.default if self.initial is None else self.initial[0]
 
     @property
     def default_value(self) -> Any:
@@ -79,9 +90,17 @@ class Field:
 class TableSchema:
     """The columns of a table at one snapshot, with lookups by name and the derived Arrow schemas."""
 
-    def __init__(self, fields: Sequence[Field], primary_key: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        fields: Sequence[Field],
+        primary_key: Sequence[int] = (),
+        checks: Sequence[Check] = (),
+        table_name: str = "",
+    ) -> None:
         self.fields = tuple(fields)
         self.primary_key = tuple(primary_key)
+        self.checks = tuple(checks)
+        self.table_name = table_name
         self.by_name = {f.name.lower(): f for f in self.fields}
         self.by_id = {f.field_id: f for f in self.fields}
 
@@ -89,7 +108,12 @@ class TableSchema:
         return f"TableSchema({', '.join(f'{f.name} {f.type}' for f in self.fields)})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, TableSchema) and self.fields == other.fields and self.primary_key == other.primary_key
+        return (
+            isinstance(other, TableSchema)
+            and self.fields == other.fields
+            and self.primary_key == other.primary_key
+            and self.checks == other.checks
+        )
 
     def __hash__(self) -> int:
         return hash((tuple(f.field_id for f in self.fields), self.primary_key))
@@ -108,6 +132,11 @@ class TableSchema:
         return any(f.since for f in self.fields)
 
     @cached_property
+    def has_rules(self) -> bool:
+        """Whether something is computed of rows, or demanded of them, besides their types."""
+        return bool(self.checks) or any(f.generated is not None for f in self.fields)
+
+    @cached_property
     def arrow(self) -> pa.Schema:
         """What users see."""
         return pa.schema([f.arrow() for f in self.fields])
@@ -121,7 +150,8 @@ class TableSchema:
     def file(self) -> pa.Schema:
         """What a data block holds."""
         hidden = [pa.field(ROW_ID, pa.int64(), False), pa.field(VERSION, pa.int64(), True)]
-        return pa.schema([f.arrow(f.column) for f in self.fields] + hidden)
+        held = [f.arrow(f.column).with_nullable(f.nullable or f.held_null) for f in self.fields]
+        return pa.schema(held + hidden)
 
     @cached_property
     def history_file(self) -> pa.Schema:
@@ -164,6 +194,10 @@ class TableSchema:
         return tuple(self.by_id[i] for i in self.primary_key)
 
     @cached_property
+    def key_names(self) -> tuple[str, ...]:
+        return tuple(f.name for f in self.key_fields)
+
+    @cached_property
     def key_columns(self) -> tuple[str, ...]:
         return tuple(f.column for f in self.key_fields)
 
@@ -200,11 +234,20 @@ class TableSchema:
 class SchemaHistory:
     """Every field record that a table ever had.  The schema of a snapshot is made once."""
 
-    def __init__(self, fields: Sequence[Field], primary_key: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        fields: Sequence[Field],
+        primary_key: Sequence[int] = (),
+        checks: Sequence[Check] = (),
+        table_name: str = "",
+    ) -> None:
         self.fields = tuple(sorted(fields, key=lambda f: (f.position, f.begin_snapshot)))
         self.primary_key = tuple(primary_key)
-        ends = {f.end_snapshot for f in self.fields if f.end_snapshot is not None}
-        self._changes = sorted({f.begin_snapshot for f in self.fields} | ends)
+        self.checks = tuple(checks)
+        self._table_name = table_name
+        dated: list[Field | Check] = [*self.fields, *self.checks]
+        ends = {d.end_snapshot for d in dated if d.end_snapshot is not None}
+        self._changes = sorted({d.begin_snapshot for d in dated} | ends)
         self._schemas: dict[int, TableSchema] = {}
 
     def __repr__(self) -> str:
@@ -226,10 +269,12 @@ class SchemaHistory:
         found = self._schemas.get(number)
         if found is None:
             at = self._changes[number - 1] if number else -1
-            fields = [
-                f for f in self.fields if f.begin_snapshot <= at and (f.end_snapshot is None or f.end_snapshot > at)
-            ]
-            found = self._schemas[number] = TableSchema(fields, self.primary_key)
+
+            def there(dated: Field | Check) -> bool:
+                return dated.begin_snapshot <= at and (dated.end_snapshot is None or dated.end_snapshot > at)
+
+            fields, checks = list(filter(there, self.fields)), list(filter(there, self.checks))
+            found = self._schemas[number] = TableSchema(fields, self.primary_key, checks, self._table_name)
         return found
 
 

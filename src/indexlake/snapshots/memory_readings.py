@@ -41,21 +41,25 @@ class MemoryReadings(Readings):
                 found = commits.token_result(r, token)
         return found
 
-    def at_hand(self, table_id: int) -> TableState | None:
-        """The table's state as of now, if it is known without the catalog."""
-        store = self._store
-        visible = store.visible  # before the state: what is visible was added to it before
-        state = self.states.get(table_id)
+    def _known(self, table_id: int) -> TableState | None:
+        """The table's state as of now, if it is known without the catalog; its number may be behind."""
+        store, state = self._store, self.states.get(table_id)
         if state is None or state.at < store.layout or state.at < store.marked.get(table_id, 0):
             return None
-        if state.at < visible:
-            state = replace(state, at=visible)
+        return state
+
+    def at_hand(self, table_id: int) -> TableState | None:
+        """The table's state as of now, if it is known without the catalog."""
+        visible = self._store.visible  # before the state: what is visible was added to it before
+        state = self._known(table_id)
+        if state is not None and state.at < visible:
+            state = state.still_at(visible)
             self.states.offer(state)
         return state
 
     def newest_state(self, table_id: int) -> TableState:
-        """For whoever has the turn of the sequencer."""
-        return self.at_hand(table_id) or self.latest(table_id)
+        """For whoever has the turn of the sequencer.  Its number may be behind, what it holds is not."""
+        return self._known(table_id) or self.latest(table_id)
 
     def publish(self, done: Sequence[Commit], marked: Mapping[int, int]) -> None:
         """Add deleted rows of blocks to states that had all those before: ``marked`` is the newest of each table.
@@ -77,11 +81,12 @@ _NONE = DeleteLog()
 
 
 class _OpenReading(OpenReading):
-    __slots__ = ("_reader", "_slow")
+    __slots__ = ("_reader", "_store")
 
     def __enter__(self) -> Reading:
         readings: Any = self._readings
         store: MemoryStore = readings._store
+        self._store = store
         reader = self._reader = Reader()
         store.readers.add(reader)  # before the state is chosen: what it does not have in blocks stays here
         try:
@@ -100,8 +105,7 @@ class _OpenReading(OpenReading):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        readings: Any = self._readings
-        readings._store.readers.discard(self._reader)
+        self._store.readers.discard(self._reader)
         self._transaction.__exit__(kind, error, trace)
 
 

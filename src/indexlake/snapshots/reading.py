@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from indexlake.catalog import commits
+from indexlake.errors import ConvertedError
 from indexlake.snapshots.state import Stale, StateCache, TableState, refresh
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Readings:
         self.catalog = catalog
         self.store = store
         self.states = StateCache()
+        self.successor: Callable[[ConvertedError, Readings], Readings] = _no_successor
 
     def open(self, table_id: int, choose: Choose | None = None) -> OpenReading:
         """A context manager that gives a ``Reading``; of the newest snapshot unless another one is chosen."""
@@ -80,6 +82,10 @@ class Readings:
         with self.catalog.read() as r:
             return commits.last_snapshot(r)[0]
 
+    def seen(self, r: ReadTransaction, snapshot: int | None) -> int | None:
+        """As of which snapshot tables are looked up in a read transaction; None: as of now."""
+        return snapshot
+
     def token_result(self, token: str) -> dict[str, Any] | None:
         """What the write with that token did, if there was one."""
         with self.catalog.read() as r:
@@ -87,7 +93,7 @@ class Readings:
 
     def state_in(self, transaction: ReadTransaction, table_id: int) -> TableState:
         """The table's state as of a read transaction.  Raises ``Stale`` when another one has to be begun."""
-        state = refresh(transaction, table_id, self.states.get(table_id))
+        state = refresh(transaction, table_id, self.states.get(table_id), self.store)
         self.states.offer(state)
         return state
 
@@ -95,6 +101,10 @@ class Readings:
         """The table's state as of now."""
         with self.open(table_id) as reading:
             return reading.state
+
+
+def _no_successor(error: ConvertedError, readings: Readings) -> Readings:
+    raise error
 
 
 class OpenReading:
@@ -113,10 +123,13 @@ class OpenReading:
             transaction = self._transaction = readings.catalog.read()
             try:
                 state = readings.state_in(transaction, self._table_id)
-                snapshot, writes = (state.at, None) if choose is None else choose(state)
+                snapshot, writes = (state.newest, None) if choose is None else choose(state)
                 return Reading(transaction, state, snapshot, readings.store, writes)
             except Stale:  # another thread has read further: begin again
                 transaction.close()
+            except ConvertedError as error:
+                transaction.close()
+                readings = self._readings = readings.successor(error, readings)
             except BaseException:
                 transaction.close()
                 raise

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,9 @@ from indexlake.indexes.index import Index
 from indexlake.partitions.ranges import Ranges
 from indexlake.schema import ROW_ID, SchemaHistory, TableSchema
 
+if TYPE_CHECKING:
+    from indexlake.hot.store import HotStore
+
 FEW_ROWS = 1_000
 """The ids of so many rows are read one by one from a block that is not in row-id order; of more, all of them."""
 
@@ -44,28 +47,33 @@ class TableState:
     deletes: Mapping[int, DeleteLog]
     indexes: Mapping[int, Coverage]  # by index id
     primary: Coverage | None  # that of the primary key
+    enforced: tuple[Coverage, ...]  # the primary key, and every unique index that has been published
     ranges: Ranges | None  # the partitions of a clustered table
     at: int
+    limit: int | None = None  # later snapshots are not for this reader
+
+    @property
+    def newest(self) -> int:
+        """The newest snapshot that can be read."""
+        return self.at if self.limit is None else min(self.at, self.limit)
 
     @property
     def live_indexes(self) -> tuple[Index, ...]:
         """Those that every new block is written for."""
         return tuple(coverage.index for coverage in self.indexes.values() if coverage.index.end_snapshot is None)
 
-    @property
-    def enforced(self) -> list[Coverage]:
-        """The primary key, and every unique index that has been published."""
-        return [
-            coverage
-            for coverage in self.indexes.values()
-            if coverage.index.enforced_snapshot is not None and coverage.index.end_snapshot is None
-        ]
-
     def as_of(self, snapshot: int) -> TableState:
         """The same state with the schema of a snapshot, for those who read or write at it."""
         if snapshot >= self.table.schema_version:
             return self
         return replace(self, table=replace(self.table, schema_version=snapshot), current=self.schema.at(snapshot))
+
+    def still_at(self, snapshot: int) -> TableState:
+        """The same state where nothing has changed up to a later snapshot."""
+        return TableState(
+            self.table, self.schema, self.current, self.blocks, self.deletes, self.indexes, self.primary,
+            self.enforced, self.ranges, snapshot,
+        )  # fmt: skip
 
     def addresses(self, block: BlockRecord, files: OpenFiles) -> Addresses:
         """Which row lies where in a data block."""
@@ -120,24 +128,32 @@ def load(r: ReadTransaction | Transaction, table_id: int, last: int) -> TableSta
         for index in segments.read_indexes(r, table_id)
     }
     ranges = _ranges(r, table, None, -1)
-    return TableState(table, schema, schema.current, blocks, deletes, indexes, _primary(indexes), ranges, last)
+    primary, enforced = _primary(indexes), _enforced(indexes)
+    return TableState(table, schema, schema.current, blocks, deletes, indexes, primary, enforced, ranges, last)
 
 
-def refresh(r: ReadTransaction | Transaction, table_id: int, cached: TableState | None) -> TableState:
-    """The state as of this read transaction; its ``at`` is the newest snapshot in it."""
+def refresh(
+    r: ReadTransaction | Transaction, table_id: int, cached: TableState | None, store: HotStore | None = None
+) -> TableState:
+    """The state as of this read transaction; its ``at`` is the newest snapshot in it.
+
+    ``store`` is the hot store that the lake must have; None: that was checked before.
+    """
     head = table_heads.read_head(r, table_id)
     if head is None:
         raise gone(table_id)
+    if cached is not None and cached.at == head.last:
+        return cached
+    if cached is not None and cached.at > head.last:
+        raise Stale
+    if store is not None:
+        store.still_there(r, head.last)
     if cached is None:
         return load(r, table_id, head.last)
-    if cached.at > head.last:
-        raise Stale
-    if cached.at == head.last:
-        return cached
     table, schema, current = cached.table, cached.schema, cached.current
     purged = head.purge_number != table.purge_number
     blocks, deletes, indexes, primary = cached.blocks, cached.deletes, cached.indexes, cached.primary
-    ranges = cached.ranges
+    enforced, ranges = cached.enforced, cached.ranges
     altered = head.changed_in > cached.at
     if altered:
         found = definitions.read_table(r, table_id)
@@ -162,7 +178,7 @@ def refresh(r: ReadTransaction | Transaction, table_id: int, cached: TableState 
             else Coverage.of(i, blocks, links.get(i.index_id, []), current)
             for i in known
         }
-        primary = _primary(indexes)
+        primary, enforced = _primary(indexes), _enforced(indexes)
     if purged:
         deletes = _read_deletes(r, table_id)
     elif head.deletes_changed_in > cached.at:
@@ -170,7 +186,7 @@ def refresh(r: ReadTransaction | Transaction, table_id: int, cached: TableState 
         for file_id, snapshot, positions in delete_entries.read_deletes(r, table_id, cached.at):
             changed[file_id] = changed.get(file_id, _NO_DELETES).add(snapshot, positions)
         deletes = changed
-    return TableState(table, schema, current, blocks, deletes, indexes, primary, ranges, head.last)
+    return TableState(table, schema, current, blocks, deletes, indexes, primary, enforced, ranges, head.last)
 
 
 def _ranges(r: ReadTransaction | Transaction, table: TableRecord, known: Ranges | None, since: int) -> Ranges | None:
@@ -202,6 +218,10 @@ def gone(table_id: int) -> NotFoundError:
 
 def _primary(indexes: Mapping[int, Coverage]) -> Coverage | None:
     return next((c for c in indexes.values() if c.index.is_primary and c.index.end_snapshot is None), None)
+
+
+def _enforced(indexes: Mapping[int, Coverage]) -> tuple[Coverage, ...]:
+    return tuple(c for c in indexes.values() if c.index.enforced_snapshot is not None and c.index.end_snapshot is None)
 
 
 _NO_DELETES = DeleteLog()

@@ -58,12 +58,17 @@ class TableStats:
     """What the local cache did for this table; None: there is none."""
     clustered: ClusteredStats | None = None
     """Of its partitions; None: the table is a heap."""
+    hot: str = "inline"
+    """The hot store: where the hot rows are."""
 
     def __str__(self) -> str:
         width = 40
         total = max(1, self.hot_rows + self.block_rows - self.deleted_in_blocks)
         lines = [f"{self.table}: {counted(self.rows, 'row')} at snapshot {self.snapshot_id}"]
-        for name, rows in [("hot", self.hot_rows), *sorted(self.by_format.items())]:
+        for name, rows in [
+            ("memory" if self.hot == "memory" else "hot", self.hot_rows),
+            *sorted(self.by_format.items()),
+        ]:
             bar = "█" * max(1 if rows else 0, round(width * rows / total))
             lines.append(f"  {name:8} {bar:{width}} {counted(rows, 'row')}")
         lines.append(
@@ -86,7 +91,7 @@ class TableStats:
 
 def table_stats(
     name: str, state: TableState, snapshot: int, rows: int, live: int, dead: int, cache: CacheStats | None,
-    clustered: ClusteredStats | None,
+    clustered: ClusteredStats | None, hot: str,
 ) -> TableStats:  # fmt: skip
     """The counts at a snapshot; ``live`` and ``dead`` are those of hot rows, now."""
     visible = state.blocks.visible_at(snapshot)
@@ -101,7 +106,7 @@ def table_stats(
         by_format[b.format] = by_format.get(b.format, 0) + b.record_count - gone
     return TableStats(
         name, snapshot, rows, live, dead, len(blocks), sum(b.record_count for b in blocks), deleted, len(history),
-        sum(b.size for b in [*blocks, *history]), by_format, cache, clustered,
+        sum(b.size for b in [*blocks, *history]), by_format, cache, clustered, hot,
     )  # fmt: skip
 
 

@@ -69,7 +69,7 @@ def snapshot_number(lake: Lake, snapshot: int | None, time: datetime | None) -> 
         found = commits.snapshot_at_time(r, commits.microseconds(time))
         first = next(commits.list_snapshots(r)) if found is None else None
     if found is not None:
-        return found
+        return min(found, lake.snapshot_id)
     assert first is not None
     made = datetime.fromtimestamp(first[1] / 1e6, UTC).isoformat(timespec="seconds")
     which = "first snapshot" if first[0] == 0 else "oldest snapshot that is kept"  # 0 made the lake

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
@@ -19,10 +20,11 @@ import pyarrow.compute as pc
 from indexlake.arrow.buffers import holds
 from indexlake.errors import SchemaError
 from indexlake.schema import TableSchema
+from indexlake.schema.fitting import fit
 from indexlake.sources.failures import bad_row, bad_value
 from indexlake.sources.files import SourceFile
+from indexlake.sources.rules import default_array
 from indexlake.sources.text import converted, convertible, first_refused, json_type, may_be_inexact
-from indexlake.types import codec_for
 from indexlake.types.convert import convert, mapped_leaves, without_view
 
 BLOCK_BYTES = 4 << 20
@@ -143,7 +145,7 @@ def batches(file: SourceFile, schema: TableSchema) -> Iterator[tuple[pa.RecordBa
             except pa.ArrowException as error:
                 line = first_line + _line_of(lines, first_refused(read, f.type))
                 raise bad_value(name, f.type, f"line {line}", error) from None
-            if f.default is not None and read.null_count:
+            if (f.default is not None or f.default_sql is not None) and read.null_count:
                 arrays[name] = _with_default(arrays[name], schema, name, spelt, lines)
         if table.num_rows:
             yield pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays)), position
@@ -298,9 +300,10 @@ def _with_default(array: Any, schema: TableSchema, name: str, spelt: str, lines:
         return array
     plain = f.type.value_type if pa.types.is_dictionary(f.type) else f.type
     held = mapped_leaves(plain, without_view)
-    default = codec_for(plain).decode([f.default])
-    both = pa.concat_arrays([convert(array, held), convert(default, held)])
-    places = np.where(missing, len(array), np.arange(len(array)))
+    default = default_array(f, sum(missing))
+    both = pa.concat_arrays([convert(array, held), convert(fit(default, replace(f, type=plain)), held)])
+    places = np.arange(len(array))
+    places[missing] = len(array) + np.arange(sum(missing))
     return convert(both.take(pa.array(places)), plain)
 
 

@@ -17,7 +17,8 @@ from indexlake.arrow import batch_size
 from indexlake.arrow.batch_size import batch_bytes, cut, encoded_bytes, row_chunks
 from indexlake.errors import ConstraintError, SchemaError
 from indexlake.schema import TableSchema
-from indexlake.schema.fitting import Values, conform, decode_batch, encode_batch, in_column, null_error
+from indexlake.schema.fitting import Values, decode_batch, encode_batch, in_column, null_error
+from indexlake.sources.rules import completed_rows, conform, default_encoded
 from indexlake.types import SqlValue
 from indexlake.types.inference import inferred_column
 
@@ -30,11 +31,14 @@ _GATHERED_BYTES = 16 << 20
 
 
 class RowEncoder:
-    """Turns dicts into encoded tuples, without Arrow's fixed cost per row."""
+    """Turns dicts into encoded tuples, without Arrow's fixed cost per row.  Rules over whole rows are still to come."""
 
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
-        self._columns = [(f.name, f.codec.encode_one, f.nullable, f.default) for f in schema.fields]
+        self._columns = [
+            (f.name, f.codec.encode_one, f.nullable or f.generated is not None, f.default) for f in schema.fields
+        ]
+        self._computed = {f.name: f for f in schema.fields if f.default_sql is not None}
         self._names = frozenset(f.name for f in schema.fields)
 
     def encode(self, row: Mapping[str, Any]) -> Values:
@@ -48,7 +52,7 @@ class RowEncoder:
                 except ConstraintError as error:
                     raise in_column(name, error) from None
             else:
-                value = default
+                value = default if name not in self._computed else default_encoded(self._computed[name])
             if value is None and not nullable:
                 if name not in row and not self._names.issuperset(row):
                     break  # perhaps it is spelt in another case
@@ -79,6 +83,7 @@ def take_rows(
     elif isinstance(rows, list | tuple) and len(rows) < limit and all(isinstance(row, Mapping) for row in rows):
         found = [encoder.encode(row) for row in rows]
     if found is not None:
+        found = completed_rows(found, schema)
         few = encoded_bytes(found) <= batch_size.BATCH_BYTES
         return found if few else (decode_batch(some, schema) for some in row_chunks(found, _DICTS_PER_BATCH))
     given = arrow_batches(rows, schema)

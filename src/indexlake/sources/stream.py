@@ -159,7 +159,7 @@ def _fitted(batch: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
     found = [schema.field(name) for name in batch.schema.names]
     arrays = [fit(column, f) for column, f in zip(batch.columns, found, strict=True)]
     for f, array in zip(found, arrays, strict=True):
-        if not f.nullable and holds_null(array):
+        if not f.nullable and f.generated is None and holds_null(array):
             raise null_error(f.name, given=True)
     return pa.RecordBatch.from_arrays(arrays, [f.name for f in found])
 

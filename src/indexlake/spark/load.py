@@ -30,7 +30,7 @@ from indexlake.pipeline.job import Job
 from indexlake.pipeline.loader import IdRange, Loader, give_back_ids, reserve_ids
 from indexlake.pipeline.sort_tasks import StagedRuns, sorted_load, stage
 from indexlake.schema import TableSchema, unknown_column
-from indexlake.schema.fitting import conform
+from indexlake.sources.rules import conform
 from indexlake.spark.handover import handed_over
 from indexlake.spark.portion import Stage
 from indexlake.spark.runner import SparkRunner, opened

@@ -1,6 +1,6 @@
 """Chunk checksums: what every byte of a file must be, kept apart from the file.
 
-A file is cut into chunks of 256 KiB; the xxh3-64 of each, with the size of the file, is stored in the catalog
+A file is cut into chunks of 256 KiB, or less; the xxh3-64 of each, with the size of the file, is stored in the catalog
 with the file's record.  A reader compares every chunk it touches before a decoder sees it, so a flipped bit,
 a swapped chunk, a short or a long file is found whatever the format.  xxh3 finds accidents, not forgery.
 """

@@ -14,6 +14,10 @@ CACHE_DIR = "INDEXLAKE_CACHE_DIR"
 """The local cache of the object store."""
 
 
+LOG_DIR = "INDEXLAKE_LOG_DIR"
+"""The folder of the redo log, for a lake whose newest rows are in memory and whose catalog is on PostgreSQL."""
+
+
 def storage_options() -> dict[str, str]:
     text = os.environ.get(STORAGE_OPTIONS) or "{}"
     try:
@@ -27,3 +31,7 @@ def storage_options() -> dict[str, str]:
 
 def cache_dir() -> str | None:
     return os.environ.get(CACHE_DIR) or None
+
+
+def log_dir() -> str | None:
+    return os.environ.get(LOG_DIR) or None

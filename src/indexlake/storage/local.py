@@ -173,7 +173,10 @@ class _MappedBytes:
     def _verify(self, offset: int, length: int) -> None:
         assert self._checksums is not None
         size = self._checksums.chunk_size
-        for index in range(offset // size, (offset + max(length, 1) - 1) // size + 1):
+        first, end = offset // size, (offset + max(length, 1) - 1) // size + 1
+        if self._verified.find(0, first, end) < 0:
+            return
+        for index in range(first, end):
             if not self._verified[index]:
                 chunk = self.map[index * size : (index + 1) * size]
                 if not self._checksums.matches(index, chunk):

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from indexlake.storage import faults
-from indexlake.storage.checksum import ChecksumBuilder, Checksums
+from indexlake.storage.checksum import CHUNK_SIZE, ChecksumBuilder, Checksums
 from indexlake.storage.failure import translated
 
 _BUFFER_SIZE = 1024 * 1024
@@ -39,12 +39,13 @@ class Sink(Protocol):
 class OutputFile(io.RawIOBase):
     """A file being written.  Leaving its `with` block closes it, or aborts it after an error."""
 
-    def __init__(self, path: str, sink: Sink) -> None:
+    def __init__(self, path: str, sink: Sink, chunk_size: int = CHUNK_SIZE) -> None:
         super().__init__()
         self.path = path
         self._sink = sink
         self._buffer = bytearray()
-        self._builder = ChecksumBuilder()
+        self._chunk_size = chunk_size
+        self._builder = ChecksumBuilder(chunk_size)
         self._external: Checksums | None = None
         self._checksums: Checksums | None = None
         self._done = False
@@ -78,7 +79,7 @@ class OutputFile(io.RawIOBase):
             path = self._sink.local_path()
         yield path
         with translated("write", self.path):
-            self._external = _checksums_of_file(path)
+            self._external = _checksums_of_file(path, self._chunk_size)
 
     def close(self) -> None:
         if self._done:
@@ -142,8 +143,8 @@ class OutputFile(io.RawIOBase):
         return f"OutputFile({self.path!r})"
 
 
-def _checksums_of_file(path: str) -> Checksums:
+def _checksums_of_file(path: str, chunk_size: int) -> Checksums:
     if os.path.getsize(path) == 0:
-        return Checksums.of(b"")
+        return Checksums.of(b"", chunk_size)
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as whole, memoryview(whole) as view:
-        return Checksums.of(view)
+        return Checksums.of(view, chunk_size)

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from indexlake.errors import NotFoundError, StorageError
 from indexlake.storage import faults
 from indexlake.storage.cache import CacheSpec, LocalCache
-from indexlake.storage.checksum import Checksums
+from indexlake.storage.checksum import CHUNK_SIZE, Checksums
 from indexlake.storage.failure import missing, translated
 from indexlake.storage.input_file import FileBytes, InputFile
 from indexlake.storage.local import LocalBackend
@@ -111,12 +111,15 @@ class Storage:
         """Whether files are plain files of this machine, mapped when read."""
         return isinstance(self._backend, LocalBackend)
 
-    def create_file(self, path: str, *, overwrite: bool = False) -> OutputFile:
-        """Begin a file; it appears when the returned file is closed.  The name must be free."""
+    def create_file(self, path: str, *, overwrite: bool = False, chunk_size: int = CHUNK_SIZE) -> OutputFile:
+        """Begin a file; it appears when the returned file is closed.  The name must be free.
+
+        ``chunk_size``: what readers of the file verify at once.
+        """
         check_path(path)
         with translated("create", path):
             faults.step("storage.create")
-            return OutputFile(path, self._backend.create(path, overwrite))
+            return OutputFile(path, self._backend.create(path, overwrite), chunk_size)
 
     def open_file(self, path: str, checksums: Checksums | None = None) -> InputFile:
         """Open a file for reading.

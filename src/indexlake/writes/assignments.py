@@ -16,9 +16,9 @@ from indexlake.arrow.batch_size import encoded_bytes
 from indexlake.errors import ConstraintError, SchemaError
 from indexlake.expr.expression import Expression
 from indexlake.schema import Field, TableSchema
-from indexlake.schema.fitting import Values, fit, null_error
+from indexlake.schema.fitting import Values, fit, null_error, repeated
+from indexlake.sources.rules import column_of, completed, computed, in_type, recomputed
 from indexlake.types import SqlValue, holds_null
-from indexlake.types.convert import convert, in_files, mapped_leaves, without_view
 from indexlake.types.selection import take
 
 if TYPE_CHECKING:
@@ -46,13 +46,17 @@ class Assignments:
         self._copies: dict[str, str] = dict(copies or {})
         for name, value in assignments.items():
             f = schema.field(name)
-            if self.changes((f,)):
+            if f.generated is not None:
+                raise SchemaError(
+                    f"Column {f.name!r} is generated and cannot be assigned: leave it out.", column=f.name
+                )
+            if f.name in self._values or f.name in self._expressions or f.name in self._copies:
                 raise SchemaError(f"Column {f.name!r} is assigned twice.", column=f.name)
             if isinstance(value, Expression):
                 self._expressions[f.name] = (bind or _over(schema))(value, f)
                 continue
             try:
-                encoded = f.codec.encode_one(value)
+                encoded = schema.codecs[schema.place_of[f.name.lower()]].encode_one(value)
             except ConstraintError as error:
                 hint = f". If it is SQL over the row, write il.expr({value!r})" if isinstance(value, str) else ""
                 raise ConstraintError(f"Column {f.name!r}: {error}{hint}", column=f.name) from None
@@ -72,12 +76,13 @@ class Assignments:
         return named.union(self._copies.values())
 
     def changes(self, fields: tuple[Field, ...]) -> bool:
-        return any(f.name in self._values or f.name in self._expressions or f.name in self._copies for f in fields)
+        parts = self._values, self._expressions, self._copies
+        return any(f.name in part for f in fields for part in parts)
 
     def copied(self, f: Field) -> str | None:
         """The column whose value the field takes as it is."""
         expression = self._expressions.get(f.name)
-        return self._copies.get(f.name) if expression is None else _column_of(expression)
+        return self._copies.get(f.name) if expression is None else column_of(expression)
 
     def apply(self, batch: pa.RecordBatch, rest: Callable[[Field], pa.Array] | None = None) -> pa.RecordBatch:
         """The new versions of the rows of a batch; ``rest`` gives the columns that are not assigned."""
@@ -87,15 +92,17 @@ class Assignments:
                 one = f.codec.decode([self._values[f.name]])
                 array = take(one, pa.array(np.zeros(batch.num_rows, np.int64)))
             elif f.name in self._expressions:
-                array = _computed(self._expressions[f.name], batch, f)
+                array = computed(self._expressions[f.name], batch, f)
             elif f.name in self._copies:
-                array = fit(_in_type(batch.column(self._copies[f.name]), f), f)
+                array = fit(in_type(batch.column(self._copies[f.name]), f), f)
+            elif f.generated is not None:
+                array = repeated(f, None, batch.num_rows)
             else:
                 array = batch.column(f.name) if rest is None else rest(f)
-            if not f.nullable and holds_null(array):
+            if not f.nullable and f.generated is None and holds_null(array):
                 raise null_error(f.name, given=self.changes((f,)))
             arrays.append(array)
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema.arrow)
+        return completed(pa.RecordBatch.from_arrays(arrays, schema=self._schema.arrow), self._schema)
 
     def apply_row(self, values: Values, row: Mapping[str, Any]) -> Values:
         """The new version of one encoded row; ``row`` holds what the expressions ask for, as Python values."""
@@ -109,7 +116,7 @@ class Assignments:
             if value is None and not f.nullable:
                 raise null_error(name, given=True)
             new[place[name.lower()]] = value
-        return tuple(new)
+        return recomputed(tuple(new), self._schema)
 
 
 def _over(schema: TableSchema) -> Callable[[Expression, Field], Bound]:
@@ -118,32 +125,9 @@ def _over(schema: TableSchema) -> Callable[[Expression, Field], Bound]:
     return lambda e, f: compile(e.text, schema.arrow_with_row_id, e.params, target=of_column(f))
 
 
-def _column_of(expression: Bound) -> str | None:
-    """The column that an expression is, when it is nothing more."""
-    from indexlake.expr.tree import Column
-
-    root = expression.root
-    return root.name if isinstance(root, Column) else None
-
-
-def _computed(expression: Bound, batch: pa.RecordBatch, f: Field) -> pa.Array:
-    column = _column_of(expression)
-    # A column alone is taken in the type it has, which may hold more than SQL knows of.
-    array = expression.evaluate(batch) if column is None else batch.column(column)
-    array = _in_type(array, f)
-    return fit(array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array, f)
-
-
-def _in_type(array: pa.Array, f: Field) -> pa.Array:
-    """An array of the field's type that is kept without views, or with UUIDs as their bytes, as the field has it."""
-    if array.type != f.type and array.type in (mapped_leaves(f.type, without_view), mapped_leaves(f.type, in_files)):
-        return convert(array, f.type)
-    return array
-
-
 def _computed_one(expression: Bound, row: Mapping[str, Any], f: Field) -> SqlValue:
     value = expression.row_value(row)
     if expression.type == f.type:
         return f.codec.encode_one(value)
     array = pa.repeat(value, 1) if isinstance(value, pa.Scalar) else pa.array([value], expression.type)
-    return f.codec.encode(fit(_in_type(array, f), f))[0]
+    return f.codec.encode(fit(in_type(array, f), f))[0]

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from indexlake.errors import ConstraintError
 from indexlake.schema import ROW_ID, Field, TableSchema
-from indexlake.schema.fitting import repeated
+from indexlake.sources.rules import default_array
 from indexlake.writes.assignments import Assignments
 from indexlake.writes.edit import Edit
 from indexlake.writes.find import find_by_scan, with_row_ids
@@ -94,4 +94,4 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _defaults(batch: pa.RecordBatch) -> Callable[[Field], pa.Array]:
-    return lambda f: repeated(f, f.default, batch.num_rows)
+    return lambda f: default_array(f, batch.num_rows)

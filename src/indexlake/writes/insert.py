@@ -15,6 +15,7 @@ from indexlake.blocks.new_block import NewBlock
 from indexlake.blocks.stream import Target
 from indexlake.display.progress import ProgressBar
 from indexlake.errors import ConflictError, ConstraintError, SchemaError
+from indexlake.expr.moment import statement
 from indexlake.partitions.writing import block_rows, write_many, write_sorted
 from indexlake.schema.fitting import Values
 from indexlake.snapshots.state import TableState
@@ -38,6 +39,7 @@ class Prepared:
         return len(self.rows) + sum(b.record_count for b in self.blocks)
 
 
+@statement()
 def prepare_insert(lake: Lake, state: TableState, rows: Any, progress: bool | None = None) -> Prepared:
     """Check and encode the rows, give them row ids, and write blocks when they are many."""
     table, schema = state.table, state.current

@@ -13,7 +13,7 @@ RANGE = 8192
 
 class RowIdAllocator:
     def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+        self.catalog = catalog
         self._lock = threading.Lock()
         self._ranges: dict[int, tuple[int, int]] = {}  # table id -> (next, end)
 
@@ -23,7 +23,7 @@ class RowIdAllocator:
             first, end = self._ranges.get(table_id, (0, 0))
             if end - first < count:
                 size = max(count, RANGE)
-                with self._catalog.transaction() as tx:
+                with self.catalog.transaction() as tx:
                     reserved = table_heads.reserve_row_ids(tx, table_id, size)
                     if reserved is None:
                         raise gone(table_id)

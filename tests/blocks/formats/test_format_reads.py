@@ -127,6 +127,25 @@ def test_positions_select_rows(reader, table: pa.Table, kind: str) -> None:  # t
     assert found.equals(expected.filter(predicate.mask(expected)).select(["f1", "f2"]))
 
 
+@pytest.mark.parametrize("within", [ROWS, 1_000], ids=["scattered", "close together"])
+@pytest.mark.parametrize("count", [16, 17, 24, 25, 60, 120, 400])
+def test_some_rows_are_the_same_one_by_one_and_together(reader, table: pa.Table, count: int, within: int) -> None:  # type: ignore[no-untyped-def]
+    random = np.random.default_rng(count)
+    positions = np.sort(random.choice(within, count, replace=False)).astype(np.uint64)
+    expected = table.take(pa.array(positions))
+    for columns in (["f3", "f1", "f4"], table.column_names):  # times are never read one by one
+        batches = list(reader.read(columns, positions))
+        assert pa.Table.from_batches(batches).equals(expected.select(columns))
+    predicate = compile("f4 < 500", table.schema)
+    found = everything(reader, ["f3"], positions=positions, predicate=predicate)
+    assert found.equals(expected.filter(predicate.mask(expected)).select(["f3"]))
+
+
+def test_some_rows_of_a_vortex_block_come_in_one_batch(shared: Storage, table: pa.Table) -> None:
+    reader = block(shared, "vortex", table, "one-batch")
+    assert len(list(reader.read(table.column_names, np.arange(0, ROWS, 150, dtype=np.uint64)))) == 1
+
+
 @pytest.mark.parametrize(
     "text",
     [

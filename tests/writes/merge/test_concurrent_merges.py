@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
 import pytest
 
 import indexlake as il
+from tests.support.one_owner import other_processes
 from tests.writes.merge import counting
 
 
@@ -34,7 +33,7 @@ def test_concurrent_merges_add_each_value_once_and_lose_no_change(new_address: A
         dumper = threading.Thread(target=dump)
         dumper.start()
         try:
-            with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+            with other_processes(1) as pool:
                 other = pool.submit(counting.count, asdict(address), 2, names, batch, upsert)
                 threads = counting.run(lake, 2, names, batch, upsert)
                 threads += other.result(timeout=200)

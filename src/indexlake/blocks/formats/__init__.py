@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from indexlake.errors import CorruptionError, SchemaError
 from indexlake.storage import Storage
-from indexlake.storage.checksum import Checksums
+from indexlake.storage.checksum import CHUNK_SIZE, Checksums
 
 if TYPE_CHECKING:
     from indexlake.expr import Bound
@@ -30,6 +30,8 @@ _MODULES = {
     "parquet": "indexlake.blocks.formats.parquet",
     "ipc": "indexlake.blocks.formats.ipc",
 }
+_CHUNK_SIZES = {"ipc": 64 * 1024}
+"""Of what is verified at once: a row of an Arrow file lies close together, and nothing else is read for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ def write_file(
     `metadata` is kept in the file by Parquet and IPC.  Vortex has no place for it and leaves it out.
     If anything fails, the iterator of batches included, no file appears.
     """
-    with storage.create_file(path) as out:
+    with storage.create_file(path, chunk_size=_CHUNK_SIZES.get(format, CHUNK_SIZE)) as out:
         row_count: int = _module(format).write(out, schema, batches, dict(metadata))
         out.close()
         return WrittenFile(path, out.checksums.size, out.checksums, row_count)

@@ -61,6 +61,11 @@ def record_batch(columns: list[Any], schema: pa.Schema, row_count: int) -> pa.Re
     return pa.RecordBatch.from_struct_array(empty)
 
 
+def copied(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows in memory of their own."""
+    return pa.RecordBatch.from_arrays([pa.concat_arrays([column]) for column in batch.columns], schema=batch.schema)
+
+
 def matching(batch: pa.RecordBatch, predicate: Bound, schema: pa.Schema) -> pa.RecordBatch:
     """The rows of a batch of stored types for which the predicate is true."""
     names = [name for name in schema.names if name in predicate.columns]

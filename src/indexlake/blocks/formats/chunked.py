@@ -13,6 +13,7 @@ import pyarrow as pa
 from indexlake.arrow.batch_size import BATCH_BYTES, cut
 from indexlake.blocks.formats.batches import (
     BATCH_ROWS,
+    copied,
     decoded,
     decoded_batches,
     distinct,
@@ -30,12 +31,18 @@ if TYPE_CHECKING:
     from indexlake.expr import Bound
 
 _PLANS = 64
+_CLOSE = 16
 
 
 class Chunks(Protocol):
     """The chunks of one open file."""
 
     path: str
+    stored: pa.Schema  # the types of the file
+
+    @property
+    def mapped(self) -> bool:
+        """Whether loaded chunks lie in the file's memory map: they cost next to nothing, and are not given away."""
 
     @property
     def bytes_read(self) -> int: ...
@@ -46,11 +53,8 @@ class Chunks(Protocol):
     def load(self, index: int, columns: list[str]) -> pa.RecordBatch:
         """A chunk's columns in their stored types, in the order asked for."""
 
-    def glance(self, index: int, columns: list[str]) -> pa.RecordBatch:
-        """The same for a moment: it may lie in the file's memory map, and is not given away."""
-
-    def arrays(self, index: int, columns: tuple[str, ...]) -> Sequence[pa.Array]:
-        """The columns of what ``glance`` gives."""
+    def values(self, index: int, place: int, columns: tuple[str, ...]) -> list[Any]:
+        """The Python values that Arrow has for a row of a chunk, as it is stored."""
 
     def surviving(self, predicate: Bound) -> Any:
         """For each chunk whether a row of it may match (None: any may)."""
@@ -91,10 +95,11 @@ class ChunkedReader:
     ) -> Iterator[pa.RecordBatch]:
         logical = pa.schema([self.schema.field(name) for name in columns])
         fetched = with_columns_of(columns, predicate, self.schema)
-        survivors = self._chunks.surviving(predicate) if predicate is not None else None
-        for batch in self._joined(fetched, positions, survivors, batch_rows):
-            if predicate is not None:
-                batch = matching(batch, predicate, self.schema)
+        few = self._chunks.mapped and positions is not None and self._are_close(positions)
+        survivors = self._chunks.surviving(predicate) if predicate is not None and not few else None
+        for batch, is_own in self._joined(fetched, positions, survivors, batch_rows):
+            found = batch if predicate is None else matching(batch, predicate, self.schema)
+            batch = copied(found) if found is batch and not is_own else found
             for start in range(0, batch.num_rows, batch_rows):
                 for part in cut(batch.slice(start, batch_rows)):
                     yield from decoded_batches(part, logical)
@@ -108,7 +113,8 @@ class ChunkedReader:
         if not columns:
             self._check(wanted)
             return pa.Table.from_batches([record_batch([], logical, len(positions))])
-        rows = list(self._joined(list(dict.fromkeys(columns)), wanted, None, BATCH_ROWS))
+        joined = self._joined(list(dict.fromkeys(columns)), wanted, None, BATCH_ROWS)
+        rows = [batch if is_own else copied(batch) for batch, is_own in joined]
         if places is not None and rows:
             rows = gather(rows, pa.array(places), rows[0].schema)
         return pa.Table.from_batches([part for batch in rows for part in decoded_batches(batch, logical)], logical)
@@ -120,17 +126,16 @@ class ChunkedReader:
         place = position - self._firsts[index]
         names = tuple(columns)
         plain = self._plain.get(names)
-        arrays = self._chunks.arrays(index, names) if plain is not False else ()
         if plain is None:
             if len(self._plain) >= _PLANS:
                 self._plain = {}
-            types = zip(names, arrays, strict=True)
-            plain = self._plain[names] = all(_is_plain(self.schema.field(name).type, a.type) for name, a in types)
+            types = [(self.schema.field(name).type, self._chunks.stored.field(name).type) for name in names]
+            plain = self._plain[names] = all(_is_plain(type, stored) for type, stored in types)
         if plain:
             with suppress(OverflowError, ValueError):  # raised below, with the name of the column
-                return {name: array[place].as_py() for name, array in zip(names, arrays, strict=True)}
+                return dict(zip(names, self._chunks.values(index, place, names), strict=True))
         logical = pa.schema([self.schema.field(name) for name in names])
-        batch = self._chunks.glance(index, list(dict.fromkeys(names)))
+        batch = self._chunks.load(index, list(dict.fromkeys(names)))
         return python_dicts(decoded(batch.slice(place, 1), logical))[0]
 
     def few_rows(self, positions: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]] | None:
@@ -140,29 +145,43 @@ class ChunkedReader:
         index = self._chunk_of(position)
         return f"{index}:{position - int(self._starts[index])}"
 
-    def _joined(self, columns: list[str], positions: Any, survivors: Any, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """The wanted rows of chunks that survive, of several chunks together where these are short."""
-        parts: list[pa.RecordBatch] = []
+    def _joined(
+        self, columns: list[str], positions: Any, survivors: Any, batch_rows: int
+    ) -> Iterator[tuple[pa.RecordBatch, bool]]:
+        """The wanted rows of chunks that survive, of several chunks together where these are short.
+
+        With each batch whether it is memory of its own.
+        """
+        parts: list[tuple[pa.RecordBatch, bool]] = []
         rows = size = 0
         for index, inside in self._selected(positions, survivors):
-            part = self._rows_of(index, columns, inside)
-            if parts and (rows + part.num_rows > batch_rows or size + part.get_total_buffer_size() > BATCH_BYTES):
+            part, is_own = self._rows_of(index, columns, inside)
+            more = part.get_total_buffer_size() if inside is None else part.nbytes
+            if parts and (rows + part.num_rows > batch_rows or size + more > BATCH_BYTES):
                 yield _concatenated(parts)
                 parts, rows, size = [], 0, 0
-            parts.append(part)
+            parts.append((part, is_own))
             rows += part.num_rows
-            size += part.get_total_buffer_size()
+            size += more
         if parts:
             yield _concatenated(parts)
 
-    def _rows_of(self, index: int, columns: list[str], inside: Any) -> pa.RecordBatch:
-        """Rows of a chunk at these places (None: all of them), as memory of their own."""
+    def _rows_of(self, index: int, columns: list[str], inside: Any) -> tuple[pa.RecordBatch, bool]:
+        """Rows of a chunk at these places (None: all of them), and whether they are memory of their own."""
         if not columns:
             count = int(self._starts[index + 1] - self._starts[index]) if inside is None else len(inside)
-            return record_batch([], pa.schema([]), count)
+            return record_batch([], pa.schema([]), count), True
+        chunk, is_own = self._chunks.load(index, columns), not self._chunks.mapped
         if inside is None:
-            return self._chunks.load(index, columns)
-        return self._chunks.glance(index, columns).take(pa.array(inside))
+            return chunk, is_own
+        first, end = int(inside[0]), int(inside[-1]) + 1
+        if end - first == len(inside):
+            return chunk.slice(first, end - first), is_own
+        return chunk.take(pa.array(inside)), True
+
+    def _are_close(self, positions: Any) -> bool:
+        """Whether so few chunks hold them that to ask which of these survive takes longer than to look at them."""
+        return len(positions) == 0 or self._chunk_of(int(positions[-1])) - self._chunk_of(int(positions[0])) < _CLOSE
 
     def _chunk_of(self, position: int) -> int:
         return bisect_right(self._firsts, position) - 1
@@ -191,12 +210,13 @@ class ChunkedReader:
         return IndexError(f"{self.path!r} has {self.row_count} rows, none at {position}")
 
 
-def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
+def _concatenated(parts: list[tuple[pa.RecordBatch, bool]]) -> tuple[pa.RecordBatch, bool]:
+    if len(parts) == 1:
+        return parts[0]
+    batches = [batch for batch, _ in parts]
     if not batches[0].num_columns:
-        return record_batch([], batches[0].schema, sum(batch.num_rows for batch in batches))
-    return pa.concat_batches(batches)
+        return record_batch([], batches[0].schema, sum(batch.num_rows for batch in batches)), True
+    return pa.concat_batches(batches), True
 
 
 def _is_plain(type: Any, stored: Any) -> bool:

@@ -1,9 +1,9 @@
 """Arrow IPC blocks: small ones that wait for compaction, and the data and delta files of clustered tables.
 
 Record batches of equal length (at most `BATCH_ROWS` rows, fewer if rows are large; the last may be shorter).  The
-length is in the schema metadata, so a row is found without reading other batches.  Nothing is compressed: a single row
-is read where it lies in the memory map, without decoding.  Batches that are given away are copies: no result changes
-with a file.  Files with compressed buffers, which were written before, are read as well.
+length is in the schema metadata, so a row is found without reading other batches.  Nothing is compressed: of a local
+file a batch is looked at where it lies in the memory map, once its bytes have been verified; what is given away is a
+copy, so no result changes with a file.  Files with compressed buffers, which were written before, are read as well.
 
 Each batch has its column statistics in front of it, as custom metadata of its message.  A file of several batches ends
 with one that has no rows and in front of which are the row count and the statistics of all others: they are read at
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from indexlake.arrow.batch_size import BATCH_BYTES
+from indexlake.blocks.formats import ipc_rows
 from indexlake.blocks.formats.batches import ahead, encoded, rechunked, stored_schema
 from indexlake.blocks.formats.chunked import ChunkedReader
 from indexlake.blocks.prune import Bounds, prune, read_bounds
@@ -37,7 +38,7 @@ from indexlake.types.convert import in_files, mapped_leaves
 if TYPE_CHECKING:
     from indexlake.expr import Bound
 
-BATCH_ROWS = 8_192
+BATCH_ROWS = 2_048
 STATISTICS = b"indexlake.statistics"
 
 _BATCH_ROWS = "indexlake.batch_rows"
@@ -46,8 +47,12 @@ _PLAIN = "indexlake.small"
 _ALL_ROWS = b"indexlake.row_count"
 _ALL_STATISTICS = b"indexlake.batch_statistics"
 _COLUMN_SETS = 16
+_HELD = 1_024
+"""Batches of a mapped file of which it is remembered where their values are."""
+
 _UNREADABLE = (pa.ArrowException, OSError)
 _LENGTH = struct.Struct("<I")
+_FOOTER_END = struct.Struct("<I6s")  # how long the footer is, and the mark at the end of a file
 
 
 def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch], metadata: Mapping[str, str]) -> int:
@@ -106,14 +111,16 @@ class _Batches:
         self.path = file.path
         self._file = file
         self._schema = schema
+        self.stored = stored_schema(schema, ipc_type)
         self._names = schema.names
         self._count = 0
         self._has_statistics = False
         self._bounds: dict[tuple[str, str], Bounds] = {}
-        self._mapped: dict[int, pa.RecordBatch] | None = None  # as they lie in the memory map
-        self._arrays: dict[int, list[pa.Array]] = {}  # their columns
-        self._places: dict[tuple[str, ...], list[int]] = {}  # where some columns stand among them
-        self._reader: Any = None  # of a mapped file
+        self._reader: Any = None  # of a mapped file; it reads what has been verified
+        self._messages: list[ipc_rows.Message] = []  # of its batches
+        self._layouts: dict[int, ipc_rows.Layout] = {}  # of those that rows were taken from
+        self._reads: dict[tuple[str, ...], list[ipc_rows.Read | None]] = {}  # how to take them, by columns
+        self._arrays: dict[tuple[int, str], pa.Array] = {}  # of what only Arrow can take
         self._idle: dict[tuple[str, ...], list[tuple[Any, bool]]] = {}  # by columns; each serves one thread at a time
         self._lock = threading.Lock()
 
@@ -121,13 +128,13 @@ class _Batches:
     def bytes_read(self) -> int:
         return self._file.bytes_read
 
+    @property
+    def mapped(self) -> bool:
+        return self._reader is not None
+
     def starts(self) -> Any:
         with self._guarded():
-            reader = self._open(self._names) if self._file.map is not None else None
-            if reader is not None and _PLAIN.encode() in (reader.schema.metadata or {}):
-                self._mapped, self._reader = {}, reader
-            else:
-                reader = self._open(self._names[:1])
+            reader = self._open_map() or self._open(self._names[:1])
             batch_rows = int((reader.schema.metadata or {})[_BATCH_ROWS.encode()])
             self._count = reader.num_record_batches
             if not self._count:
@@ -135,8 +142,6 @@ class _Batches:
             last, tail = _last(reader)
             if tail is None:
                 rows = batch_rows * (self._count - 1) + last.num_rows
-                if self._mapped is not None:
-                    self._mapped[self._count - 1] = last
             else:
                 rows = int(tail[_ALL_ROWS])
                 self._has_statistics = True
@@ -146,35 +151,35 @@ class _Batches:
         return starts
 
     def load(self, index: int, columns: list[str]) -> pa.RecordBatch:
-        if self._mapped is None:
+        if not self.mapped:
             return self._read(index, columns)
-        batch = self.glance(index, columns)
-        copies = [pa.concat_arrays([column]) for column in batch.columns]
-        return pa.RecordBatch.from_arrays(copies, schema=batch.schema)
+        batch = self._in_map(index)
+        return batch if columns == self._names else batch.select(columns)
 
-    def glance(self, index: int, columns: list[str]) -> pa.RecordBatch:
-        if self._mapped is None:
-            return self._read(index, columns)
-        batch = self._mapped.get(index)
-        if batch is None:
-            with self._lock, self._guarded():
-                batch = self._mapped[index] = self._reader.get_batch(index)
-        return batch.select(columns)
+    def values(self, index: int, place: int, columns: tuple[str, ...]) -> list[Any]:
+        whole = self._file.map
+        if whole is None or not self.mapped:
+            batch = self._read(index, list(dict.fromkeys(columns)))
+            return [batch.column(name)[place].as_py() for name in columns]
+        layout = self._layouts.get(index)
+        if layout is None:
+            begin, head, _ = self._messages[index]
+            with self._guarded():
+                layout = ipc_rows.layout(self._message(index), begin, head)
+            _bounded(self._layouts, _HELD)[index] = layout
+        reads = self._reads.get(columns)
+        if reads is None:
+            reads = _bounded(self._reads, _COLUMN_SETS)[columns] = ipc_rows.reads(self.stored, columns)
+        return [
+            read(whole, layout, place) if read is not None else self._array(index, name)[place].as_py()
+            for name, read in zip(columns, reads, strict=True)
+        ]
 
-    def arrays(self, index: int, columns: tuple[str, ...]) -> Sequence[pa.Array]:
-        if self._mapped is None:
-            found: list[pa.Array] = self._read(index, list(dict.fromkeys(columns))).select(list(columns)).columns
-            return found
-        arrays = self._arrays.get(index)
-        if arrays is None:
-            self.glance(index, self._names[:1])
-            arrays = self._arrays[index] = self._mapped[index].columns
-        places = self._places.get(columns)
-        if places is None:
-            if len(self._places) >= _COLUMN_SETS:
-                self._places = {}
-            places = self._places[columns] = [self._names.index(name) for name in columns]
-        return [arrays[place] for place in places]
+    def _array(self, index: int, column: str) -> pa.Array:
+        found = self._arrays.get((index, column))
+        if found is None:
+            found = _bounded(self._arrays, _HELD)[index, column] = self._in_map(index).column(column)
+        return found
 
     def surviving(self, predicate: Bound) -> Any:
         if not self._has_statistics:
@@ -186,19 +191,43 @@ class _Batches:
     def _bounds_of(self, column: str, kind: str) -> Bounds:
         found = self._bounds.get((column, kind))
         if found is None:
-            with self._guarded():
-                _, tail = _last(self._open(self._names[:1]))
+            with self._guarded(), self._lock:
+                _, tail = _last(self._reader or self._open(self._names[:1]))
                 statistics = list(_split(tail[_ALL_STATISTICS]))
             found = self._bounds[column, kind] = read_bounds(statistics, column, kind)
         return found
+
+    def _open_map(self) -> Any:
+        """A reader of the file's memory map, which verifies nothing: its footer and last batch are verified here."""
+        if self._file.map is None:
+            return None
+        length, _ = _FOOTER_END.unpack(self._file.read_at(self._file.size() - _FOOTER_END.size, _FOOTER_END.size))
+        end = self._file.size() - _FOOTER_END.size
+        messages = ipc_rows.messages(self._file.read_at(end - length, length))
+        reader = pa.ipc.open_file(pa.py_buffer(self._file.map))
+        if _PLAIN.encode() not in (reader.schema.metadata or {}):
+            return None
+        self._messages, self._reader, self.stored = messages, reader, reader.schema.remove_metadata()
+        if messages:
+            self._message(-1)
+        return reader
+
+    def _message(self, index: int) -> memoryview:
+        """The bytes of a batch of a mapped file, verified."""
+        begin, head, body = self._messages[index]
+        return self._file.read_at(begin, head + body)
+
+    def _in_map(self, index: int) -> pa.RecordBatch:
+        try:
+            return pa.ipc.read_record_batch(pa.py_buffer(self._message(index)), self.stored)
+        except _UNREADABLE as error:
+            raise self._unreadable(error) from None
 
     def _read(self, index: int, columns: list[str]) -> pa.RecordBatch:
         """Columns of a batch that does not lie in a memory map."""
         idle = self._idle.get(tuple(columns))
         if idle is None:
-            if len(self._idle) >= _COLUMN_SETS:
-                self._idle = {}
-            idle = self._idle[tuple(columns)] = []
+            idle = _bounded(self._idle, _COLUMN_SETS)[tuple(columns)] = []
         try:
             try:
                 reader, in_order = idle.pop()
@@ -229,6 +258,13 @@ class _Batches:
             f"file {self.path!r} matches its checksums but is not a readable Arrow file: {first_line(error)}",
             path=self.path,
         )
+
+
+def _bounded(held: dict[Any, Any], most: int) -> dict[Any, Any]:
+    """The dictionary, emptied when it is full."""
+    if len(held) >= most:
+        held.clear()
+    return held
 
 
 def _last(reader: Any) -> tuple[pa.RecordBatch, Any]:

@@ -6,7 +6,7 @@ change or refuse are written as integers or as another width, and restored from 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -88,11 +88,13 @@ def _unscaled(type: Any) -> Any:
 
 
 class _RowGroups:
+    mapped = False
+
     def __init__(self, file: InputFile, schema: pa.Schema) -> None:
         self.path = file.path
         self._file = file
         self._schema = schema
-        self._stored = stored_schema(schema, parquet_type)
+        self.stored = stored_schema(schema, parquet_type)
         self._dataset: Any = None
         self._metadata: Any = None
         self._metadata = self._open().metadata
@@ -115,12 +117,9 @@ class _RowGroups:
             raise self._unreadable(ValueError(f"row group {index} is {len(batches)} batches of rows"))
         return batches[0]
 
-    def glance(self, index: int, columns: list[str]) -> pa.RecordBatch:
-        return self.load(index, columns)
-
-    def arrays(self, index: int, columns: tuple[str, ...]) -> Sequence[pa.Array]:
-        found: list[pa.Array] = self.load(index, list(dict.fromkeys(columns))).select(list(columns)).columns
-        return found
+    def values(self, index: int, place: int, columns: tuple[str, ...]) -> list[Any]:
+        chunk = self.load(index, list(dict.fromkeys(columns)))
+        return [chunk.column(name)[place].as_py() for name in columns]
 
     def surviving(self, predicate: Bound) -> Any:
         pushed = predicate.parquet()
@@ -128,7 +127,7 @@ class _RowGroups:
             return None
         survivors = np.zeros(self._metadata.num_row_groups, bool)
         try:
-            found = self._fragment().subset(pushed[0], schema=self._stored)
+            found = self._fragment().subset(pushed[0], schema=self.stored)
         except (pa.ArrowException, OSError) as error:
             raise self._unreadable(error) from None
         survivors[[group.id for group in found.row_groups]] = True
@@ -152,7 +151,7 @@ class _RowGroups:
 
     def _prunable(self, name: str) -> bool:
         """Whether the statistics in the file are of the column's own values, not of an encoding."""
-        return bool(self._schema.field(name).type == self._stored.field(name).type)
+        return bool(self._schema.field(name).type == self.stored.field(name).type)
 
     def _fragment(self) -> Any:
         """The file as a dataset has it, with its statistics parsed once."""

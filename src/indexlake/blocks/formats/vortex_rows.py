@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from indexlake.arrow.batch_size import BATCH_BYTES, batch_bytes
 from indexlake.blocks.formats.batches import decoded
 from indexlake.types import codec_for
 from indexlake.types.python_rows import is_exact, python_dicts
@@ -80,7 +81,20 @@ class RowScan:
         return pa.RecordBatch.from_struct_array(pa.array(rows, self._type))
 
     def batches(self, positions: Any) -> Iterator[pa.RecordBatch]:
-        """The rows at some ascending positions, with the types of the file."""
+        """The rows at some ascending positions, with the types of the file; those of several parts in one batch."""
+        held: list[pa.RecordBatch] = []
+        size = 0
+        for batch in self._by_part(positions):
+            more = batch_bytes(batch)
+            if held and size + more > BATCH_BYTES:
+                yield pa.concat_batches(held)
+                held, size = [], 0
+            held.append(batch)
+            size += more
+        if held:
+            yield pa.concat_batches(held) if len(held) > 1 else held[0]
+
+    def _by_part(self, positions: Any) -> Iterator[pa.RecordBatch]:
         import vortex
 
         cuts = np.searchsorted(positions, np.array([*self._starts[1:], self._ranges[-1][1]], np.uint64)).tolist()

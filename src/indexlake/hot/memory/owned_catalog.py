@@ -38,7 +38,7 @@ class OwnedCatalog:
         return self.inner.database()
 
     def query(self, sql: str, params: Params = ()) -> Iterator[Row]:
-        self._tell()
+        self.tell()
         return self.inner.query(sql, params)
 
     def time(self, server: int | None, last: int) -> int:
@@ -60,12 +60,14 @@ class OwnedCatalog:
     def read(self) -> ReadTransaction:
         store = self.store
         with store.turn:
-            self._tell()
+            self.tell()
             return _Read(self.inner.read(), store)
 
-    def _tell(self) -> None:
-        if self.store.untold and self.store.lost is None:
-            with self.store.turn, self.transaction() as tx:
+    def tell(self) -> None:
+        """Let the catalog know of every commit."""
+        store = self.store
+        if store.untold and store.lost is None:
+            with store.turn, _Transaction(self.inner, store, only_tell=True) as tx:
                 tx.commit()
 
     def __getattr__(self, name: str) -> Any:
@@ -82,7 +84,7 @@ class _Read:
         self._readers.add(self._reader)
         self.rows, self.row, self.query = inner.rows, inner.row, inner.query
         try:
-            inner.rows("select epoch from indexlake_log_owner")  # a database may begin with the first statement
+            log_records.read_epoch(inner)  # a database may begin with the first statement
         except BaseException:
             self.close()
             raise
@@ -106,16 +108,17 @@ class _Read:
 class _Transaction:
     """The critical section of the catalog and the turn of the sequencer, together."""
 
-    def __init__(self, catalog: Catalog, store: MemoryStore) -> None:
+    def __init__(self, catalog: Catalog, store: MemoryStore, *, only_tell: bool = False) -> None:
         self._catalog = catalog
         self._store = store
         store.turn.acquire()
         try:
-            store.check()
+            if not only_tell:  # which a poisoned log does not hinder: what was acknowledged is in it
+                store.check()
             self._inner = catalog.transaction()
             try:
-                self._fence()
-                store.tell(self._inner)
+                store.check_lease(self._inner)
+                self._known = store.tell(self._inner)
             except BaseException:
                 self._inner.rollback()
                 self._inner.__exit__(None, None, None)
@@ -129,26 +132,25 @@ class _Transaction:
         self.execute_batch, self.insert_rows = inner.execute_batch, inner.insert_rows
         self.savepoint, self.rollback = inner.savepoint, inner.rollback
 
-    def _fence(self) -> None:
-        if log_records.read_epoch(self._inner) != self._store.epoch:
-            owner = log_records.read_owner(self._inner)
-            by = "nobody" if owner is None else f"{owner.owner} on {owner.host}"
-            self._store.lost = (
-                f"This process does not own the lake any more: {by} has taken it over. Close it and connect again."
-            )
-            self._store.check()
-
     def commit(self) -> None:
         newest = commits.last_snapshot(self._inner)
+        self._store.move_bound(self._inner, newest[0])
         faults.step("log.catalog")
         try:
             self._inner.commit()
+            self._store.told(newest)
         except CommitUnknown as error:
-            if not self._has_happened(newest, error):
-                raise
-        self._store.told(newest)
+            if newest[0] == self._known or not self._has_happened(newest, error):
+                raise  # whoever began a transaction without a number must know how to go on
+            self._store.told(newest)
+        except Exception:
+            raise
+        except BaseException as error:  # an interrupt: it may have come after the commit
+            if self._has_happened(newest, error):
+                self._store.told(newest)
+            raise
 
-    def _has_happened(self, newest: tuple[int, int], error: CommitUnknown) -> bool:
+    def _has_happened(self, newest: tuple[int, int], error: BaseException) -> bool:
         """No number is given out before it is known whether the last one was taken."""
         try:
             self._inner.__exit__(None, None, None)

@@ -31,8 +31,8 @@ class Page:
     """
 
     __slots__ = (
-        "_begins", "_ends", "_moved", "begins", "columns", "count", "ends", "moved", "number", "place", "previous",
-        "row_ids", "values",
+        "_begins", "_ends", "_moved", "begins", "bytes", "columns", "count", "ends", "moved", "number", "place",
+        "previous", "row_ids", "values",
     )  # fmt: skip
 
     def __init__(self, number: int, columns: tuple[str, ...]) -> None:
@@ -40,6 +40,7 @@ class Page:
         self.columns = columns
         self.place = {name: n for n, name in enumerate(columns)}
         self.count = 0
+        self.bytes = 0  # about what it takes, trees included
         self.row_ids = array("q", _ZEROS)
         self.begins = array("q", _ZEROS)
         self.ends = array("q", _ZEROS)
@@ -63,6 +64,28 @@ class Page:
             column.append(value)
         self.count = slot + 1
         return slot
+
+    def add_many(
+        self, row_ids: list[int], begins: list[int], ends: list[int], previous: list[int], values: list[list[Any]]
+    ) -> None:
+        """Versions for which there is room; ``values`` by column."""
+        slots = slice(self.count, self.count + len(row_ids))
+        for numbers, new in (
+            (self.row_ids, row_ids),
+            (self.begins, begins),
+            (self.ends, ends),
+            (self.previous, previous),
+        ):
+            numbers[slots] = array("q", new)
+        self._moved[slots] = LIVE
+        for column, held in zip(self.values, values, strict=True):
+            column += held
+        self.count = slots.stop
+
+    def cut(self) -> None:
+        """Forget the values of a version that was not added to the end."""
+        for column in self.values:
+            del column[self.count :]
 
     def void(self, slot: int) -> None:
         """The version was undone: no reader ever sees it."""
@@ -107,7 +130,9 @@ class Page:
         if place is None:
             return [None] * (count if mask is None else int(mask.sum()))
         held = self.values[place]
-        return held[:count] if mask is None or mask.all() else list(compress(held, mask.tolist()))
+        if mask is None or mask.all():
+            return held if count == PAGE_ROWS else held[:count]  # a full page does not change
+        return list(compress(held, mask.tolist()))
 
     def row(self, slot: int, columns: tuple[str, ...]) -> list[Any]:
         """The values of one version in some columns."""

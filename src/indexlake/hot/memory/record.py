@@ -6,31 +6,39 @@ A file begins with a header and goes on with records, each of them
     8 bytes   xxh3-64 of it, little-endian
     …         a MessagePack array
 
-The header is ``["indexlake redo", 1, lake id, incarnation, epoch, number of the file]``.  A record is ``[number,
-committed at, operation, summary, commit token, user token, result, durable, tables]``; ``durable`` is the number of the
-newest commit that was known to be durable when the record was written.  Each table is ``[table id, closed, deleted,
-field ids, row ids, columns]``: ``closed`` are the row ids of versions that end with the commit, as an array or, where
-they are many, as a 64-bit roaring bitmap; ``deleted`` are the positions of those that lie in blocks, as pairs of a data
-file id and a roaring bitmap; the columns hold the encoded values of the new versions.  Fields go by id, so that it does
-not matter what becomes of the table's columns later.
+The header is ``["indexlake redo", 1, lake id, incarnation, epoch, number of the file, newest commit of the log before
+it]``.  A record is ``[number, committed at, operation, summary, commit token, user token, result, durable, tables]``;
+``durable`` is the newest commit of the log that was known to be durable when the record was written.  Each table is
+``[table id, closed, deleted, field ids, row ids, columns]``: ``closed`` are the row ids of versions that end with the
+commit, as an array or, where they are many, as a 64-bit roaring bitmap; ``deleted`` are the positions of those that lie
+in blocks, as pairs of a data file id and a roaring bitmap; the columns hold the encoded values of the new versions.
+Fields go by id, so that it does not matter what becomes of the table's columns later.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgpack
 from pyroaring import BitMap, BitMap64
 from xxhash import xxh3_64_intdigest
 
+from indexlake.errors import StorageError
+
 FORMAT = 1
 MAGIC = "indexlake redo"
+MOST_BYTES = (1 << 32) - 1
 _FRAME = struct.Struct("<IQ")
+_RECORD = re.compile(rb"(?=\x99(?:[\x00-\x7f]|\xcc.|\xcd..|\xce.{4}|\xcf.{8})\xcf)", re.DOTALL)
+"""How a record begins: an array of nine, an integer, the microseconds of its time."""
 _FEW = 64
+_SMALL = 1 << 16
+_packer = msgpack.Packer(buf_size=_SMALL)  # to make one costs more than to pack a row
 
 
 @dataclass(slots=True)
@@ -58,14 +66,6 @@ class Commit:
     tables: dict[int, Change] = field(default_factory=dict)
 
 
-class Found(NamedTuple):
-    """A record of a file: the commit, what was durable when it was written, and where it ends."""
-
-    commit: Commit
-    durable: int
-    end: int
-
-
 def pack(commit: Commit, durable: int) -> bytes:
     tables = []
     for table_id, change in commit.tables.items():
@@ -86,57 +86,58 @@ def pack(commit: Commit, durable: int) -> bytes:
     )  # fmt: skip
 
 
-def header(lake_id: str, incarnation: int, epoch: int, number: int) -> bytes:
-    return framed((MAGIC, FORMAT, lake_id, incarnation, epoch, number))
+def header(lake_id: str, incarnation: int, epoch: int, number: int, before: int) -> bytes:
+    return framed((MAGIC, FORMAT, lake_id, incarnation, epoch, number, before))
 
 
 def framed(content: Any) -> bytes:
-    body: bytes = msgpack.packb(content)
+    global _packer
+    body: bytes = _packer.pack(content)
+    if len(body) > _SMALL:
+        _packer = msgpack.Packer(buf_size=_SMALL)  # which has kept a buffer of that size
+        if len(body) > MOST_BYTES:
+            raise StorageError(
+                f"A commit of {len(body):,} bytes is too large for the redo log. Write in several transactions, or "
+                "lower direct_write_row_count, so that large writes go to blocks at once."
+            )
     return _FRAME.pack(len(body), xxh3_64_intdigest(body)) + body
 
 
 def parts(data: memoryview, start: int = 0) -> Iterator[tuple[Any, int]]:
     """(content, where it ends), up to the first that is not whole and right."""
-    while start + _FRAME.size <= len(data):
-        length, digest = _FRAME.unpack_from(data, start)
-        end = start + _FRAME.size + length
-        if end > len(data):
+    unframe, digest_of, unpack, ahead, size = _FRAME.unpack_from, xxh3_64_intdigest, msgpack.unpackb, 12, len(data)
+    while start + ahead <= size:
+        length, digest = unframe(data, start)
+        end = start + ahead + length
+        body = data[start + ahead : end]
+        if end > size or digest_of(body) != digest:
             return
-        body = data[start + _FRAME.size : end]
-        if xxh3_64_intdigest(body) != digest:
-            return
-        try:
-            content = msgpack.unpackb(body, use_list=False)
-        except ValueError:
-            return
-        yield content, end
+        yield unpack(body, use_list=False, strict_map_key=False), end
         start = end
 
 
-def records(data: memoryview, start: int) -> Iterator[Found]:
-    for content, end in parts(data, start):
-        number, at, operation, summary, commit_token, token, result, durable, tables = content
-        commit = Commit(number, at, operation, summary, commit_token, token, result)
-        for table_id, closed, deleted, ids, row_ids, columns in tables:
-            ended = None
-            if closed is not None:
-                ended = BitMap64.deserialize(closed) if isinstance(closed, bytes) else BitMap64(closed)
-            values = zip(*columns, strict=True) if columns else ((),) * len(row_ids)
-            rows = list(zip(row_ids, values, strict=True))
+def commit_of(content: Any) -> Commit:
+    """A record as the commit that it is of, with what it closed but without its rows."""
+    number, at, operation, summary, commit_token, token, result, _, tables = content
+    changes = {}
+    for table_id, closed, deleted, ids, _, _ in tables:
+        if closed is not None:
             gone = {file_id: BitMap.deserialize(positions) for file_id, positions in deleted}
-            commit.tables[table_id] = Change(ended, None, gone, _columns(ids), rows)
-        yield Found(commit, durable, end)
+            changes[table_id] = Change(closed_rows(closed), None, gone, columns_of(ids))
+    return Commit(number, at, operation, summary, commit_token, token, result, changes)
 
 
-def is_evidence(data: memoryview, start: int, number: int) -> bool:
-    """Whether a later record, found anywhere after a damaged one, knew that commit ``number`` was durable."""
-    for at in range(start, max(start, len(data) - _FRAME.size)):
-        length, digest = _FRAME.unpack_from(data, at)
-        body = data[at + _FRAME.size : at + _FRAME.size + length]
-        if len(body) != length or length < 8 or body[0] != 0x99 or xxh3_64_intdigest(body) != digest:
-            continue
-        content = msgpack.unpackb(body, use_list=False)
-        if content[7] >= number:
+def closed_rows(closed: Any) -> BitMap64:
+    return BitMap64.deserialize(closed) if isinstance(closed, bytes) else BitMap64(closed)
+
+
+def is_evidence(data: memoryview, start: int, last: int) -> bool:
+    """Whether a record, found anywhere after a damaged one, knew that a commit after ``last`` was durable."""
+    for found in _RECORD.finditer(data, start + _FRAME.size):
+        at = found.start()
+        length, digest = _FRAME.unpack_from(data, at - _FRAME.size)
+        body = data[at : at + length]
+        if at + length <= len(data) and xxh3_64_intdigest(body) == digest and msgpack.unpackb(body)[7] > last:
             return True
     return False
 
@@ -147,5 +148,5 @@ def field_ids(columns: tuple[str, ...]) -> tuple[int, ...]:
 
 
 @lru_cache(1024)
-def _columns(ids: tuple[int, ...]) -> tuple[str, ...]:
+def columns_of(ids: tuple[int, ...]) -> tuple[str, ...]:
     return tuple([f"f{field_id}" for field_id in ids])

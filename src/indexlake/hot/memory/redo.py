@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable
+from contextlib import suppress
 from typing import Literal
 
 from indexlake.errors import StorageError
@@ -17,7 +17,11 @@ from indexlake.hot.memory import record
 from indexlake.storage import faults
 
 Durability = Literal["fdatasync", "interval", "none"]
+SYNC_SECONDS = 0.01
+"""So long after it was written a commit is synced in the background: what a power cut takes at most, and the sync."""
+
 SEGMENT_BYTES = 64 << 20
+"""A file that has grown so large is followed by another."""
 
 
 def segment_name(epoch: int, number: int) -> str:
@@ -25,97 +29,127 @@ def segment_name(epoch: int, number: int) -> str:
 
 
 class RedoLog:
-    """The open file.  One thread appends at a time."""
+    """The open file.  One thread appends at a time.
 
-    def __init__(self, folder: str, lake: tuple[str, int], epoch: int, number: int, durability: Durability) -> None:
+    Commits are named by their numbers: ``last`` is the newest in the log, ``before`` the newest in the files before
+    this one, ``durable`` the newest that is known to survive a power cut.
+    """
+
+    def __init__(
+        self, folder: str, lake: tuple[str, int], epoch: int, number: int, durability: Durability, before: int
+    ) -> None:
         self.folder = folder
         self.epoch = epoch
         self.number = number
         self.durability = durability
         self.poisoned: str | None = None
-        self.size = 0
-        self.appended = self.synced = 0  # bytes
+        self.before = self.last = self.durable = before
         self._lake = lake
         self._syncing = threading.Lock()
-        self._file = self._create(number)
+        self._file, self.size = self.create(number, before)
+        self._try_at = 0
+        self._syncer = _Syncer(self) if durability == "interval" else None
 
     @property
     def path(self) -> str:
         return os.path.join(self.folder, segment_name(self.epoch, self.number))
 
-    def _create(self, number: int) -> int:
+    def create(self, number: int, before: int) -> tuple[int, int]:
+        """Make a file of the log, durable with its name; the open file and its size.  A failure leaves none."""
         path = os.path.join(self.folder, segment_name(self.epoch, number))
         faults.step("log.create")
         handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
-            head = record.header(*self._lake, self.epoch, number)
+            head = record.header(*self._lake, self.epoch, number, before)
             write_all(handle, head)
             os.fsync(handle)
             sync_folder(self.folder)
         except BaseException:
             os.close(handle)
+            with suppress(OSError):
+                os.unlink(path)
             raise
-        self.size = self.appended = self.synced = len(head)
-        return handle
+        return handle, len(head)
 
-    def append(self, data: bytes) -> None:
-        """One write for all records of a group."""
-        self._check()
+    def append(self, data: bytes, last: int) -> None:
+        """One write for all records of a group, of which ``last`` is the newest commit."""
+        self.check()
+        end = self.end
         try:
             faults.step("log.append")
             write_all(self._file, data)
         except OSError as error:
             raise self._poison("write to", error) from None
-        self.size += len(data)
-        self.appended = self.size
+        except BaseException:  # an interrupt, perhaps in the middle of a record
+            self.take_back(end)
+            raise
+        self.size, self.last = self.size + len(data), last
+        if self._syncer is not None:
+            self._syncer.written.set()
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """For ``take_back``."""
+        return self.size, self.last
+
+    def take_back(self, end: tuple[int, int]) -> None:
+        """What was appended since the log had this end did not happen."""
+        if self.poisoned is None:
+            with self._syncing:
+                try:
+                    os.ftruncate(self._file, end[0])
+                except OSError as error:
+                    self._poison("truncate", error)
+                else:
+                    self.size, self.last = end
+                    self.durable = min(self.durable, self.last)
 
     def sync(self) -> None:
-        self._check()
+        """Make durable whatever is appended when this begins."""
+        self.check()
         with self._syncing:
-            upto, handle = self.appended, self._file
+            upto, handle = self.last, self._file
             try:
                 faults.step("log.sync")
                 os.fdatasync(handle)
             except OSError as error:
                 raise self._poison("sync", error) from None
-            self.synced = upto
+            self.durable = upto
         faults.step("log.synced")
 
-    def sync_all(self) -> None:
+    def sync_through(self, number: int) -> None:
         """Whatever the durability: the catalog must not know of commits that the log may lose."""
-        if self.synced < self.appended:
+        if self.durable < number:
             self.sync()
 
-    def next_file(self) -> Callable[[], None]:
-        """Make the file after this one.  Returns what makes it the open one, once the catalog lists it."""
-        self.sync()
-        faults.step("log.rotate")
-        before = self.size
-        number = self.number + 1
-        try:
-            handle = self._create(number)
-        except OSError as error:
-            self.size = self.appended = self.synced = before
-            raise self._poison("make a file of", error) from None
-        first = self.size
-        self.size = self.appended = self.synced = before
+    @property
+    def is_full(self) -> bool:
+        return self.size > max(SEGMENT_BYTES, self._try_at) and self.last > self.before
 
-        def switch() -> None:
-            with self._syncing:
-                old, self._file, self.number = self._file, handle, number
-                self.size = self.appended = self.synced = first
-                os.close(old)
+    def try_later(self) -> None:
+        """The next file could not be begun."""
+        self._try_at = self.size + SEGMENT_BYTES // 8
 
-        return switch
+    def switch(self, handle: int, size: int) -> None:
+        """The next file is listed: it is the open one from now on."""
+        with self._syncing:
+            os.close(self._file)
+            self._file, self.size, self.before = handle, size, self.last
+            self.number += 1
+            self._try_at = 0
 
     def close(self) -> None:
+        if self._syncer is not None:
+            self._syncer.stop()
         if self._file >= 0:
-            if self.poisoned is None and self.synced < self.appended and self.durability != "none":
-                self.sync()
-            os.close(self._file)
-            self._file = -1
+            try:
+                if self.poisoned is None and self.durability != "none":
+                    self.sync_through(self.last)
+            finally:
+                os.close(self._file)
+                self._file = -1
 
-    def _check(self) -> None:
+    def check(self) -> None:
         if self.poisoned is not None:
             raise StorageError(self.poisoned, path=self.path)
 
@@ -130,10 +164,35 @@ class RedoLog:
         return StorageError(self.poisoned, path=self.path)
 
 
-def write_all(handle: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(handle, view) :]
+class _Syncer(threading.Thread):
+    """Syncs a log a moment after it was written to.  A sync that fails poisons the log; the next commit says so."""
+
+    def __init__(self, log: RedoLog) -> None:
+        super().__init__(name="indexlake-sync", daemon=True)
+        self._log = log
+        self.written = threading.Event()
+        self._ended = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            self.written.wait()
+            if self._ended.wait(SYNC_SECONDS):
+                return
+            self.written.clear()
+            with suppress(StorageError):
+                self._log.sync_through(self._log.last)
+
+    def stop(self) -> None:
+        self._ended.set()
+        self.written.set()
+        self.join()
+
+
+def write_all(handle: int, data: bytes | memoryview) -> None:
+    written = os.write(handle, data)
+    while written < len(data):
+        written += os.write(handle, memoryview(data)[written:])
 
 
 def sync_folder(folder: str) -> None:

@@ -1,56 +1,141 @@
-"""The next file of the redo log: the old one is sealed and the new one listed in one transaction of the catalog."""
+"""From one file of the redo log to the next, and the end of files that nobody needs.
+
+A file is sealed, and the one after it listed, in one transaction of the catalog; records go to a file that is listed.
+A file leaves the list when the catalog and its blocks hold every commit in it, and is deleted after that.
+"""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from indexlake.catalog import log_records
+from indexlake.catalog import commits, definitions, log_records
+from indexlake.catalog.driver import CommitUnknown
 from indexlake.catalog.log_records import Segment
-from indexlake.errors import CatalogError
-from indexlake.hot.memory.redo import segment_name
+from indexlake.errors import CatalogError, IndexLakeError
+from indexlake.hot.memory.owned_catalog import OwnedCatalog
+from indexlake.hot.memory.redo import RedoLog, segment_name
+from indexlake.hot.memory.to_inline import write_inline
 from indexlake.storage import faults
 
 if TYPE_CHECKING:
+    from indexlake.catalog.driver import Catalog
     from indexlake.hot.memory.store import MemoryStore
 
 
 def rotate(store: MemoryStore) -> None:
-    """The caller has the turn.  While the catalog is away the log goes on in the same file."""
+    """Begin the next file.  While that fails, the log goes on in the same one, and the next try comes later.
+
+    The caller has the turn.
+    """
     log = store.log
     assert log is not None
-    switch = log.next_file()
+    faults.step("log.rotate")
+    try:
+        handle, size = log.create(log.number + 1, log.last)
+    except OSError:
+        listed: bool | None = False
+    else:
+        try:
+            listed = _list_next(store, log)
+            if listed:
+                log.switch(handle, size)
+                return
+        except BaseException:  # an interrupt: the list may name the next file already
+            store.lost = "The redo log was interrupted between two files. Close the lake and connect again."
+            raise
+        os.close(handle)
+        if listed is False:
+            with suppress(OSError):
+                os.unlink(os.path.join(log.folder, segment_name(log.epoch, log.number + 1)))
+    log.try_later()
+
+
+def _list_next(store: MemoryStore, log: RedoLog) -> bool | None:
+    """Seal the open file and list the next; whether that happened.  None: nobody knows, and the store is lost.
+
+    What is sealed is durable: the transaction tells the catalog of it first, for which it is synced.
+    """
+    try:
+        with OwnedCatalog(store.catalog, store).transaction() as tx:
+            log_records.seal(tx, log.epoch, log.number, log.last, log.size)
+            log_records.list_segment(tx, Segment(log.epoch, log.number + 1, None, None))
+            bound = store.bound(store.visible)
+            log_records.set_bound(tx, bound)
+            log_records.unlist_up_to(tx, bound)
+            faults.step("log.sealed")
+            tx.commit()
+    except CommitUnknown as error:
+        return _is_listed(store, log, error)
+    except (OSError, IndexLakeError):
+        return False
+    return True
+
+
+def _is_listed(store: MemoryStore, log: RedoLog, error: CommitUnknown) -> bool | None:
     try:
         with store.catalog.transaction() as tx:
-            if log_records.read_epoch(tx) == store.epoch:
-                log_records.seal(tx, log.epoch, log.number, store.visible, log.size)
-                log_records.list_segment(tx, Segment(log.epoch, log.number + 1, None, None))
-                faults.step("log.sealed")
-                tx.commit()
-                switch()
-                return
+            listed = log_records.read_segments(tx)
+            commits.write_over_lost_commit(tx)
+            tx.commit()
     except CatalogError:
-        pass
-    os.unlink(os.path.join(log.folder, segment_name(log.epoch, log.number + 1)))
+        store.lost = (
+            f"It is not known whether the redo log goes on in another file ({error}), and the catalog does not answer. "
+            "Close the lake and connect again."
+        )
+        return None
+    return any((s.epoch, s.number) == (log.epoch, log.number + 1) for s in listed)
 
 
-def sweep(store: MemoryStore) -> int:
-    """Delete files of the log that are not listed any more; none that somebody is about to list."""
-    log, count = store.log, 0
-    if log is None:
-        return 0
+def trim(store: MemoryStore) -> None:
+    """Let go of the files whose commits are in the catalog whole, of the open one too if all of it is."""
+    log = store.log
+    if log is None or log.poisoned is not None or store.lost is not None:
+        return
+    with store.turn:
+        _keep_dropped(store)
+        bound = store.bound(store.visible)
+        with store.catalog.read() as r:
+            owner = log_records.read_owner(r)
+        if log.before < log.last <= bound:
+            rotate(store)
+        elif owner is not None and bound > owner.bound:
+            with OwnedCatalog(store.catalog, store).transaction() as tx:
+                log_records.set_bound(tx, bound)
+                log_records.unlist_up_to(tx, bound)
+                tx.commit()
+    sweep(store.catalog, log.folder, (log.epoch, log.number))
+
+
+def _keep_dropped(store: MemoryStore) -> None:
+    """No dump takes the rows of a dropped table any more; the log need not keep them: the catalog does."""
     with store.catalog.read() as r:
+        dropped = [t for t in definitions.list_dropped_tables(r) if store.has_alone(t.table_id)]
+    if dropped:
+        with OwnedCatalog(store.catalog, store).transaction() as tx:
+            for table in dropped:
+                write_inline(tx, store, table)
+                log_records.move_idle_bound(tx, table.table_id, store.visible)
+            tx.commit()
+        for table in dropped:
+            store.is_in_catalog(table.table_id, store.visible)
+
+
+def sweep(catalog: Catalog, folder: str, open_file: tuple[int, int]) -> None:
+    """Delete files of the log that are not listed any more; none that somebody is about to list."""
+    with catalog.read() as r:
         listed = {(s.epoch, s.number) for s in log_records.read_segments(r)}
-    for name in os.listdir(log.folder):
-        found = _numbers(name)
-        if found is not None and found not in listed and found < (log.epoch, log.number):
-            faults.step("log.truncate")
-            os.unlink(os.path.join(log.folder, name))
-            count += 1
-    return count
+    for name in os.listdir(folder):
+        found = numbers_of(name)
+        if found is not None and found not in listed and found < open_file:
+            with suppress(OSError):  # another thread does the same, or the next sweep
+                faults.step("log.truncate")
+                os.unlink(os.path.join(folder, name))
 
 
-def _numbers(name: str) -> tuple[int, int] | None:
+def numbers_of(name: str) -> tuple[int, int] | None:
+    """(epoch, number) of a file of the log, by its name."""
     parts = name.split(".")
     if len(parts) == 4 and (parts[0], parts[3]) == ("redo", "log") and parts[1].isdigit() and parts[2].isdigit():
         return int(parts[1]), int(parts[2])

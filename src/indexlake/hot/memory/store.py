@@ -9,16 +9,18 @@ but the new versions themselves.  So what reads the catalog needs not know that 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from indexlake.blocks.delete_vector import positions_to_bytes
-from indexlake.catalog import commits, log_records
+from indexlake.catalog import commits, delete_entries, log_records
 from indexlake.catalog.clock import now
 from indexlake.catalog.inline import inline_table
-from indexlake.errors import OwnershipError, StorageError
+from indexlake.errors import CatalogError, ConvertedError, OwnershipError, StorageError
 from indexlake.hot.inline import InlineStore, InlineTable
 from indexlake.hot.memory.log_transaction import LogTransaction
+from indexlake.hot.memory.ownership import CHECK_SECONDS, described
 from indexlake.hot.memory.page import BITS, LIVE, SLOT
 from indexlake.hot.memory.record import Commit
 from indexlake.hot.memory.redo import RedoLog
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     from indexlake.hot.store import Chunk
     from indexlake.schema import Field, TableSchema
     from indexlake.storage.spill import Spill
+
+MOST_UNTOLD = 10_000
+"""When the catalog does not know of so many commits it is told of them: they take memory."""
 
 MOST_TOUCHED = 20_000
 """So many commits that changed rows of a table are remembered; older transactions ask the catalog."""
@@ -61,6 +66,7 @@ class MemoryStore:
         self.log: RedoLog | None = None  # None: nothing survives the process
         self.epoch = 0
         self.lost: str | None = None  # why this process does not own the lake any more
+        self.converted = False  # the lake has another hot store now
         self.visible = 0  # the newest commit
         self.committed_at = 0
         self.layout = 0  # the newest commit of the catalog
@@ -74,6 +80,7 @@ class MemoryStore:
         self._touched_from = 0
         self._tokens: dict[str, dict[str, Any]] = {}
         self._skew: int | None = None
+        self._confirmed = time.monotonic()  # when the lease was last read
         self._at_close: list[Callable[[], None]] = []
         self._writer: Any = None
         self._undo: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
@@ -111,14 +118,14 @@ class MemoryStore:
     def add_index(self, tx: Transaction, table_id: int, index_id: int, fields: Sequence[Field]) -> None:
         self.inline.add_index(tx, table_id, index_id, fields)
         of = self.versions(table_id)
+        self.note(tx, of.drop_tree, index_id)
         of.add_tree(index_id, fields)
-        self.note(tx, of.trees.pop, index_id)
 
     def drop_index(self, tx: Transaction, table_id: int, index_id: int) -> None:
         self.inline.drop_index(tx, table_id, index_id)
         of = self.versions(table_id)
-        if (tree := of.trees.pop(index_id, None)) is not None:
-            self.note(tx, of.trees.__setitem__, index_id, tree)
+        if (tree := of.drop_tree(index_id)) is not None:
+            self.note(tx, of.put_back_tree, index_id, tree)
 
     def bounds(self, tx: Transaction, table_id: int, f: Field) -> tuple[int, int] | None:
         if f.released:
@@ -140,13 +147,11 @@ class MemoryStore:
             return False
         if not log_records.move_bound(tx, table_id, before, chunk.at, snapshot):
             return False
-        count = 0
+        self.note(tx, setattr, of, "count", of.count)
         for page, mask in chunk.mark:
-            page.moved_numbers()[: len(mask)][mask] = snapshot
-            count += int(mask.sum())
             self.note(tx, _move_back, page, mask)
-        of.count -= count
-        self.note(tx, _add_count, of, count)
+            page.moved_numbers()[: len(mask)][mask] = snapshot
+            of.count -= int(mask.sum())
         self._bounds[table_id] = chunk.at
         self.note(tx, self._bounds.__setitem__, table_id, before)
         if table_id in self._in_catalog:
@@ -158,36 +163,64 @@ class MemoryStore:
 
     def bound(self, newest: int) -> int:
         """Up to which commit the catalog and its files hold everything, if they hold the newest one."""
-        oldest = [found for of in self.tables.values() if (found := of.oldest()) is not None]
-        return min([newest, *(number - 1 for number in oldest)])
+        oldest = {table_id: of.oldest() for table_id, of in self.tables.items()}
+        alone = [n for table_id, n in oldest.items() if n is not None and n > self._bounds.get(table_id, 0)]
+        return min([newest, *(number - 1 for number in alone)])
+
+    def has_alone(self, table_id: int) -> bool:
+        """Whether the catalog lacks versions of the table."""
+        oldest = self.versions(table_id).oldest()
+        return oldest is not None and oldest > self._bounds.get(table_id, 0)
+
+    def move_bound(self, tx: Transaction, newest: int) -> None:
+        """A commit of the catalog moves the lake's bound where nothing is in memory alone."""
+        if newest > self.visible and not any(of.count for of in self.tables.values()):
+            log_records.set_bound(tx, newest)
 
     def purge(self, tx: Transaction, table: TableRecord, limit: int) -> int:
         self._horizons[table.table_id] = table.horizon
         before = min([reader.at for reader in list(self.readers)], default=self.visible)
         return self.versions(table.table_id).release(before, table.horizon)
 
+    def settle(self) -> None:
+        from indexlake.hot.memory.rotation import trim
+
+        trim(self)
+
     def locations(self, table_id: int, row_ids: Sequence[int]) -> list[str]:
         newest = self.versions(table_id).newest
         versions = [newest.get(row_id, -1) for row_id in row_ids]
         return [f"memory:{v >> BITS}:{v & SLOT}" for v in versions]
 
-    def undo(self, tx: Transaction | LogTransaction) -> None:
-        self.undo_to(tx, 0)
+    def still_there(self, r: ReadTransaction | Transaction, newest: int) -> None:
+        self.check_lease(r)
 
-    def done(self, tx: Any) -> int:
-        """How much the transaction has done, for ``undo_to``."""
+    def done(self, tx: Transaction | LogTransaction) -> int:
         return len(self._undo) if self._writer is tx else 0
 
-    def undo_to(self, tx: Any, done: int) -> None:
-        if self._writer is tx:
+    def undo(self, tx: Transaction | LogTransaction, done: int = 0) -> None:
+        if self._writer is not tx:
+            return
+        interrupted: KeyboardInterrupt | None = None
+        try:
             while len(self._undo) > done:
-                function, args = self._undo.pop()
-                function(*args)
+                function, args = self._undo[-1]
+                try:
+                    function(*args)
+                except KeyboardInterrupt as error:
+                    interrupted = error
+                else:
+                    self._undo.pop()
+        except BaseException:
+            self.lost = "A commit was given up, and may be here in part. Close the lake and connect again."
+            raise
+        if interrupted is not None:
+            raise interrupted
 
     # ------------------------------------------------------------ for its tables
 
     def note(self, tx: Any, function: Callable[..., Any], *args: Any) -> None:
-        """How to take back what the transaction did."""
+        """How to take back what the transaction is about to do; it can be taken back twice."""
         if self._writer is not tx:  # the one before has ended: writers come one after the other
             self._writer = tx
             self._undo.clear()
@@ -205,10 +238,20 @@ class MemoryStore:
             into: Any = InlineTable(tx, table_id, None, None, snapshot, True, self.spill)  # type: ignore[arg-type]
             into.insert(columns, rows, snapshot)
 
+    @property
+    def size(self) -> int:
+        """About how many bytes the versions take."""
+        return sum([of.bytes for of in list(self.tables.values())])
+
     def open_table(self, table_id: int, bound: int, horizon: int) -> Versions:
         """Blocks and the catalog hold everything of the table up to ``bound``."""
         self._bounds[table_id], self._horizons[table_id] = bound, horizon
         return self.versions(table_id)
+
+    def is_in_catalog(self, table_id: int, bound: int) -> None:
+        """The catalog holds everything of the table up to ``bound``, as inline rows too."""
+        self._bounds[table_id] = bound
+        self._in_catalog.add(table_id)
 
     def holds_inline(self, table_id: int) -> None:
         """Versions of the table are inline rows of the catalog too."""
@@ -234,10 +277,35 @@ class MemoryStore:
 
     def check(self) -> None:
         """Raise if this process cannot commit."""
+        if self.converted:
+            raise ConvertedError("This lake has got another hot store since it was opened. Connect again.")
         if self.lost is not None:
             raise OwnershipError(self.lost)
         if self.log is not None and self.log.poisoned is not None:
             raise StorageError(self.log.poisoned, path=self.log.path)
+
+    def check_lease(self, r: ReadTransaction | Transaction) -> None:
+        """Raise if another process owns the lake."""
+        if self.converted:
+            self.check()
+        if log_records.read_epoch(r) != self.epoch:
+            owner = log_records.read_owner(r)
+            self.lost = (
+                f"This process does not own the lake any more: {described(owner)} has taken it over. What was being "
+                "committed may be lost. Close the lake and connect again."
+            )
+            self.check()
+
+    def confirm(self) -> None:
+        """After a sync, before its commits are acknowledged: a second ago at most this process owned the lake.
+
+        While the catalog cannot be read the lock of the folder has to do.
+        """
+        began = time.monotonic()
+        if began > self._confirmed + CHECK_SECONDS:
+            with suppress(CatalogError), self.catalog.read() as r:
+                self.check_lease(r)
+            self._confirmed = began
 
     def conflict(self, table_id: int, since: int, rows: BitMap64) -> int | None:
         """The first commit after ``since`` that changed or locked one of the rows."""
@@ -256,8 +324,11 @@ class MemoryStore:
         return self._tokens.get(token)
 
     def published(self, done: Iterable[Commit]) -> None:
-        """The commits are durable: everybody sees them from now on."""
+        """The commits are durable: everybody sees them from now on.  It may be said again."""
+        self._undo.clear()
         for commit in done:
+            if commit.number <= self.visible:
+                continue  # it was published before an interrupt
             for table_id, change in commit.tables.items():
                 touched = self._touched.setdefault(table_id, [])
                 for rows in (change.closed, change.locked):
@@ -271,47 +342,43 @@ class MemoryStore:
                     del touched[: MOST_TOUCHED // 2 + 1]
             if commit.token is not None and commit.result is not None:
                 self.remember(commit.token, commit.result)
-            self.untold.append(commit)
+            if not self.untold or self.untold[-1].number < commit.number:
+                self.untold.append(commit)
             self.committed_at = commit.committed_at
             self.visible = commit.number
 
     # ------------------------------------------------------------ commits of the catalog
 
-    def tell(self, tx: Transaction) -> None:
-        """Write what the catalog does not know."""
+    def tell(self, tx: Transaction) -> int:
+        """Write what the catalog does not know; up to which commit it knew everything."""
         known = commits.last_snapshot(tx)[0]
         told = [commit for commit in self.untold if commit.number > known]
         if not told:
-            return
+            return known
         if self.log is not None:
-            self.log.sync_all()
+            self.log.sync_through(told[-1].number)
             log_records.set_told(tx, told[-1].number)
-        tx.insert_rows(
-            "indexlake_snapshot", ("snapshot_id", "committed_at", "operation", "summary", "commit_token"),
-            [(c.number, c.committed_at, c.operation, c.summary, c.commit_token) for c in told],
-        )  # fmt: skip
+        commits.add_snapshots(tx, [(c.number, c.committed_at, c.operation, c.summary, c.commit_token) for c in told])
         changes = [(c.number, table_id, change) for c in told for table_id, change in c.tables.items()]
-        for name, rows in (
-            ("touched", [(t, n, change.closed.serialize()) for n, t, change in changes if change.closed]),
-            ("locked", [(t, n, change.locked.serialize()) for n, t, change in changes if change.locked]),
-        ):
-            if rows:
-                tx.insert_rows(f"indexlake_{name}", ("table_id", "snapshot_id", "row_ids"), rows)
-        deleted = [
-            (file_id, n, table_id, positions_to_bytes(positions), n)
-            for n, table_id, change in changes
-            for file_id, positions in change.deleted.items()
-        ]
-        if deleted:
-            names = ("data_file_id", "snapshot_id", "table_id", "positions", "changed_in")
-            tx.insert_rows("indexlake_delete", names, deleted)
+        commits.add_all_touched(tx, [(t, n, change.closed.serialize()) for n, t, change in changes if change.closed])
+        commits.add_all_locked(tx, [(t, n, change.locked.serialize()) for n, t, change in changes if change.locked])
+        delete_entries.add_deletes(
+            tx,
+            [
+                (table_id, file_id, n, positions)
+                for n, table_id, change in changes
+                for file_id, positions in change.deleted.items()
+            ],
+        )
         for c in told:
             if c.token is not None and c.result is not None:
                 commits.add_token(tx, c.token, c.number, c.result, c.committed_at)
+        return known
 
     def told(self, newest: tuple[int, int]) -> None:
         """A transaction of the catalog has committed: the catalog knows everything up to its newest commit."""
-        self.untold = []
+        self._undo.clear()
+        self.untold, self._tokens = [], {}  # the catalog has them
         number, committed_at = newest
         if number > self.visible:
             self._touched.clear()  # the catalog knows what this commit touched
@@ -335,7 +402,3 @@ class MemoryStore:
 
 def _move_back(page: Any, mask: Any) -> None:
     page.moved_numbers()[: len(mask)][mask] = LIVE
-
-
-def _add_count(of: Versions, count: int) -> None:
-    of.count += count

@@ -7,13 +7,20 @@ Keys are those of `indexes.keys`, so a null has none: versions with a null in th
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from sortedcontainers import SortedList
 
-from indexlake.indexes.keys import Key, encode_key
+from indexlake.hot.memory.page import BITS
+from indexlake.indexes.keys import Key, encode_key, encode_keys
 from indexlake.schema import Field
+
+if TYPE_CHECKING:
+    from indexlake.hot.memory.page import Page
+
+FEW = 8
+"""Versions that go are taken out one by one where they are at most one of so many."""
 
 Versions = int | list[int]
 """One version, or several, oldest first."""
@@ -44,6 +51,19 @@ class MemTree:
         parts = [values[columns[name]] if name in columns else None for name in self.columns]
         return None if None in parts else encode_key(self.codecs, parts)
 
+    def keys(self, columns: dict[str, int], values: Sequence[Sequence[Any]], count: int) -> list[Key | None]:
+        """The keys of many versions, whose values are given by column."""
+        return encode_keys(
+            self.codecs, [values[columns[name]] if name in columns else [None] * count for name in self.columns]
+        )
+
+    def add_many(self, keys: Iterable[Key | None], first: int) -> None:
+        """Versions with consecutive numbers."""
+        known = self._versions if self._sorted is None else None
+        for version, key in enumerate(keys, first):
+            if known is None or key is None or known.setdefault(key, version) != version:
+                self.add(key, version)
+
     def add(self, key: Key | None, version: int) -> None:
         if key is None:
             return
@@ -58,19 +78,39 @@ class MemTree:
         else:
             found.append(version)
 
-    def remove(self, key: Key | None, versions: set[int]) -> None:
-        """These versions of the key are gone."""
-        found = None if key is None else self._versions.get(key)
-        if found is None or key is None:
-            return
-        left = [v for v in ([found] if isinstance(found, int) else found) if v not in versions]
+    def remove(self, key: Key | None, version: int) -> None:
+        """This version of the key is gone."""
+        if key is not None:
+            self._keep(key, lambda v: v != version)
+
+    def _keep(self, key: Key, is_kept: Callable[[int], bool]) -> None:
+        found = self._versions.get(key)
+        left = [] if found is None else [v for v in ([found] if isinstance(found, int) else found) if is_kept(v)]
         if left:
             self._versions[key] = left[0] if len(left) == 1 else left
-        else:
+        elif found is not None:
             del self._versions[key]
             with self._sorting:
                 if self._sorted is not None:
                     self._sorted.discard(key)
+
+    def forget(self, gone: Mapping[int, Page]) -> None:
+        """The versions of these pages, by number, are gone.  Where they are many the tree is made anew."""
+        if sum(page.count for page in gone.values()) <= len(self) // FEW:
+            for page in gone.values():
+                for key in self.keys(page.place, page.values, page.count):
+                    if key is not None:
+                        self._keep(key, lambda v: v >> BITS not in gone)
+            return
+        left: dict[Key, Versions] = {}
+        for key, found in self._versions.items():
+            if isinstance(found, int):
+                if found >> BITS not in gone:
+                    left[key] = found
+            elif rest := [v for v in found if v >> BITS not in gone]:
+                left[key] = rest[0] if len(rest) == 1 else rest
+        with self._sorting:
+            self._versions, self._sorted = left, None
 
     def find(self, key: Key) -> Iterable[int]:
         """The versions with that key, newest first."""

@@ -1,22 +1,29 @@
 """The versions of one table in memory: pages, the newest version of each row, and a tree for each index.
 
-Written under the lock of the store by whoever commits; read without it.  The dictionary of pages is replaced and never
-changed, so that a reader keeps the pages that it began with.
+Written under the lock of the store by whoever commits; read without it.  The dictionaries of pages and of trees are
+replaced and never changed, so that a reader keeps those that it began with.  Whatever was written before an error or an
+interrupt can be taken back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from indexlake.hot.memory.page import BITS, LIVE, SLOT, Mask, Page
-from indexlake.hot.memory.tree import MemTree
+from indexlake.hot.memory.page import BITS, LIVE, PAGE_ROWS, SLOT, Mask, Page
+from indexlake.hot.memory.tree import FEW, MemTree
 from indexlake.schema import Field
 
-_VERSION_BYTES = 250
-"""What a version takes besides its values: numbers in its page, its place in the tree of the key, objects."""
+_VERSION_BYTES = 156
+"""What a version takes besides its values and trees: numbers in its page, and the newest version of its row."""
+
+_NULL_BYTES, _NUMBER_BYTES = 8, 32
+"""What a value takes: a place, and the object; that of a text or of bytes is as long as it is, and a little more."""
+
+_TREE_BYTES = 80
+"""What a version takes in a tree."""
 
 
 class Versions:
@@ -37,37 +44,96 @@ class Versions:
             for slot in range(page.count):
                 values = [column[slot] for column in page.values]
                 tree.add(tree.key(page.place, values), page.number << BITS | slot)
-        self.trees[index_id] = tree
+            self._took(page, _TREE_BYTES * page.count)
+        self.trees = {**self.trees, index_id: tree}
+
+    def drop_tree(self, index_id: int) -> MemTree | None:
+        tree = self.trees.get(index_id)
+        self.trees = {n: tree for n, tree in self.trees.items() if n != index_id}
+        return tree
+
+    def put_back_tree(self, index_id: int, tree: MemTree) -> None:
+        self.trees = {**self.trees, index_id: tree}
 
     def add(self, columns: tuple[str, ...], row_id: int, values: Sequence[Any], begin: int) -> int:
-        page = self._filling.get(columns)
-        if page is None or page.count > SLOT:
-            page = self._filling[columns] = Page(self._next, columns)
-            self._next += 1
-            self.pages = {**self.pages, page.number: page}
+        page = self._page(columns)
         version = page.number << BITS | page.add(row_id, begin, values, self.newest.get(row_id, -1))
         self.newest[row_id] = version
         for tree in self.trees.values():
             tree.add(tree.key(page.place, values), version)
-        self.count += 1
-        self.bytes += _VERSION_BYTES + sum([len(v) + 40 for v in values if isinstance(v, bytes)])
+        self._count(page, 1, values)
         return version
 
-    def undo_add(self, row_id: int, version: int) -> None:
-        page, slot = self.pages[version >> BITS], version & SLOT
-        previous = page.previous[slot]
+    def add_many(
+        self, columns: tuple[str, ...], row_ids: list[int], begins: list[int], ends: list[int], values: list[list[Any]]
+    ) -> None:
+        """Versions in the order of their commits, many at a time; ``values`` by column."""
+        done = 0
+        while done < len(row_ids):
+            page = self._page(columns)
+            first = page.number << BITS | page.count
+            upto = min(len(row_ids), done + PAGE_ROWS - page.count)
+            part = slice(done, upto)
+            previous, newest = [], self.newest
+            for version, row_id in enumerate(row_ids[part], first):
+                previous.append(newest.get(row_id, -1))
+                newest[row_id] = version
+            parts = [held[part] for held in values]
+            page.add_many(row_ids[part], begins[part], ends[part], previous, parts)
+            for tree in self.trees.values():
+                tree.add_many(tree.keys(page.place, parts, upto - done), first)
+            self._count(page, upto - done, *parts)
+            done = upto
+
+    def _count(self, page: Page, versions: int, *values: Sequence[Any]) -> None:
+        """More versions of a page, and about what they take: ``values`` of one row, or of each column."""
+        size = (_VERSION_BYTES + _TREE_BYTES * len(self.trees)) * versions
+        for some in values:
+            size += _NULL_BYTES * len(some) + _NUMBER_BYTES * (len(some) - some.count(None))
+            if versions == 1 or isinstance(next((v for v in some if v is not None), None), bytes):
+                size += sum([len(v) for v in some if isinstance(v, bytes)])
+        self._took(page, size)
+        self.count += versions
+
+    def _took(self, page: Page, size: int) -> None:
+        page.bytes += size
+        self.bytes += size
+
+    def _page(self, columns: tuple[str, ...]) -> Page:
+        """The page that takes the next version with these columns."""
+        page = self._filling.get(columns)
+        if page is None or page.is_full:
+            page = Page(self._next, columns)
+            self._next += 1
+            self.pages = {**self.pages, page.number: page}
+            self._filling[columns] = page
+        return page
+
+    def undo_since(self, snapshot: int) -> None:
+        """The versions that began in this commit or later were never there."""
+        for page in self.pages.values():
+            page.cut()
+            slot = page.count - 1
+            while slot >= 0 and page.begins[slot] >= snapshot:
+                if page.begins[slot] < LIVE:
+                    self._undo_add(page, slot)
+                slot -= 1
+        self.count = sum(int(mask.sum()) for _, mask in self.masked("here", LIVE - 1))
+
+    def _undo_add(self, page: Page, slot: int) -> None:
+        row_id, previous, version = page.row_ids[slot], page.previous[slot], page.number << BITS | slot
         if previous < 0:
             self.newest.pop(row_id, None)
         else:
             self.newest[row_id] = previous
         values = [column[slot] for column in page.values]
         for tree in self.trees.values():
-            tree.remove(tree.key(page.place, values), {version})
+            tree.remove(tree.key(page.place, values), version)
         page.void(slot)
-        self.count -= 1
 
-    def end(self, version: int, snapshot: int) -> None:
-        self.pages[version >> BITS].ends[version & SLOT] = snapshot
+    def end(self, versions: Iterable[int], snapshot: int) -> None:
+        for version in versions:
+            self.pages[version >> BITS].ends[version & SLOT] = snapshot
 
     def live_version(self, row_id: int) -> int | None:
         """The version of a row that is neither superseded nor in a block."""
@@ -86,31 +152,24 @@ class Versions:
 
     def release(self, before: int, horizon: int) -> int:
         """Let go of pages that nobody asks for any more; how many versions that were."""
-        gone = [page for page in self.pages.values() if page.is_gone(before, horizon)]
-        gone = [page for page in gone if page.is_full or page.count]
+        gone = {n: page for n, page in self.pages.items() if page.count and page.is_gone(before, horizon)}
         if not gone:
             return 0
-        freed = 0
-        for page in gone:
-            number = page.number << BITS
-            versions = {number | slot for slot in range(page.count)}
-            for slot in range(page.count):
-                row_id, version = page.row_ids[slot], number | slot
-                if self.newest.get(row_id) == version:
-                    del self.newest[row_id]
-            columns = list(zip(*page.values, strict=True)) if page.values else []
-            for tree in self.trees.values():
-                for values in columns:
-                    tree.remove(tree.key(page.place, values), versions)
+        freed = sum(page.count for page in gone.values())
+        if freed > len(self.newest) // FEW:
+            self.newest = {row_id: version for row_id, version in self.newest.items() if version >> BITS not in gone}
+        else:
+            for page in gone.values():
+                for row_id in page.row_ids[: page.count]:
+                    if self.newest.get(row_id, -1) >> BITS in gone:
+                        del self.newest[row_id]
+        for tree in self.trees.values():
+            tree.forget(gone)
+        for page in gone.values():
             if self._filling.get(page.columns) is page:
                 del self._filling[page.columns]
-            freed += page.count
-            self.bytes -= _VERSION_BYTES * page.count + sum(
-                len(v) + 40 for column in page.values for v in column if isinstance(v, bytes)
-            )
-        kept = {page.number for page in gone}
-        self.pages = {n: page for n, page in self.pages.items() if n not in kept}
-        self.bytes = max(0, self.bytes) if self.pages else 0
+            self.bytes -= page.bytes
+        self.pages = {n: page for n, page in self.pages.items() if n not in gone}
         return freed
 
     # ------------------------------------------------------------ reading

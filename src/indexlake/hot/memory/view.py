@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from indexlake.arrow.batch_size import column_chunks
 from indexlake.errors import ConstraintError
 from indexlake.expr.test import ALWAYS, ColumnTest, Test, conjuncts
 from indexlake.hot.collected import Collected
@@ -109,30 +110,11 @@ class MemoryTable:
                 mask[chosen] = True
                 yield page, mask
 
-    def _arrow(self, masks: Iterable[tuple[Page, Mask]], columns: HeldColumns, stamp: str = "begin") -> HotRows:
-        """Rows of pages, some thousands decoded at a time."""
+    def _arrow(self, masks: Iterable[tuple[Page, Mask]], columns: HeldColumns) -> HotRows:
         hot = HotRows(columns.fields, self._store.spill)
-        ids: list[int] = []
-        begins: list[int] = []
-        ends: list[int] = []
-        values: list[list[Any]] = [[] for _ in columns.columns]
-
-        def flush() -> None:
-            if ids:
-                hot.add(columns.values(begins, values), ids, begins if stamp == "begin" else ends)
-                for held in (ids, begins, ends, *values):
-                    held.clear()
-
-        for page, mask in masks:
-            row_ids, begun, ended = page.numbers(len(mask))
-            ids += row_ids[mask].tolist()
-            begins += begun[mask].tolist()
-            ends += ended[mask].tolist()
-            for name, held in zip(columns.columns, values, strict=True):
-                held += page.column(name, mask)
-            if len(ids) >= BATCH_ROWS:
-                flush()
-        flush()
+        for ids, begins, _, values in _gathered(masks, columns.columns, BATCH_ROWS):
+            for part in column_chunks(values, len(ids)):
+                hot.add(columns.values(begins[part], [held[part] for held in values]), ids[part], begins[part])
         return hot
 
     def begun(self, since: int, until: int, fields: Sequence[Field]) -> Iterator[pa.RecordBatch]:
@@ -142,13 +124,17 @@ class MemoryTable:
         return self._changes("end", since, until, fields)
 
     def _changes(self, kind: str, since: int, until: int, fields: Sequence[Field]) -> Iterator[pa.RecordBatch]:
-        hot = self._arrow(self._changed(kind, since, until), HeldColumns(fields), kind)
-        batches = list(hot.batches())
-        if batches:
-            rows = pa.Table.from_batches(batches)
-            names = rows.column_names
-            order = [(names[-1], "ascending"), (names[-2], "ascending")]  # version, row id
-            yield from rows.sort_by(order).combine_chunks().to_batches(BATCH_ROWS)
+        columns = HeldColumns(fields)
+        for ids, begins, ends, values in _gathered(self._changed(kind, since, until), columns.columns):
+            numbers = begins if kind == "begin" else ends
+            order = np.lexsort((ids, numbers))
+            for start in range(0, len(order), BATCH_ROWS):
+                some = order[start : start + BATCH_ROWS]
+                taken = [[held[n] for n in some] for held in values]
+                for part in column_chunks(taken, len(some)):
+                    hot, rows = HotRows(fields, self._store.spill), some[part]
+                    hot.add(columns.values(begins[rows], [held[part] for held in taken]), ids[rows], numbers[rows])
+                    yield from hot.batches()
 
     def _changed(self, kind: str, since: int, until: int) -> Iterator[tuple[Page, Mask]]:
         """Versions that no block holds and that began or ended in (since, until]."""
@@ -185,11 +171,10 @@ class MemoryTable:
     def holders(
         self, fields: Sequence[Field], keys: KeyColumn, since: int, without: BitMap64, *, indexed: bool
     ) -> list[HotRow]:
-        codecs = tuple(f.codec for f in fields)
-        ids = tuple(f.field_id for f in fields)
+        ids = tuple([f.field_id for f in fields])
         tree = next((t for t in self._of.trees.values() if t.field_ids == ids), None)
         if tree is None or any(f.since for f in fields):
-            wanted = KeySet(keys)
+            wanted, codecs = KeySet(keys), tuple(f.codec for f in fields)
             return [
                 row
                 for row in self.since(fields, since)
@@ -227,29 +212,32 @@ class MemoryTable:
     # ------------------------------------------------------------ what a commit does
 
     def insert(self, columns: tuple[str, ...], rows: Collection[tuple[int, Sequence[Any]]], snapshot: int) -> None:
-        of, note = self._of, self._store.note
+        of = self._of
+        self._store.note(self._tx, of.undo_since, snapshot)
         for row_id, values in rows:
-            version = of.add(columns, row_id, values, snapshot)
-            note(self._tx, of.undo_add, row_id, version)
+            of.add(columns, row_id, values, snapshot)
         self._store.inserted(self._tx, self._table_id, columns, rows, snapshot)
 
     def close(self, versions: Mapping[int, int], snapshot: int) -> list[int]:
-        of, moved = self._of, []
+        here: list[int] = []
+        moved: list[int] = []
         for row_id in versions:
-            version = of.live_version(row_id)
+            version = self._of.live_version(row_id)
             if version is None:
                 moved.append(row_id)
             else:
-                of.end(version, snapshot)
-                self._store.note(self._tx, of.end, version, LIVE)
+                here.append(version)
+        self._end(here, snapshot)
         return moved
 
     def close_all(self, snapshot: int) -> int:
-        of, versions = self._of, self._of.live_versions()
-        for version in versions:
-            of.end(version, snapshot)
-            self._store.note(self._tx, of.end, version, LIVE)
+        versions = self._of.live_versions()
+        self._end(versions, snapshot)
         return len(versions)
+
+    def _end(self, versions: Sequence[int], snapshot: int) -> None:
+        self._store.note(self._tx, self._of.end, versions, LIVE)
+        self._of.end(versions, snapshot)
 
     # ------------------------------------------------------------ what a dump reads
 
@@ -297,6 +285,25 @@ class MemoryTable:
         per_row = max(1, self._of.bytes // max(1, self._of.count))
         size = max(1, min(size, CHUNK_BYTES // per_row))
         return self._snapshot if len(numbers) <= size else int(np.partition(numbers, size - 1)[size - 1])
+
+
+def _gathered(
+    masks: Iterable[tuple[Page, Mask]], names: Sequence[str], most: int | None = None
+) -> Iterator[tuple[Any, Any, Any, list[list[Any]]]]:
+    """(row ids, begins, ends, values of each column) of versions in pages, about ``most`` at a time."""
+    numbers: list[Any] = []
+    values: list[list[Any]] = [[] for _ in names]
+    count = 0
+    for page, mask in masks:
+        numbers.append([each[mask] for each in page.numbers(len(mask))])
+        for name, held in zip(names, values, strict=True):
+            held += page.column(name, mask)
+        count += len(numbers[-1][0])
+        if most is not None and count >= most:
+            yield *(np.concatenate(part) for part in zip(*numbers, strict=True)), values  # type: ignore[misc]
+            numbers, values, count = [], [[] for _ in names], 0
+    if numbers:
+        yield *(np.concatenate(part) for part in zip(*numbers, strict=True)), values  # type: ignore[misc]
 
 
 def _answer(tree: MemTree, tests: Sequence[ColumnTest]) -> Iterable[int] | None:

@@ -78,6 +78,7 @@ class LargeLeaf:
         # A document that has a term so often is at least as long, and a shorter one has it less often.
         self.most = float(weight * collection.weigh(found.most, max(found.most, collection.shortest)))
         self.bounds = [collection.units(chunk.part.segment) * weight for chunk in self._chunks]  # of each pair
+        self._best: tuple[float, Scored] | None = None  # a score, and the documents that reach it
 
     def bound(self, lengths: Scores) -> Scores:
         bound: Scores = self.weight * self._collection.weigh(np.minimum(self._most, np.maximum(lengths, 1)), lengths)
@@ -123,7 +124,14 @@ class LargeLeaf:
         return float(self._sample_scores[-k]) if k <= len(self._sample_scores) else 0.0
 
     def at_least(self, least: float, rest: list[Leaf]) -> Scored:
-        """The documents whose score can reach ``least`` with all that the leaves of ``rest`` could add."""
+        """The documents whose score can reach ``least`` with all that the leaves of ``rest`` could add.
+
+        If they are few, those that need nothing of others are remembered.
+        """
+        known = self._best
+        if known is not None and not rest and known[0] <= least:
+            kept = known[1].scores >= least
+            return Scored(known[1].documents[kept], known[1].scores[kept])
         documents, scores = [], []
         for chunk, weights in zip(self._chunks, self.bounds, strict=True):
             bound = weights
@@ -146,7 +154,11 @@ class LargeLeaf:
             scores.append(weights[codes])
         if not documents:
             return NOTHING
-        return Scored(np.concatenate(documents), np.concatenate(scores))
+        found = Scored(np.concatenate(documents), np.concatenate(scores))
+        if not rest and len(found.scores) <= SMALL:
+            self._best = least, found
+            self._collection.hold(2 * found.scores.nbytes)
+        return found
 
 
 def term_leaf(collection: Collection, term: str, boost: float) -> SmallLeaf | LargeLeaf | None:

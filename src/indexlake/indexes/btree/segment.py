@@ -240,6 +240,8 @@ class Segment:
 
 def _ascending(slots: Slots, count: int) -> Slots:
     """Different slots below a count in order."""
+    if bool(np.all(slots[1:] > slots[:-1])):  # where blocks are sorted by key
+        return slots
     if len(slots) < count >> 6:
         return np.sort(slots)
     there = np.zeros(count, np.bool_)

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexlake.indexes.hnsw import costs
-from indexlake.indexes.hnsw.library import faiss
+from indexlake.indexes.hnsw.library import faiss, threads
 from indexlake.indexes.hnsw.metric import Vectors, distances, is_l2
 from indexlake.indexes.hnsw.query import VectorQuery
 from indexlake.indexes.kind import Slots
@@ -54,7 +54,8 @@ def _far(metric: str, vectors: Vectors, rows: Slots | None, query: VectorQuery) 
         found = np.empty(len(rows), np.float32)
         kernel = library.fvec_L2sqr_by_idx if is_l2(metric) else library.fvec_inner_products_by_idx
         args = pointer(found), pointer(query.vector), pointer(vectors), pointer(rows), dimension, 1, len(rows)
-        kernel(*args)
+        with threads(1):  # more would wait for each other longer than they work
+            kernel(*args)
     else:
         every = np.empty(len(vectors), np.float32)
         kernel = library.fvec_L2sqr_ny if is_l2(metric) else library.fvec_inner_products_ny
@@ -68,6 +69,8 @@ def _far(metric: str, vectors: Vectors, rows: Slots | None, query: VectorQuery) 
 def in_full(metric: str, vectors: Vectors, rows: Slots | None, query: VectorQuery) -> npt.NDArray[np.float64]:
     """The distances that users see, to some rows or (None) all, in little memory."""
     count = len(vectors) if rows is None else len(rows)
+    if count <= _SLICE:
+        return distances(metric, vectors if rows is None else vectors[rows], query.precise)
     found = np.empty(count, np.float64)
     for at in range(0, count, _SLICE):
         here = slice(at, at + _SLICE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,18 +23,15 @@ MAX_EF = 1 << 16
 class VectorQuery:
     """`vector` (float32) finds candidates and `precise` (float64) gives their distances; at length one under cosine.
 
-    ``ef``: how broad a search of a graph is, instead of what the index says.  ``exact``: no graph.
+    ``ef``: how broad a search of a graph is, instead of what the index says.  ``exact``: no graph.  ``is_huge``:
+    float32 has no room for the square of its length.
     """
 
     vector: Vectors
     precise: npt.NDArray[np.float64]
     ef: int | None = None
     exact: bool = False
-
-    @property
-    def is_huge(self) -> bool:
-        """Whether float32 has no room for the square of its length."""
-        return bool(self.precise @ self.precise > LIMIT)
+    is_huge: bool = False
 
     def __repr__(self) -> str:
         options = "".join([f", ef={self.ef}" if self.ef else "", ", exact" if self.exact else ""])
@@ -47,10 +45,11 @@ def vector_query(column: str, dimension: int, metric: str, given: Any, options: 
             raise ExpressionError(
                 f"A vector search has no option {name!r}; it has ef (how broadly the graph is searched) and exact=True."
             )
-    given_ef, exact = options.get("ef"), options.get("exact", False)
-    ef = whole_number(given_ef)
-    if given_ef is not None and (ef is None or not 1 <= ef <= MAX_EF):
-        raise ExpressionError(f"The option 'ef' is a whole number from 1 to {MAX_EF}, not {given_ef!r}.")
+    ef, exact = options.get("ef"), options.get("exact", False)
+    if ef is not None:
+        ef, given_ef = whole_number(ef), ef
+        if ef is None or not 1 <= ef <= MAX_EF:
+            raise ExpressionError(f"The option 'ef' is a whole number from 1 to {MAX_EF}, not {given_ef!r}.")
     if not isinstance(exact, bool):
         raise ExpressionError(f"The option 'exact' is True or False, not {exact!r}.")
     numbers = _numbers(column, dimension, given)
@@ -59,28 +58,31 @@ def vector_query(column: str, dimension: int, metric: str, given: Any, options: 
             f"The query vector has {len(numbers)} numbers, but the vectors of column {column!r} have {dimension}. "
             "Make it with the same model as the column's vectors."
         )
-    with np.errstate(over="ignore"):
-        vector = numbers.astype(np.float32)
-    if not np.isfinite(vector).all():
+    if numbers.dtype == np.float32:
+        vector = np.ascontiguousarray(numbers)
+    else:
+        with np.errstate(over="ignore"):
+            vector = numbers.astype(np.float32)
+    precise = vector.astype(np.float64)
+    square = float(precise @ precise)  # float64 has room for it, so it is finite if they are
+    if not math.isfinite(square):
         raise ExpressionError(
             f"The query vector for column {column!r} contains NaN, infinity or a number too large for float32. "
             "Give finite numbers."
         )
-    precise = vector.astype(np.float64)
     if metric == "cosine":
-        length = float(np.sqrt(precise @ precise))
-        if not length:
+        if not square:
             raise ExpressionError(
                 f"The query vector for column {column!r} is all zeros. It has no direction, and so no cosine "
                 "distance to anything. Give another vector, or create an index with metric='l2'."
             )
-        precise = precise / length
-        vector = precise.astype(np.float32)
-    return VectorQuery(vector, precise, ef, exact)
+        precise = precise / math.sqrt(square)
+        vector, square = precise.astype(np.float32), 1.0
+    return VectorQuery(vector, precise, ef, exact, square > LIMIT)
 
 
-def _numbers(column: str, dimension: int, given: Any) -> npt.NDArray[np.float64]:
-    """The numbers of a list, a tuple, an array or an Arrow value, as float64."""
+def _numbers(column: str, dimension: int, given: Any) -> npt.NDArray[Any]:
+    """The numbers of a list, a tuple, an array or an Arrow value."""
     example = f"a list, tuple, NumPy array or Arrow array of {dimension} numbers"
     asked = f"Column {column!r} is searched with {example}"
     if isinstance(given, pa.Scalar):
@@ -101,4 +103,4 @@ def _numbers(column: str, dimension: int, given: Any) -> npt.NDArray[np.float64]
         if found.dtype.kind == "O" and any(n is None for n in found):
             raise ExpressionError(f"{asked}; this one contains null.")
         raise ExpressionError(f"{asked}; this one contains something that is not a number.")
-    return found.astype(np.float64)
+    return found

@@ -18,7 +18,6 @@ from indexlake.indexes.hnsw import costs
 from indexlake.indexes.hnsw.exact import in_full, nearest
 from indexlake.indexes.hnsw.graph import Graph
 from indexlake.indexes.hnsw.header import wrong
-from indexlake.indexes.hnsw.library import threads
 from indexlake.indexes.hnsw.metric import Vectors
 from indexlake.indexes.hnsw.places import Places
 from indexlake.indexes.hnsw.query import VectorQuery
@@ -32,18 +31,14 @@ Rows = npt.NDArray[np.int64]
 
 def search(params: Mapping[str, Any], query: VectorQuery, parts: Sequence[Part], k: int) -> Hits:
     """The k nearest of the live slots of all parts."""
-    numbers, slots, found = [], [], []
-    with threads(1):  # more would wait for each other longer than they work
-        for number, part in enumerate(parts):
-            rows, far = _search_part(params, query, part, k)
-            numbers.append(np.full(len(rows), number, np.int64))
-            slots.append(rows)
-            found.append(far)
-    if not parts:
+    found = [_search_part(params, query, part, k) for part in parts]
+    if not found:
         return Hits(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
-    if len(parts) == 1:
-        return Hits(numbers[0], slots[0], found[0])
-    of, at, far = np.concatenate(numbers), np.concatenate(slots), np.concatenate(found)
+    if len(found) == 1:
+        slots, far = found[0]
+        return Hits(np.zeros(len(slots), np.int64), slots, far)
+    of = np.repeat(np.arange(len(found)), [len(slots) for slots, _ in found])
+    at, far = (np.concatenate(each) for each in zip(*found, strict=True))
     best = np.lexsort((at, of, far))[:k]
     return Hits(of[best], at[best], far[best])
 

@@ -11,16 +11,24 @@ from indexlake.sql.parse.token_reader import TokenReader
 
 _COLUMN_WORDS = ("not", "null", "default", "primary", "unique", "check", "references", "collate", "generated", "as",
                  "constraint", "using")  # fmt: skip
-_AFTER_DEFAULT = ("not", "primary", "unique", "check", "references")
+_AFTER_DEFAULT = ("not", "primary", "unique", "check", "references", "constraint")
 _TABLE_WORDS = ("primary", "unique", "check", "foreign", "constraint")
 
 
-def create(r: TokenReader) -> st.CreateTable | st.CreateSchema | st.CreateIndex:
+def create(r: TokenReader) -> st.Definition:
     r.expect("create")
-    if r.sees("or", "replace"):
-        ahead = r.tokens[r.place + 2 : r.place + 3]
-        what = "index" if ahead and ahead[0].is_word("index", "unique") else "table"
-        r.fail(f"CREATE OR REPLACE is not supported: drop the {what} first, or use IF NOT EXISTS.")
+    replace = r.take("or", "replace")
+    if replace and (r.sees("index") or r.sees("unique") or r.sees("schema")):
+        what = "SCHEMA" if r.sees("schema") else "INDEX"
+        r.fail(f"CREATE OR REPLACE {what} is not supported: drop it first, or use IF NOT EXISTS.")
+    temporary = r.take("temp") or r.take("temporary")
+    if r.take("view"):
+        return _create_view(r, replace, temporary)
+    if temporary:
+        if not r.take("table"):
+            what = r.here.text.upper() if r.here is not None else ""
+            r.fail(f"CREATE TEMP {what} is not supported; there are CREATE TEMP TABLE and CREATE TEMP VIEW.")
+        return _create_temporary_table(r, replace)
     if r.take("schema"):
         name = st.CreateSchema(if_not_exists=r.take("if", "not", "exists"), name=r.name("a schema name"))
         r.expect_end()
@@ -28,29 +36,91 @@ def create(r: TokenReader) -> st.CreateTable | st.CreateSchema | st.CreateIndex:
     if r.sees("index") or r.sees("unique"):
         return create_index(r)
     if not r.take("table"):
-        what = r.here.text if r.here is not None else ""
-        r.fail(f"CREATE {what.upper()} is not supported; there are CREATE TABLE, CREATE INDEX and CREATE SCHEMA.")
-    return _create_table(r)
+        _refuse_create(r)
+    return _create_table(r, replace)
 
 
-def _create_table(r: TokenReader) -> st.CreateTable:
-    if_not_exists = r.take("if", "not", "exists")
+_INSTEAD = {
+    "sequence": "give numbers yourself, or use DEFAULT uuid()",
+    "type": "write the type itself with each column",
+    "macro": "use a view, or write the expression itself",
+    "function": "use a view, or write the expression itself",
+    "trigger": "use CHECK and GENERATED ALWAYS AS, or read the change feed",
+    "secret": "give options to il.connect",
+    "database": "use CREATE SCHEMA, or another lake",
+    "materialized": "use CREATE OR REPLACE TABLE … AS, or a view",
+}
+
+
+def _refuse_create(r: TokenReader) -> NoReturn:
+    what = r.here.text if r.here is not None else ""
+    way = f": {_INSTEAD[what.lower()]}" if what.lower() in _INSTEAD else ""
+    r.fail(f"CREATE {what.upper()} is not supported{way}. There are CREATE TABLE, VIEW, INDEX and SCHEMA.")
+
+
+def _if_not_exists(r: TokenReader, replace: bool) -> bool:
+    if replace and r.sees("if", "not", "exists"):
+        r.fail("OR REPLACE and IF NOT EXISTS contradict each other: leave one of them out.")
+    return r.take("if", "not", "exists")
+
+
+def _create_view(r: TokenReader, replace: bool, temporary: bool) -> st.CreateView:
+    if_not_exists = _if_not_exists(r, replace)
+    view = r.table_name()
+    names = tuple(r.names()) if r.sees_symbol("(") else ()
+    r.expect("as")
+    query = st.Query(r.rest("a query"))
+    return st.CreateView(view, if_not_exists, replace, temporary, names, query)
+
+
+def _create_table(r: TokenReader, replace: bool) -> st.CreateTable:
+    if_not_exists = _if_not_exists(r, replace)
     table = r.table_name()
     columns: list[st.ColumnDefinition] = []
     key: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    constraints: list[st.Constraint] = []
     if r.sees_symbol("("):
-        columns, key = _elements(r)
+        names = _only_names(r)
+        if not names:
+            columns, key, constraints = _elements(r)
     options = r.options() if r.take("with") else ()
     query, with_data = None, True
     if r.take("as"):
         if columns:
-            r.fail("CREATE TABLE … AS takes its columns from the query; leave the column list out.")
+            r.fail("CREATE TABLE … AS takes the types of its columns from the query: give names only, or none.")
         query = st.Query(r.rest("a query"))
         query, with_data = _without_data_clause(r, query)
     elif not columns:
         r.fail("Expected the columns in parentheses, or AS and a query.")
     r.expect_end()
-    return st.CreateTable(table, if_not_exists, tuple(columns), key, query, with_data, options)
+    return st.CreateTable(
+        table, if_not_exists, replace, tuple(columns), key, tuple(constraints), names, query, with_data, options
+    )  # fmt: skip
+
+
+def _create_temporary_table(r: TokenReader, replace: bool) -> st.CreateTemporaryTable:
+    if_not_exists = _if_not_exists(r, replace)
+    table = r.table_name()
+    if table.namespace not in (None, "temp"):
+        r.fail("A temporary table belongs to the open lake and has no schema: leave that out.", r.tokens[r.place - 3])
+    names = _only_names(r) if r.sees_symbol("(") else ()
+    if r.take("as"):
+        query, with_data = _without_data_clause(r, st.Query(r.rest("a query")))
+        return st.CreateTemporaryTable(table, if_not_exists, replace, None, names, query, with_data)
+    if names or not r.sees_symbol("("):
+        r.fail("Expected the columns with their types in parentheses, or AS and a query.")
+    return st.CreateTemporaryTable(table, if_not_exists, replace, r.rest(), (), None, True)
+
+
+def _only_names(r: TokenReader) -> tuple[str, ...]:
+    """``(a, b)`` without types; none, and nothing is read, where there are types."""
+    start = r.place
+    ahead = r.tokens[start + 1 :]
+    closing = next((n for n, token in enumerate(ahead) if token.is_symbol(")")), len(ahead))
+    inside = ahead[:closing]
+    named = all(t.kind in ("word", "name") if n % 2 == 0 else t.is_symbol(",") for n, t in enumerate(inside))
+    return tuple(r.names()) if inside and named and len(inside) % 2 else ()
 
 
 def _without_data_clause(r: TokenReader, query: st.Query) -> tuple[st.Query, bool]:
@@ -62,41 +132,58 @@ def _without_data_clause(r: TokenReader, query: st.Query) -> tuple[st.Query, boo
     return query, True
 
 
-def _elements(r: TokenReader) -> tuple[list[st.ColumnDefinition], tuple[str, ...]]:
+def _elements(r: TokenReader) -> tuple[list[st.ColumnDefinition], tuple[str, ...], list[st.Constraint]]:
     """Columns and table constraints between parentheses."""
     columns: list[st.ColumnDefinition] = []
     keys: list[tuple[str, ...]] = []
+    constraints: list[st.Constraint] = []
 
     def element() -> None:
-        if r.take("constraint"):
-            r.name("a constraint name")
+        name = r.name("a constraint name") if r.take("constraint") else None
         if r.take("primary", "key"):
             keys.append(tuple(r.names()))
+        elif r.sees("check") or r.sees("unique"):
+            constraints.append(_constraint(r, name))
         elif r.here is not None and r.here.is_word(*_TABLE_WORDS):
             _refuse_constraint(r)
         else:
-            column, is_key = _column(r)
+            column, is_key, own = _column(r)
             columns.append(column)
+            constraints.extend(own)
             if is_key:
                 keys.append((column.name,))
 
-    r.listed(element)
+    r.listed(element, trailing=True)
     if len(keys) > 1:
         r.fail("A table has one primary key; name several columns as PRIMARY KEY (a, b).", r.tokens[0])
-    return columns, keys[0] if keys else ()
+    return columns, keys[0] if keys else (), constraints
 
 
-def _column(r: TokenReader) -> tuple[st.ColumnDefinition, bool]:
+def _constraint(r: TokenReader, name: str | None, column: str | None = None) -> st.Constraint:
+    """``check (…)`` or ``unique (a, b)``; behind a column ``unique`` alone."""
+    place = r.here.start if r.here is not None else 0
+    if r.take("check"):
+        return st.Constraint(name, r.parenthesised(), (), place)
+    r.expect("unique")
+    return st.Constraint(name, None, tuple(r.names()) if column is None else (column,), place)
+
+
+def _column(r: TokenReader) -> tuple[st.ColumnDefinition, bool, list[st.Constraint]]:
     place = r.here.start if r.here is not None else 0
     name = r.name("a column name")
     return _column_after_name(r, name, place)
 
 
-def _column_after_name(r: TokenReader, name: str, place: int) -> tuple[st.ColumnDefinition, bool]:
+def _column_after_name(r: TokenReader, name: str, place: int) -> tuple[st.ColumnDefinition, bool, list[st.Constraint]]:
+    if r.sees("generated") or r.sees("as"):
+        r.fail(f"Give the generated column {name!r} a type: {name} BIGINT GENERATED ALWAYS AS (…) STORED.")
     type_text = _type(r)
     nullable, is_key = True, False
     default: Fragment | None = None
+    generated: Fragment | None = None
+    constraints: list[st.Constraint] = []
     while r.here is not None and not r.sees_symbol(",") and not r.sees_symbol(")"):
+        own = r.name("a constraint name") if r.take("constraint") else None
         if r.take("not", "null"):
             nullable = False
         elif r.take("null"):
@@ -105,9 +192,16 @@ def _column_after_name(r: TokenReader, name: str, place: int) -> tuple[st.Column
             is_key = True
         elif r.take("default"):
             default = r.operand("Expected the default's value here.", *_AFTER_DEFAULT)
+        elif r.take("generated", "always", "as") or r.take("as"):
+            generated = r.parenthesised()
+            if not r.take("stored") and r.take("virtual"):
+                r.fail("Generated columns are stored: leave VIRTUAL out, or make a view.")
+        elif r.sees("check") or r.sees("unique"):
+            constraints.append(_constraint(r, own, name))
         else:
             _refuse_constraint(r)
-    return st.ColumnDefinition(name, type_text, nullable and not is_key, default, place), is_key
+    column = st.ColumnDefinition(name, type_text, nullable and not is_key, default, place, generated)
+    return column, is_key, constraints
 
 
 def _type(r: TokenReader) -> Fragment:
@@ -116,14 +210,18 @@ def _type(r: TokenReader) -> Fragment:
 
 def _refuse_constraint(r: TokenReader) -> NoReturn:
     word = r.here.text.upper() if r.here is not None else ""
-    r.fail(f"{word} is not supported in a table; there are NOT NULL, DEFAULT and PRIMARY KEY.")
+    hint = " Check what it refers to when you write." if word in ("REFERENCES", "FOREIGN") else ""
+    r.fail(
+        f"{word} is not supported in a table; there are NOT NULL, DEFAULT, PRIMARY KEY, UNIQUE, CHECK and GENERATED "
+        f"ALWAYS AS.{hint}"
+    )
 
 
-def drop(r: TokenReader) -> st.DropTable | st.DropSchema | st.DropIndex:
+def drop(r: TokenReader) -> st.DropTable | st.DropSchema | st.DropIndex | st.DropView:
     r.expect("drop")
     if r.sees("index"):
         return drop_index(r)
-    found: st.DropTable | st.DropSchema
+    found: st.DropTable | st.DropSchema | st.DropView
     if r.take("schema"):
         if_exists = r.take("if", "exists")
         name = r.name("a schema name")
@@ -136,15 +234,27 @@ def drop(r: TokenReader) -> st.DropTable | st.DropSchema | st.DropIndex:
         found = st.DropTable(r.table_name(), if_exists)
         if not r.take("cascade"):
             r.take("restrict")
+    elif r.take("view"):
+        if_exists = r.take("if", "exists")
+        found = st.DropView(r.table_name(), if_exists)
+        if not r.take("cascade"):
+            r.take("restrict")
     else:
         what = r.here.text if r.here is not None else ""
-        r.fail(f"DROP {what.upper()} is not supported; there are DROP TABLE, DROP INDEX and DROP SCHEMA.")
+        r.fail(f"DROP {what.upper()} is not supported; there are DROP TABLE, VIEW, INDEX and SCHEMA.")
     r.expect_end()
     return found
 
 
 def alter(r: TokenReader) -> st.AlterTable:
     r.expect("alter")
+    for what, way in (
+        ("schema", "make another and move its tables: ALTER TABLE s.t RENAME TO other.t"),
+        ("view", "CREATE VIEW under the new name, then DROP VIEW"),
+        ("index", "drop it and create it anew"),
+    ):
+        if r.sees(what):
+            r.fail(f"ALTER {what.upper()} is not supported: {way}.")
     r.expect("table")
     if_exists = r.take("if", "exists")
     table = r.table_name()
@@ -157,13 +267,13 @@ def alter(r: TokenReader) -> st.AlterTable:
 
 def _action(r: TokenReader) -> st.AlterAction:
     if r.take("add"):
-        r.take("column")
-        if_not_exists = r.take("if", "not", "exists")
-        place = r.here.start if r.here is not None else 0
-        column, is_key = _column_after_name(r, ".".join(r.parts("a column name")), place)
-        if is_key:
-            r.fail("A primary key is given when the table is created.", r.tokens[0])
-        return st.AddColumn(column, if_not_exists)
+        return _addition(r)
+    if r.take("drop", "constraint"):
+        if_exists = r.take("if", "exists")
+        dropped = st.DropConstraint(r.name("a constraint name"), if_exists)
+        if not r.take("cascade"):
+            r.take("restrict")
+        return dropped
     if r.take("drop"):
         r.take("column")
         if_exists = r.take("if", "exists")
@@ -182,11 +292,45 @@ def _action(r: TokenReader) -> st.AlterAction:
     if r.take("alter"):
         r.take("column")
         column_name = ".".join(r.parts("a column name"))
-        if not r.take("set", "data", "type") and not r.take("type"):
-            r.fail("A column can be given a wider type: ALTER COLUMN c TYPE t.")
-        return st.ChangeType(column_name, _type(r))
+        if r.take("set", "not", "null") or r.sees("drop", "not", "null"):
+            return st.SetNotNull(column_name, not r.take("drop", "not", "null"))
+        if r.take("set", "default"):
+            return st.SetDefault(column_name, r.rest("the default's value"))
+        if r.take("drop", "default"):
+            return st.SetDefault(column_name, None)
+        if not r.take("set", "data", "type") and not r.take("set", "type") and not r.take("type"):
+            r.fail("Of a column can be altered: TYPE t (a wider one), SET or DROP DEFAULT, SET or DROP NOT NULL.")
+        changed = st.ChangeType(column_name, _type(r))
+        if r.sees("using"):
+            r.fail("USING is not supported: add a column, fill it with UPDATE, then drop the other.")
+        return changed
     if r.take("set"):
         return st.SetOptions(r.options())
     raise r.wrong(
-        "Supported: ADD COLUMN, DROP COLUMN, RENAME COLUMN … TO …, RENAME TO, ALTER COLUMN … TYPE, SET (option = …)."
+        "Supported: ADD COLUMN, DROP COLUMN, RENAME COLUMN … TO …, RENAME TO, ALTER COLUMN … TYPE | SET | DROP, ADD "
+        "CONSTRAINT, DROP CONSTRAINT, SET (option = …)."
     )
+
+
+def _addition(r: TokenReader) -> st.AddColumn | st.AddConstraint:
+    name = r.name("a constraint name") if r.take("constraint") else None
+    if r.sees("primary", "key"):
+        r.fail(
+            "A primary key is given when the table is created: CREATE OR REPLACE TABLE …, or use ADD CONSTRAINT … "
+            "UNIQUE and SET NOT NULL."
+        )
+    if name is not None or r.sees("check") or r.sees("unique"):
+        if not r.sees("check") and not r.sees("unique"):
+            _refuse_constraint(r)
+        return st.AddConstraint(_constraint(r, name))
+    r.take("column")
+    if_not_exists = r.take("if", "not", "exists")
+    place = r.here.start if r.here is not None else 0
+    column, is_key, constraints = _column_after_name(r, ".".join(r.parts("a column name")), place)
+    if is_key:
+        r.fail("A primary key is given when the table is created.", r.tokens[0])
+    if constraints or column.generated is not None:
+        what = "A generated column is" if column.generated is not None else "Constraints of a new column are"
+        how = "when the table is created" if column.generated is not None else "with ADD CONSTRAINT, after the column"
+        r.fail(f"{what} given {how}.", r.tokens[0])
+    return st.AddColumn(column, if_not_exists)

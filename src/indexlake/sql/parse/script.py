@@ -25,6 +25,7 @@ class Script:
     statements: tuple[st.Statement, ...]
     starts: tuple[int, ...]
     parameters: tuple[str, ...]
+    texts: tuple[Fragment, ...]  # of the statements
 
 
 _scripts: dict[str, Script] = {}
@@ -50,18 +51,19 @@ def _parse(source: Source) -> Script:
     parts = _split(tokens)
     of_call = [token for part in parts if not part[0].is_word("prepare") for token in part]
     numbered = _numbered(of_call)
-    statements, starts = [], []
+    statements, starts, texts = [], [], []
     for part in parts:
         own = _numbered(part) if part[0].is_word("prepare") else numbered
         statements.append(_statement(TokenReader(source, part, own)))
         starts.append(part[0].start)
+        texts.append(Fragment(source, part, numbered))
     if not statements:
         source.fail("The text holds no statement.")
     whole = Fragment(source, of_call, numbered)
     names = whole.parameters
     if any(n.isdigit() for n in names) and not all(n.isdigit() for n in names):
         source.fail("Parameters are all numbered ($1, ?) or all named ($name), not both.")
-    return Script(source, tuple(statements), tuple(starts), names)
+    return Script(source, tuple(statements), tuple(starts), names, tuple(texts))
 
 
 def _numbered(tokens: Sequence[Token]) -> dict[int, int]:

@@ -50,7 +50,7 @@ def prepare(r: TokenReader, inner: Callable[[TokenReader], st.Statement]) -> st.
         r.fail("Queries, changes and definitions can be prepared, and nothing else.")
     r.place = len(r.tokens)
     whole = TokenReader(r.source, rest.tokens, r.question_marks).rest()
-    return st.Prepare(name, statement, whole.parameters)
+    return st.Prepare(name, statement, whole)
 
 
 def execute(r: TokenReader) -> st.Execute:

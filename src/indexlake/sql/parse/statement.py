@@ -141,23 +141,66 @@ class ColumnDefinition:
     nullable: bool
     default: Fragment | None
     place: int
+    generated: Fragment | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Constraint:
+    """A check, or columns whose values are unique together."""
+
+    name: str | None
+    condition: Fragment | None
+    unique: tuple[str, ...]
+    place: int
 
 
 @dataclass(frozen=True, eq=False)
 class CreateTable:
     table: TableName
     if_not_exists: bool
+    replace: bool
     columns: tuple[ColumnDefinition, ...]
     primary_key: tuple[str, ...]
+    constraints: tuple[Constraint, ...]
+    names: tuple[str, ...]  # of the first columns of the query
     query: Query | None  # create table … as
     with_data: bool
     options: tuple[tuple[str, Fragment], ...]
 
 
 @dataclass(frozen=True, eq=False)
+class CreateTemporaryTable:
+    """Of the engine: its columns are DuckDB's business."""
+
+    table: TableName
+    if_not_exists: bool
+    replace: bool
+    definition: Fragment | None  # the columns, or the names of those of the query
+    names: tuple[str, ...]
+    query: Query | None
+    with_data: bool
+
+
+@dataclass(frozen=True, eq=False)
 class CreateSchema:
     name: str
     if_not_exists: bool
+
+
+@dataclass(frozen=True, eq=False)
+class CreateView:
+    view: TableName
+    if_not_exists: bool
+    replace: bool
+    temporary: bool
+    names: tuple[str, ...]  # of its first columns
+    query: Query
+
+
+@dataclass(frozen=True, eq=False)
+class DropView:
+    view: TableName
+    if_exists: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,11 +246,37 @@ class ChangeType:
 
 
 @dataclass(frozen=True, eq=False)
+class SetDefault:
+    column: str
+    default: Fragment | None  # None: it is dropped
+
+
+@dataclass(frozen=True, eq=False)
+class SetNotNull:
+    column: str
+    not_null: bool
+
+
+@dataclass(frozen=True, eq=False)
+class AddConstraint:
+    constraint: Constraint
+
+
+@dataclass(frozen=True, eq=False)
+class DropConstraint:
+    name: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, eq=False)
 class SetOptions:
     options: tuple[tuple[str, Fragment], ...]
 
 
-AlterAction = AddColumn | DropColumn | RenameColumn | RenameTable | ChangeType | SetOptions
+AlterAction = (
+    AddColumn | DropColumn | RenameColumn | RenameTable | ChangeType | SetDefault | SetNotNull | AddConstraint
+    | DropConstraint | SetOptions
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,7 +318,11 @@ class Prepare:
 
     name: str
     statement: Statement
-    parameters: tuple[str, ...]
+    text: Fragment
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return self.text.parameters
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,7 +359,18 @@ class Nothing:
 
 
 Write = Insert | Update | Delete | Truncate | Merge
-Definition = CreateTable | CreateSchema | DropTable | DropSchema | AlterTable | CreateIndex | DropIndex
+Definition = (
+    CreateTable
+    | CreateTemporaryTable
+    | CreateSchema
+    | CreateView
+    | DropTable
+    | DropSchema
+    | DropView
+    | AlterTable
+    | CreateIndex
+    | DropIndex
+)
 Reading = Query | Explain | DescribeTable | DescribeQuery | ShowTables | ShowSchemas | ShowIndexes
 Around = Prepare | Deallocate | Setting | Nothing
 Statement = Write | Definition | Reading | Control | Around | Execute

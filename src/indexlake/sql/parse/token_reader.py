@@ -97,11 +97,11 @@ class TokenReader:
         """``(a, b, …)``"""
         return self.listed(lambda: self.name(what))
 
-    def listed(self, item: Callable[[], T]) -> list[T]:
-        """``(…, …)``, each part of which is read by ``item``."""
+    def listed(self, item: Callable[[], T], *, trailing: bool = False) -> list[T]:
+        """``(…, …)``, each part of which is read by ``item``; ``trailing``: a comma may stand at the end."""
         self.expect_symbol("(")
         found = [item()]
-        while self.take_symbol(","):
+        while self.take_symbol(",") and not (trailing and self.sees_symbol(")")):
             found.append(item())
         self.expect_symbol(")")
         return found

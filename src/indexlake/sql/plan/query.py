@@ -45,6 +45,7 @@ class Reference:
     node: Any  # of sqlglot's tree; None when DuckDB parsed the query
     once: bool  # whether DuckDB opens the scan a single time
     in_schema: bool = False  # whether DuckDB has to know its namespace, to tell it from another of its name
+    is_bare: bool = False  # whether it stands alone behind ``summarize`` or ``describe``
 
     def edit(self) -> Edit:
         return self.start, self.end, self.replacement

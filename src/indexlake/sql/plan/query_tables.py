@@ -7,7 +7,7 @@ and then nothing is pushed.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import sqlglot
 from sqlglot import exp
 
 from indexlake.expr.dialect import expression_dialect
-from indexlake.sql.parse.fragment import Fragment
+from indexlake.sql.parse.fragment import Edit, Fragment
 from indexlake.sql.parse.schema_mentions import PREFIX, Mention, schema_mentions
 from indexlake.sql.parse.search_call import SearchCall, search_calls
 from indexlake.sql.parse.token_reader import TableName
@@ -27,17 +27,24 @@ from indexlake.sql.plan.query_searches import searches_in, searches_named, witho
 from indexlake.sql.plan.scopes import Scopes, with_selects
 from indexlake.sql.plan.text_groups import text_groups
 
+TEMPORARY = "temp"
+"""The namespace of temporary tables and views."""
+
 _lock = threading.Lock()
 
 
-def parse_query(fragment: Fragment, parse_in_duckdb: Callable[[str], Any]) -> ParsedQuery:
-    """Find the tables of a query.  Raises ``ExpressionError`` when neither parser understands it."""
+def parse_query(fragment: Fragment, parse_in_duckdb: Callable[[str], Any], own: Collection[str] = ()) -> ParsedQuery:
+    """Find the tables of a query.  Raises ``ExpressionError`` when neither parser understands it.
+
+    ``own``: the tables of DuckDB, in lower case, which are found by their names alone or behind ``temp``.
+    """
     calls, mentions = search_calls(fragment), schema_mentions(fragment)
     spliced = without_searches(fragment, calls, mentions)
     parsed = _parsed(spliced.text)
     if parsed is None:
-        return _parsed_by_duckdb(fragment, calls, mentions, parse_in_duckdb)
+        return _parsed_by_duckdb(fragment, calls, mentions, parse_in_duckdb, own)
     tree, scopes, bare = parsed
+    moved: list[Edit] = []
     searches = searches_in(fragment, calls, tree, scopes, bare)
     its_nodes = {id(search.node) for search in searches}
     found = []
@@ -49,8 +56,11 @@ def parse_query(fragment: Fragment, parse_in_duckdb: Callable[[str], Any]) -> Pa
             continue
         place = name.meta.get("start")
         if place is None:
-            return _parsed_by_duckdb(fragment, calls, mentions, parse_in_duckdb)
+            return _parsed_by_duckdb(fragment, calls, mentions, parse_in_duckdb, own)
         place = spliced.original(place)
+        if name.name.lower() in own and node.db.lower() in ("", TEMPORARY):
+            moved += _without_namespace(fragment, place)
+            continue
         if fragment.source.text[place] == "'":
             continue  # a file, as DuckDB reads it
         found.append((place, node))
@@ -63,7 +73,7 @@ def parse_query(fragment: Fragment, parse_in_duckdb: Callable[[str], Any]) -> Pa
         once_only = once(node) and not in_schema
         reference = _reference(fragment, number, place, node.alias or None, node, bare=is_bare, once=once_only)
         references.append(replace(reference, in_schema=in_schema))
-    edits = [*(r.edit() for r in references), *(s.edit() for s in searches)]
+    edits = [*(r.edit() for r in references), *(s.edit() for s in searches), *moved]
     edits += [m.edit(n) for n, m in enumerate(mentions)]
     first = fragment.tokens[0]
     if first.is_word("table"):
@@ -142,7 +152,9 @@ def _reference(
     replacement = quoted(view_name(number)) if bare or once else sampled(view_name(number))
     if not bare and alias is None:
         replacement += f" as {quoted(name.name)}"
-    return Reference(number, name, parts[0].start, end, alias or name.name, replacement, at, node, once)
+    return Reference(
+        number, name, parts[0].start, end, alias or name.name, replacement, at, node, once, is_bare=bare
+    )  # fmt: skip
 
 
 def _name(token: Token) -> str:
@@ -169,11 +181,18 @@ def _shared_names(tree: Any, tables: Sequence[Any]) -> set[str]:
 # ---------------------------------------------------------------- what only DuckDB can parse
 
 
+def _without_namespace(fragment: Fragment, place: int) -> list[Edit]:
+    """The name at a place, without ``temp`` before it."""
+    n = next(i for i, t in enumerate(fragment.tokens) if t.start == place)
+    return [(fragment.tokens[n - 2].start, place, "")] if n >= 2 and fragment.tokens[n - 1].is_symbol(".") else []
+
+
 def _parsed_by_duckdb(
     fragment: Fragment,
     calls: Sequence[SearchCall],
     mentions: Sequence[Mention],
     parse_in_duckdb: Callable[[str], Any],
+    duckdbs: Collection[str],
 ) -> ParsedQuery:
     spliced = without_searches(fragment, calls, mentions)
     names = {search_name(n): n for n in range(len(calls))}
@@ -193,6 +212,7 @@ def _parsed_by_duckdb(
             elif node.get("type") == "BASE_TABLE" and not _is_constant(node["table_name"]):
                 own = not node["schema_name"] and node["table_name"].lower() in shadowed
                 place = len(encoded[: node["query_location"]].decode())
+                own = own or (node["schema_name"] in ("", TEMPORARY) and node["table_name"].lower() in duckdbs)
                 if not own and spliced.text[place] != "'":
                     found.append((spliced.original(place), node["alias"] or None))
             for value in node.values():

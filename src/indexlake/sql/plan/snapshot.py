@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from indexlake.catalog import definitions
 from indexlake.catalog.driver import ReadTransaction
-from indexlake.errors import NotFoundError, SnapshotExpiredError
-from indexlake.snapshots.reading import Reading
+from indexlake.catalog.named import find_named
+from indexlake.errors import ConvertedError, NotFoundError, SnapshotExpiredError
+from indexlake.snapshots.reading import Reading, Readings
 from indexlake.snapshots.state import Stale
 from indexlake.snapshots.time_travel import check_snapshot
 from indexlake.sql.parse.token_reader import TableName
+from indexlake.sql.plan.views import View, ViewsNamed
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
@@ -35,31 +37,53 @@ def read_together(
     view: Viewpoint,
     wanted: Sequence[tuple[TableName, int | None]],
     then: Callable[[list[Reading]], T],
+    views: Sequence[tuple[TableName, int | None, int]] = (),
 ) -> T:
-    """Find the tables (each with the snapshot it is wanted at, if any) and go on inside the same read transaction."""
+    """Find the tables (each with the snapshot it is wanted at, if any) and go on inside the same read transaction.
+
+    Raises ``ViewsNamed`` where some are views.  ``views``: what must be this view then (by its number), or
+    ``ViewsChanged`` is raised.
+    """
     lake = view.lake
     lake._check()
     if view.transaction is not None:
         view.transaction._check()
     while True:
-        with lake.catalog.read() as r:
+        readings = lake._readings
+        with readings.catalog.read() as r:
             try:
-                found = [_find(r, view, name, at) for name, at in wanted]
+                found = [_find(r, view, readings, name, at) for name, at in wanted]
             except Stale:
                 continue  # another thread has read further: begin again
-            return then(found)
+            except ConvertedError as error:
+                readings.successor(error, readings)
+                continue
+            for name, at, number in views:
+                if getattr(_find(r, view, readings, name, at), "number", None) != number:
+                    raise ViewsChanged
+            tables = [f for f in found if isinstance(f, Reading)]
+            if len(tables) < len(found):
+                raise ViewsNamed({n: f for n, f in enumerate(found) if isinstance(f, View)})
+            return then(tables)
 
 
-def _find(r: ReadTransaction, view: Viewpoint, name: TableName, at: int | None) -> Reading:
-    lake, tx = view.lake, view.transaction
+class ViewsChanged(Exception):
+    """A view was replaced or dropped while a query was planned."""
+
+
+def _find(r: ReadTransaction, view: Viewpoint, readings: Readings, name: TableName, at: int | None) -> Reading | View:
+    tx = view.transaction
     snapshot = at if at is not None else view.snapshot
     if snapshot is None and tx is not None:
         snapshot = tx.snapshot_id
+    snapshot = readings.seen(r, snapshot)
     record = definitions.find_table(r, name.namespace or view.namespace, name.name, snapshot)
     if record is None:
+        if (found := find_named(r, "view", name.namespace or view.namespace, name.name, snapshot)) is not None:
+            return View(found.named_id, found.full_name, found.body["text"], tuple(found.body["columns"]))
         raise _not_found(r, name.full(view.namespace), snapshot)
-    state = lake._readings.state_in(r, record.table_id)
-    last = state.at
+    state = readings.state_in(r, record.table_id)
+    last = state.newest
     writes = None
     if snapshot is None:
         snapshot = last
@@ -75,7 +99,7 @@ def _find(r: ReadTransaction, view: Viewpoint, name: TableName, at: int | None) 
                     horizon=state.table.horizon,
                 )
     check_snapshot(snapshot, last, state.table)
-    return Reading(r, state, snapshot, lake._readings.store, writes)
+    return Reading(r, state, snapshot, readings.store, writes)
 
 
 def newest_snapshot(view: Viewpoint) -> int:

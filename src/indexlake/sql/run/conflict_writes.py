@@ -12,6 +12,7 @@ from indexlake.commit.write_set import WriteResult
 from indexlake.errors import SchemaError
 from indexlake.expr.expression import expr
 from indexlake.schema import Field, TableSchema
+from indexlake.sources.rules import default_array, default_assigned
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.tokens import quoted
 from indexlake.sql.run.inserted_rows import InsertedRows
@@ -69,7 +70,7 @@ def _merged(
     values: dict[str, Any] = {}
     for a in conflict.assignments:
         f = assigned_field(schema, a)
-        values[f.name] = f.default_value if a.value.is_default else sides.value(a.value)
+        values[f.name] = default_assigned(f) if a.value.is_default else sides.value(a.value)
     merge = merge.when_matched_update(values, *sides.condition(conflict.where))
     return merge.when_not_matched_insert(inserted).execute().rows
 
@@ -107,7 +108,7 @@ def _excluded(conflict: st.Conflict) -> set[str]:
 
 def _all_defaults(schema: TableSchema) -> pa.RecordBatchReader:
     """``default values``"""
-    columns = [f.codec.decode([f.default]) for f in schema.fields]
+    columns = [default_array(f, 1) for f in schema.fields]
     return pa.table(columns, schema=pa.schema([f.arrow().with_nullable(True) for f in schema.fields])).to_reader()
 
 
@@ -119,7 +120,7 @@ def _with_defaults(rows: pa.RecordBatchReader, fields: Sequence[Field]) -> pa.Re
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in rows:
-            added = [f.codec.decode([f.default] * batch.num_rows) for f in fields]
+            added = [default_array(f, batch.num_rows) for f in fields]
             yield pa.RecordBatch.from_arrays([*batch.columns, *added], schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, batches())

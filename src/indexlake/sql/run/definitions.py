@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from decimal import Decimal
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pyarrow as pa
 
 from indexlake.commit.write_set import WriteResult
 from indexlake.config import TableConfig
 from indexlake.errors import ExpressionError, IndexLakeError, NotFoundError, SchemaError
+from indexlake.expr.expression import expr
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.parameters import Parameters
 from indexlake.sql.plan.snapshot import Viewpoint
+from indexlake.sql.run import temporary_tables
 from indexlake.sql.run.constant_values import constant_value
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
@@ -23,6 +27,7 @@ from indexlake.sql.run.index_definitions import create_index, drop_index
 from indexlake.sql.run.planning import plan_query
 from indexlake.sql.run.result import SqlChange
 from indexlake.sql.run.type_names import declared_field, sql_names
+from indexlake.sql.run.view_definitions import create_view, drop_view
 from indexlake.types.outside import python_value
 
 if TYPE_CHECKING:
@@ -53,6 +58,14 @@ class Definitions:
         if isinstance(statement, st.DropTable):
             self._lake.drop_table(statement.table.full(self._view.namespace), missing_ok=statement.if_exists)
             return _done("drop table")
+        if isinstance(statement, st.CreateTemporaryTable):
+            return temporary_tables.create(self._engine, self._view, statement, self._parameters)
+        if isinstance(statement, st.CreateView):
+            create_view(self._engine, self._view, statement, self._parameters)
+            return _done("create view")
+        if isinstance(statement, st.DropView):
+            drop_view(self._engine, self._view, statement)
+            return _done("drop view")
         if isinstance(statement, st.CreateIndex):
             create_index(self._engine, self._view, statement, self._parameters)
             return _done("create index")
@@ -77,17 +90,38 @@ class Definitions:
             )
         if statement.query is not None:
             return self._create_from_query(statement, name, statement.query, layout, config)
-        fields, defaults = [], {}
+        fields, defaults, generated = [], {}, {}
         for column in statement.columns:
             field = declared_field(self._engine, column.type, column.name)
             fields.append(field.with_nullable(column.nullable))
             if column.default is not None:
-                defaults[column.name] = self._default(column, field)
-        self._lake.create_table(
+                defaults[column.name] = self._default(column.name, column.default, field)
+            if column.generated is not None:
+                generated[column.name] = self._rule_text(column.generated, "A generated column")
+        there = statement.if_not_exists and self._found(name) is not None
+        table = self._lake.create_table(
             name, pa.schema(fields), primary_key=list(statement.primary_key) or None, layout=layout,
-            exist_ok=statement.if_not_exists, config=config, defaults=defaults,
+            exist_ok=statement.if_not_exists, config=config, defaults=defaults, replace=statement.replace,
+            generated=generated, checks=self._checks(statement),
         )  # fmt: skip
+        try:
+            for constraint in statement.constraints:
+                if constraint.unique and not there:
+                    self._add_unique(table, constraint)
+        except IndexLakeError:
+            self._lake.drop_table(name)
+            raise
         return _done("create table")
+
+    def _checks(self, statement: st.CreateTable) -> list[tuple[str | None, str]]:
+        return [
+            (c.name, self._rule_text(c.condition, "A check")) for c in statement.constraints if c.condition is not None
+        ]
+
+    def _add_unique(self, table: Table, constraint: st.Constraint) -> None:
+        names = [table._schema_now().field(name).name for name in constraint.unique]
+        name = constraint.name or "_".join([table.name.rpartition(".")[2], *names, "key"])
+        table.create_index(name, names, unique=True)
 
     def _create_from_query(
         self, statement: st.CreateTable, name: str, query: st.Query, layout: str, config: TableConfig
@@ -98,23 +132,33 @@ class Definitions:
         planned.storing = True
         schema, batches = planned.run()
         fields = planned.stored_fields(schema)
-        table = self._lake.create_table(name, pa.schema(fields), layout=layout, config=config)
+        if statement.names:
+            if len(statement.names) > len(fields):
+                query.text.source.fail(
+                    f"{len(statement.names)} names are given for {len(fields)} columns.", statement.table.place
+                )
+            fields = [f.with_name(n or f.name) for f, n in zip_longest(fields, statement.names)]
+            schema = pa.schema([f.with_name(own.name) for f, own in zip(schema, fields, strict=True)])
+        made_as = f"{name}__{uuid4().hex}" if statement.replace and statement.with_data else name
+        table = self._lake.create_table(
+            made_as, pa.schema(fields), layout=layout, config=config, replace=statement.replace
+        )
         if not statement.with_data:
             return _done("create table")
         try:
-            result = table.insert(pa.RecordBatchReader.from_batches(schema, batches))
+            result = table.insert(pa.RecordBatchReader.from_batches(schema, _named(batches, schema)))
         except BaseException:
             with suppress(IndexLakeError):
-                self._lake.drop_table(name)
+                self._lake.drop_table(made_as)
             raise
+        if made_as != name:
+            self._lake._take_name(table, name)
         return SqlChange("create table", result)
 
-    def _default(self, column: st.ColumnDefinition, field: pa.Field) -> Any:
-        """The value of a default, which is one for all rows."""
-        written = column.default
-        assert written is not None
+    def _default(self, column: str, written: Fragment, field: pa.Field) -> Any:
+        """A value for all rows, or what is computed for each of them."""
         if written.has_word(*_CHANGING) or written.calls("uuid"):  # which is also a type
-            written.source.fail("A default is one value for all rows; this changes from row to row.", written.start)
+            return expr(self._rule_text(written, "A default"))
         if written.parameters and len(written.tokens) > 1:
             written.source.fail("A default is a constant or a parameter.", written.start)
         (name,) = sql_names(self._engine, [field])
@@ -123,8 +167,14 @@ class Definitions:
             with translating(written.source, spliced):
                 table = self._engine.table(spliced.text, self._parameters.of(written.parameters))
         except ExpressionError as error:
-            raise SchemaError(f"The default of column {column.name!r}: {error}", column=column.name) from None
+            raise SchemaError(f"The default of column {column!r}: {error}", column=column) from None
         return python_value(table.column(0)[0])
+
+    def _rule_text(self, written: Fragment, what: str) -> str:
+        """An expression that is stored."""
+        if written.parameters:
+            written.source.fail(f"{what} is stored and has no parameters: write the value.", written.start)
+        return written.text
 
     def _options(self, options: Sequence[tuple[str, Fragment]], *more: str) -> dict[str, Any]:
         """``with (dump_format = 'parquet')`` and ``set (…)``: the fields of ``TableConfig``, and ``more`` options."""
@@ -160,14 +210,14 @@ class Definitions:
         action = statement.action
         if isinstance(action, st.AddColumn):
             column = action.column
-            if action.if_not_exists and column.name.lower() in table._schema_now().by_name:
+            if action.if_not_exists and table.alter().has_column(column.name):
                 return _done("alter table")
             field = declared_field(self._engine, column.type, column.name, inside="." in column.name)
-            default = None if column.default is None else self._default(column, field)
+            default = None if column.default is None else self._default(column.name, column.default, field)
             with table.alter() as a:
                 a.add_column(column.name, field.type, default, column.nullable, metadata=field.metadata)
         elif isinstance(action, st.DropColumn):
-            if action.if_exists and action.name.lower() not in table._schema_now().by_name and "." not in action.name:
+            if action.if_exists and not table.alter().has_column(action.name):
                 return _done("alter table")
             table.drop_column(action.name)
         elif isinstance(action, st.RenameColumn):
@@ -179,9 +229,36 @@ class Definitions:
             field = declared_field(self._engine, action.type, action.column, inside="." in action.column)
             with table.alter() as a:
                 a.widen_column(action.column, field.type, metadata=field.metadata)
+        elif isinstance(action, st.SetDefault):
+            own = table._schema_now().field(action.column)
+            default = None if action.default is None else self._default(own.name, action.default, own.arrow())
+            table.set_default(own.name, default)
+        elif isinstance(action, st.SetNotNull):
+            (table.set_not_null if action.not_null else table.drop_not_null)(action.column)
+        elif isinstance(action, st.AddConstraint):
+            constraint = action.constraint
+            if constraint.condition is None:
+                self._add_unique(table, constraint)
+            else:
+                table.add_check(self._rule_text(constraint.condition, "A check"), constraint.name)
+        elif isinstance(action, st.DropConstraint):
+            self._drop_constraint(table, action)
         else:
             table.set_config(**self._options(action.options))
         return _done("alter table")
+
+    def _drop_constraint(self, table: Table, action: st.DropConstraint) -> None:
+        """A check or a unique index of that name."""
+        if any(name.lower() == action.name.lower() for name in table.checks()):
+            table.drop_check(action.name)
+        elif any(i.unique and i.name.lower() == action.name.lower() for i in table.indexes()):
+            table.drop_index(action.name)
+        elif not action.if_exists:
+            raise NotFoundError(f"Table {table.name!r} has no constraint {action.name!r}.", name=action.name)
+
+
+def _named(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    return (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches)
 
 
 def _done(operation: str) -> SqlChange:

@@ -21,6 +21,7 @@ from indexlake.arrow.batch_size import rows_of
 from indexlake.errors import MissingExtraError, OwnershipError
 from indexlake.sql.parse.statement import Prepare
 from indexlake.sql.parse.tokens import quoted
+from indexlake.sql.plan.views import View
 from indexlake.sql.run.duckdb_types import check_shown
 from indexlake.sql.run.engine_errors import Unparsed
 from indexlake.sql.run.space_functions import register
@@ -77,6 +78,8 @@ class Engine:
             self._database.execute(f"set memory_limit = {self._initial['memory_limit']}")
         self._idle: list[Any] = []
         self.openings = Openings()
+        self.temporary_tables: dict[str, str] = {}  # as they are spelt, by their names in lower case
+        self.temporary_views: dict[str, View] = {}  # by their names in lower case
         self._running: weakref.WeakSet[Running] = weakref.WeakSet()
         self._lock = threading.Lock()
         self.closed = False

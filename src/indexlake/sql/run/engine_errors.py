@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from indexlake.errors import ExpressionError, IndexLakeError, MissingExtraError, StorageError
+from indexlake.errors import ConstraintError, ExpressionError, IndexLakeError, MissingExtraError, StorageError
 from indexlake.sql.parse.fragment import Spliced
 from indexlake.sql.parse.tokens import Source
 
@@ -71,6 +71,8 @@ def translated(
     if details.get("error_subtype") == "COLUMN_NOT_FOUND" and f'"{details.get("name")}"' in source.text:
         text = str(details["name"]).replace("'", "''")
         message = f"{message}\nIf {details['name']!r} is text, write it in single quotes: '{text}'."
+    if kind == "Constraint":  # of a temporary table
+        return ConstraintError(message)
     if kind in _TYPES_OF_STORAGE:
         return StorageError(message)
     if "Out of Memory" in kind or isinstance(error, duckdb.OutOfMemoryException):

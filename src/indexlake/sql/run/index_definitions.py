@@ -125,6 +125,7 @@ def _live(r: ReadTransaction, table_id: int) -> list[Index]:
 def _tables(view: Viewpoint) -> Iterator[Table]:
     at = view.snapshot if view.transaction is None else view.transaction.snapshot_id
     with view.lake.catalog.read() as r:
+        at = view.lake._readings.seen(r, at)
         names = [t.full_name for t in definitions.list_tables(r, at) if t.namespace.lower() == view.namespace.lower()]
     for name in names:
         table = _found(view, name, missing_ok=True)  # it may be dropped meanwhile

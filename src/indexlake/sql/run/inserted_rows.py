@@ -16,6 +16,7 @@ import pyarrow as pa
 from indexlake.display import counted
 from indexlake.errors import ExpressionError
 from indexlake.schema import Field, TableSchema
+from indexlake.sources.rules import default_array
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment, composed
 from indexlake.sql.parse.parameters import Parameters
@@ -42,7 +43,8 @@ class InsertedRows:
         self._statement = statement
         self._schema = schema
         names = statement.columns
-        self._fields: tuple[Field, ...] = schema.fields if names is None else schema.project(names)
+        written = tuple(f for f in schema.fields if f.generated is None)
+        self._fields: tuple[Field, ...] = written if names is None else schema.project(names)
         if len({f.name for f in self._fields}) < len(self._fields):
             raise self._wrong("A column is named twice.")
         query = statement.query
@@ -132,7 +134,8 @@ class InsertedRows:
         if self._cells is not None:
             return self._fields, *self._cast_cells(query.text)
         whole = st.Query(composed([query.text], query.text.source, self._statement.prefix))
-        described = plan_query(self._engine, view, whole, self._parameters, points=False).describe()
+        planned = plan_query(self._engine, view, whole, self._parameters, points=False, scans_only=True)
+        described = planned.describe()
         given = described.column("column_name").to_pylist()
         fields: Sequence[Field] = self._fields
         if self._statement.by_name:
@@ -157,8 +160,8 @@ class InsertedRows:
             for place, (cell, f, type) in enumerate(zip(row, self._fields, types, strict=True)):
                 parts.append(", " if place else "")
                 if cell.is_default:
-                    defaults[f.name] = f.codec.decode([f.default])
-                    parts.append(f"cast((select {quoted(f.name)} from {DEFAULTS}) as {type})")
+                    defaults[f"{f.name} {n}"] = default_array(f, 1)
+                    parts.append(f"cast((select {quoted(f'{f.name} {n}')} from {DEFAULTS}) as {type})")
                 else:
                     parts += ["cast((", cell, f") as {type})"]
             parts.append(")")

@@ -16,7 +16,7 @@ import pyarrow as pa
 from indexlake.arrow import kernels as pc
 from indexlake.errors import ConstraintError, DuplicateKeyError
 from indexlake.schema import ROW_ID, Field, TableSchema
-from indexlake.schema.fitting import repeated
+from indexlake.sources.rules import default_array
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment, composed
 from indexlake.sql.parse.tokens import quoted
@@ -91,11 +91,11 @@ class _Work:
                 self.updates.append(NewValues(ids, columns))
 
     def _all_defaults(self, count: int) -> pa.Table:
-        return pa.table({f.name: repeated(f, f.default, count) for f in self.schema.fields})
+        return pa.table({f.name: default_array(f, count) for f in self.schema.fields})
 
     def _column(self, rows: pa.Table, n: int, m: int, f: Field, value: str | Fragment) -> pa.ChunkedArray:
         if isinstance(value, Fragment) and value.is_default:
-            return pa.chunked_array([repeated(f, f.default, rows.num_rows)])
+            return pa.chunked_array([default_array(f, rows.num_rows)])
         return rows.column(f"__il_{n}_{m}")
 
     def _error(self, clause: st.MergeClause, rows: pa.Table, n: int) -> str:

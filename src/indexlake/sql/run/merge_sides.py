@@ -10,6 +10,7 @@ from indexlake.display import counted
 from indexlake.errors import SchemaError
 from indexlake.expr.expression import expr
 from indexlake.schema import Field, TableSchema
+from indexlake.sources.rules import default_assigned
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.parameters import Parameters
@@ -53,12 +54,13 @@ class Sides:
             return delete(*condition)
         values: dict[str, Any] | None = None
         if clause.assignments == ():
-            values = {f.name: f.default_value for f in schema.fields}
+            values = {f.name: default_assigned(f) for f in schema.fields}
         elif clause.assignments is not None or clause.values is not None:
             fields = [assigned_field(schema, a) for a in clause.assignments or ()] or schema.fields
             given = clause.values or [a.value for a in clause.assignments or ()]
             values = {
-                f.name: f.default_value if value.is_default else self.value(value) for f, value in paired(fields, given)
+                f.name: default_assigned(f) if value.is_default else self.value(value)
+                for f, value in paired(fields, given)
             }
         elif not by_source:
             wanted = [schema.field(name) for name in source] if clause.by_name else schema.fields

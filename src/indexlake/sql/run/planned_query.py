@@ -196,6 +196,11 @@ class PlannedQuery:
             return f"Did you mean {close[0]!r}?"
         return f"The columns are {', '.join(names)}." if names else ""
 
+    def execute(self, prefix: str) -> pa.Table:
+        """What DuckDB says to the text behind a prefix, which may change tables of its own."""
+        schema, batches = self._run_in_duckdb(self._text(prefix, careful=True))
+        return pa.Table.from_batches(list(batches), schema)
+
     def explain(self, analyze: bool) -> str:
         """DuckDB's own plan."""
         _, batches = self._run_in_duckdb(self._text("explain analyze " if analyze else "explain "))

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from indexlake.snapshots.reading import Reading
 from indexlake.snapshots.time_travel import snapshot_number
 from indexlake.sql.parse.parameters import Parameters
 from indexlake.sql.parse.statement import Query
+from indexlake.sql.parse.token_reader import TableName
 from indexlake.sql.plan.at_clause import At
 from indexlake.sql.plan.plain_select import plain_select
 from indexlake.sql.plan.query import ParsedQuery
-from indexlake.sql.plan.query_tables import parse_query
-from indexlake.sql.plan.snapshot import Viewpoint, newest_snapshot, read_together
+from indexlake.sql.plan.query_tables import TEMPORARY, parse_query
+from indexlake.sql.plan.snapshot import Viewpoint, ViewsChanged, newest_snapshot, read_together
 from indexlake.sql.plan.table_plan import Choice, plan_point, plan_tables
 from indexlake.sql.plan.table_references import analyse
+from indexlake.sql.plan.views import MAX_DEPTH, View, ViewsNamed, expanded, too_deep
 from indexlake.sql.run.definitions_in_duckdb import answers
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
@@ -37,11 +40,56 @@ def plan_query(
     ``points``: a select by primary key is no scan then.  ``scans_only``: the whole text will be evaluated over what
     the scans give.
     """
-    parsed = _parsed(engine, query)
+    seen: list[tuple[TableName, int | None, int]] = []  # the views that have been put in
+    current = query
+    while True:
+        try:
+            return _planned(engine, view, current, parameters, seen, points=points, scans_only=scans_only)
+        except ViewsNamed as named:
+            parsed = parsed_query(engine, current)
+            for number, found in named.views.items():
+                if number >= len(parsed.references):
+                    search = parsed.searches[number - len(parsed.references)]
+                    parsed.fragment.source.fail(f"{found.name!r} is a view; search needs a table.", search.call.start)
+                if len(seen) >= MAX_DEPTH:
+                    raise too_deep(found.name) from None
+                reference = parsed.references[number]
+                seen.append((reference.table, _at(engine, view, reference.at, parameters), found.number))
+            current = _with_views(engine, view, current, named.views)
+        except ViewsChanged:
+            seen, current = [], query
+
+
+def _with_views(engine: Engine, view: Viewpoint, query: Query, views: Mapping[int, View]) -> Query:
+    """The query with its views as subqueries; kept with the query, for as long as those are the same."""
+    known = query.__dict__.setdefault("with_views", {})
+    key = view.namespace, tuple((number, found.text, found.columns) for number, found in views.items())
+    if key not in known:
+        if len(known) > 16:
+            known.clear()
+        known[key] = Query(expanded(parsed_query(engine, query), views, view.namespace, engine.syntax_tree))
+    found: Query = known[key]
+    return found
+
+
+def _planned(
+    engine: Engine,
+    view: Viewpoint,
+    query: Query,
+    parameters: Parameters,
+    views: Sequence[tuple[TableName, int | None, int]],
+    *,
+    points: bool,
+    scans_only: bool,
+) -> PlannedQuery:
+    parsed = parsed_query(engine, query)
+    if engine.temporary_views and (named := _temporary(engine, parsed)):
+        raise ViewsNamed(named)
     planned = PlannedQuery(engine, view, parsed, parameters)
     if parsed.mentions:
         planned.constants = answers(engine, view, parsed.fragment, parsed.mentions)
-    if not parsed.references and not parsed.searches:
+    stored = [seen for seen in views if seen[2] > 0]
+    if not parsed.references and not parsed.searches and not stored:
         planned.snapshot_id = newest_snapshot(view)
         return planned
     searches = [WantedSearch(engine, s, parameters) for s in parsed.searches]
@@ -74,21 +122,34 @@ def plan_query(
             planned.without_duckdb = partial(scan_answer, view.lake, planned.tables[0], direct, parameters.values)
         return both[len(wanted) :]
 
-    places = read_together(view, [*wanted, *searched], plan)
+    places = read_together(view, [*wanted, *searched], plan, stored)
     snapshots = [t.found.snapshot for t in planned.tables] + [place.snapshot for place in places]
     if snapshots:
         planned.snapshot_id = min(snapshots)
+    elif not parsed.references:
+        planned.snapshot_id = newest_snapshot(view)
     with view.lake._pins.pin(planned.snapshot_id):
         planned.searches = tuple(s.run(view, place) for s, place in zip(searches, places, strict=True))
     return planned
 
 
-def _parsed(engine: Engine, query: Query) -> ParsedQuery:
-    found = query.__dict__.get("parsed")
-    if found is None:
+def _temporary(engine: Engine, parsed: ParsedQuery) -> dict[int, View]:
+    """The references that mean temporary views, which come before everything of that name."""
+    views = engine.temporary_views
+    named = (
+        (r.number, views.get(r.table.name.lower())) for r in parsed.references if r.table.namespace in (None, TEMPORARY)
+    )
+    return {number: view for number, view in named if view is not None}
+
+
+def parsed_query(engine: Engine, query: Query) -> ParsedQuery:
+    known = query.__dict__.get("parsed")
+    own = frozenset(engine.temporary_tables)
+    if known is None or known[0] != own:
         with translating(query.text.source, query.text.spliced()):
-            found = parse_query(query.text, engine.syntax_tree)
-        query.__dict__["parsed"] = found
+            known = own, parse_query(query.text, engine.syntax_tree, own)
+        query.__dict__["parsed"] = known
+    found: ParsedQuery = known[1]
     return found
 
 

@@ -18,6 +18,7 @@ from indexlake.errors import IndexLakeError
 from indexlake.expr import compile
 from indexlake.expr.expression import expr
 from indexlake.schema import ROW_ID, Field, TableSchema
+from indexlake.sources.rules import default_array, default_assigned
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment, composed
 from indexlake.sql.parse.parameters import Parameters
@@ -140,7 +141,7 @@ class RowWrites:
             for n, (a, f) in enumerate(zip(statement.assignments, fields, strict=True)):
                 column = found.column(f"__il_{n}")
                 if a.value.is_default:
-                    column = pa.chunked_array([f.codec.decode([f.default] * found.num_rows)])
+                    column = pa.chunked_array([default_array(f, found.num_rows)])
                 new[f.name] = column
             changed = NewValues(found.column("__il_id").to_numpy(), new)
             return change_by_row_id(tx, table._table_id, updates=[changed])
@@ -169,7 +170,7 @@ class RowWrites:
         values: dict[str, Any] = {}
         for assignment, f in zip(statement.assignments, fields, strict=True):
             if assignment.value.is_default:
-                values[f.name] = f.default_value
+                values[f.name] = default_assigned(f)
                 continue
             found = self._own(statement, assignment.value, schema)
             if found is not None and found[2].type != f.type:

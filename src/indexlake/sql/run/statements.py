@@ -14,15 +14,21 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from indexlake.catalog import definitions as catalog_definitions
+from indexlake.catalog.named import list_named
 from indexlake.commit.write_set import WriteResult
 from indexlake.display import shown_value
 from indexlake.errors import ExpressionError, IndexLakeError, OwnershipError, SchemaError
 from indexlake.snapshots.reading import Reading
 from indexlake.snapshots.time_travel import snapshot_number
 from indexlake.sql.parse import statement as st
+from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.parameters import Parameters
 from indexlake.sql.parse.script import Script, parse
+from indexlake.sql.parse.tokens import Source, quoted, tokenize
+from indexlake.sql.plan.query_tables import TEMPORARY
 from indexlake.sql.plan.snapshot import Viewpoint, read_together
+from indexlake.sql.plan.views import View, ViewsNamed
+from indexlake.sql.run import temporary_tables
 from indexlake.sql.run.definitions import Definitions
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.index_definitions import shown_indexes
@@ -116,7 +122,7 @@ class _Session:
                     if done is not None and not isinstance(statements[number], st.Reading | st.Around):
                         results.append(SqlChange("repeated", done))
                     elif done is None or self.script.starts[number] > self._block_end():
-                        results.append(self._kept(self._statement(statement), number))
+                        results.append(self._kept(self._statement(statement, self.script.texts[number]), number))
                 except IndexLakeError as error:
                     if len(self.script.statements) == 1:
                         raise
@@ -207,11 +213,14 @@ class _Session:
 
     # ------------------------------------------------------------ one statement
 
-    def _statement(self, statement: st.Statement) -> SqlResult:
+    def _statement(self, statement: st.Statement, text: Fragment) -> SqlResult:
         if isinstance(statement, st.Execute):
             return self._execute(statement)
         if isinstance(statement, st.Around):
             return around(self.engine, statement, self.parameters, self.script.source)
+        target = temporary_tables.target_of(statement) if self.engine.temporary_tables else None
+        if target is not None and temporary_tables.is_temporary(self.engine, target):
+            return temporary_tables.change(self.engine, self.view, statement, text, self.parameters)
         if isinstance(statement, st.Write):
             return RowWrites(self.engine, self.view, self.parameters, self.token).run(statement)
         if isinstance(statement, st.Definition):
@@ -224,7 +233,7 @@ class _Session:
         given = self.parameters
         self.parameters = arguments(self.engine, prepared, statement, given, source)
         try:
-            return self._statement(prepared.statement)
+            return self._statement(prepared.statement, prepared.text)
         finally:
             self.parameters = given
 
@@ -245,6 +254,9 @@ class _Session:
         from indexlake.spark import query as spark
 
         inner = statement if isinstance(statement, st.Query) else statement.query
+        for token in inner.text.tokens:
+            if token.kind in ("word", "name") and token.value.lower() in self.engine.temporary_tables:
+                inner.text.source.fail("Spark does not know temporary tables: leave engine='spark' out.", token.start)
         planned = plan_query(self.engine, self.view, inner, self.parameters, points=False, scans_only=True)
         if isinstance(statement, st.Query):
             return spark.run_query(planned)
@@ -261,12 +273,16 @@ class _Session:
             planned = plan_query(self.engine, self.view, statement, self.parameters)
             return SqlResult(planned.run, planned.snapshot_id)
         if isinstance(statement, st.Explain):
-            planned = plan_query(self.engine, self.view, statement.query, self.parameters, points=False)
+            planned = plan_query(
+                self.engine, self.view, statement.query, self.parameters, points=False, scans_only=statement.analyze
+            )
             if planned.without_duckdb is not None and not statement.analyze:
                 return _plan(planned, "indexlake", "answered by the scan alone")
             return _plan(planned, "duckdb", planned.explain(statement.analyze))
         if isinstance(statement, st.DescribeQuery):
-            planned = plan_query(self.engine, self.view, statement.query, self.parameters, points=False)
+            planned = plan_query(
+                self.engine, self.view, statement.query, self.parameters, points=False, scans_only=True
+            )
             return table_result(planned.describe(), planned.snapshot_id)
         if isinstance(statement, st.DescribeTable):
             return self._describe(statement)
@@ -275,21 +291,41 @@ class _Session:
         return self._show(statement)
 
     def _describe(self, statement: st.DescribeTable) -> SqlResult:
-        found = read_together(self.view, [(statement.table, None)], lambda tables: tables[0])
+        name = statement.table
+        if name.namespace in (None, TEMPORARY) and (view := self.engine.temporary_views.get(name.name.lower())):
+            return self._described_view(view)
+        if temporary_tables.is_temporary(self.engine, name):
+            return table_result(self.engine.table(f"describe {quoted(name.name)}"), None)
+        try:
+            found = read_together(self.view, [(name, None)], lambda tables: tables[0])
+        except ViewsNamed as named:
+            return self._described_view(named.views[0])
         return table_result(_description(self.engine, found), found.snapshot)
+
+    def _described_view(self, view: View) -> SqlResult:
+        source = Source(
+            f"from ({view.text})" + (f" as _({', '.join(map(quoted, view.columns))})" if view.columns else "")
+        )
+        query = st.Query(Fragment(source, tokenize(source), {}))
+        planned = plan_query(self.engine, self.view, query, self.parameters, points=False, scans_only=True)
+        return table_result(planned.describe(), planned.snapshot_id)
 
     @property
     def _read_at(self) -> int | None:
         return self.snapshot if self.transaction is None else self.transaction.snapshot_id
 
     def _show(self, statement: st.ShowTables | st.ShowSchemas) -> SqlResult:
-        at = self._read_at
         with self.lake.catalog.read() as r:
+            at = self.lake._readings.seen(r, self._read_at)
             if isinstance(statement, st.ShowSchemas):
                 return table_result(_texts(name=catalog_definitions.list_namespaces(r, at)), at)
-            tables = catalog_definitions.list_tables(r, at)
+            tables = [(t.namespace, t.name) for t in catalog_definitions.list_tables(r, at)]
+            tables += [(v.namespace, v.name) for v in list_named(r, at) if v.kind == "view"]
+        tables += [(self.namespace, name) for name in self.engine.temporary_tables.values()]
+        tables += [(self.namespace, view.name) for view in self.engine.temporary_views.values()]
+        tables.sort()
         wanted = (statement.namespace or self.namespace).lower()
-        return table_result(_texts(name=sorted(t.name for t in tables if t.namespace.lower() == wanted)), at)
+        return table_result(_texts(name=[name for space, name in tables if space.lower() == wanted]), at)
 
 
 def _plan(planned: PlannedQuery, part: str, text: str) -> SqlText:
@@ -301,7 +337,10 @@ def _description(engine: Engine, found: Reading) -> pa.Table:
     """As DuckDB describes a table."""
     fields = found.schema.fields
     keys = {f.field_id for f in found.schema.key_fields}
-    defaults = [None if f.default is None else str(shown_value(f.codec.decode([f.default])[0])) for f in fields]
+    defaults = [
+        f.default_sql or (None if f.default is None else str(shown_value(f.codec.decode([f.default])[0])))
+        for f in fields
+    ]
     return _texts(
         column_name=[f.name for f in fields],
         column_type=sql_names(engine, fields),

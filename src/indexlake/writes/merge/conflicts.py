@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from indexlake.commit.write_set import AbsentValues
 from indexlake.schema import Field
-from indexlake.schema.fitting import repeated
 from indexlake.snapshots.state import TableState
+from indexlake.sources.rules import default_array
 from indexlake.writes.assignments import Assignments
 from indexlake.writes.edit import Edit
 from indexlake.writes.merge.keys import SourceKeys
@@ -112,4 +112,4 @@ def _distinct(numbers: npt.NDArray[np.int64]) -> bool:
 
 
 def _defaults(batch: pa.RecordBatch) -> Callable[[Field], pa.Array]:
-    return lambda f: repeated(f, f.default, batch.num_rows)
+    return lambda f: default_array(f, batch.num_rows)

@@ -18,7 +18,7 @@ from indexlake.commit.write_set import AbsentValues
 from indexlake.errors import DuplicateKeyError
 from indexlake.scan.execute import Piece
 from indexlake.schema import Field
-from indexlake.schema.fitting import repeated
+from indexlake.sources.rules import default_array
 from indexlake.types.selection import take
 from indexlake.writes.edit import Edit
 from indexlake.writes.merge.clauses import BoundClause, Clause, Scope, bind_clause, keeps_key, scope_of, takes_key
@@ -238,7 +238,7 @@ def _old_values(batch: pa.RecordBatch) -> Callable[[Field], pa.Array]:
 
 
 def _defaults(count: int) -> Callable[[Field], pa.Array]:
-    return lambda f: repeated(f, f.default, count)
+    return lambda f: default_array(f, count)
 
 
 def _at(places: Indices, indices: Indices, rows: Indices | None) -> tuple[Indices, Indices | None]:

@@ -20,6 +20,7 @@ from indexlake.scan.point import LiveRow, find_in_blocks, find_recent, read_valu
 from indexlake.schema import TableSchema
 from indexlake.schema.fitting import Values, fit, null_error
 from indexlake.snapshots.state import TableState
+from indexlake.sources.rules import completed_row, default_encoded
 from indexlake.storage.spill import Spill
 from indexlake.types import SqlValue, holds_null
 from indexlake.writes.edit import Edit
@@ -212,7 +213,7 @@ def _encoded(tx: Transaction, state: TableState, row: Mapping[str, Any]) -> Mapp
             given[place] = f.codec.encode_one(value)
         except ConstraintError as error:
             raise ConstraintError(f"Column {f.name!r}: {error}", column=f.name) from None
-        if given[place] is None and not f.nullable:
+        if given[place] is None and not f.nullable and f.generated is None:
             raise null_error(f.name, given=True)
     _check_key_given({schema.fields[place].name for place in given}, schema)
     return given
@@ -221,10 +222,13 @@ def _encoded(tx: Transaction, state: TableState, row: Mapping[str, Any]) -> Mapp
 def _version(schema: TableSchema, given: Mapping[int, SqlValue] | Values, row: LiveRow | None) -> Values:
     """The whole new row: what is given, and for the rest what the row has, or the defaults."""
     if isinstance(given, tuple):
-        return given
-    old = [f.default for f in schema.fields] if row is None else read_values(row)
+        return completed_row(given, schema)
+    if row is None:
+        old = [None if n in given else default_encoded(f) for n, f in enumerate(schema.fields)]
+    else:
+        old = [None if f.generated is not None else v for f, v in zip(schema.fields, read_values(row), strict=True)]
     values = tuple(given.get(n, value) for n, value in enumerate(old))
     for f, value in zip(schema.fields, values, strict=True):
-        if value is None and not f.nullable:
+        if value is None and not f.nullable and f.generated is None:
             raise null_error(f.name, given=False)
-    return values
+    return completed_row(values, schema)

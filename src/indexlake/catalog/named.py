@@ -1,0 +1,78 @@
+"""What has a name in a namespace and is no table: views and other definitions, each from one snapshot to another.
+
+A definition is never changed: what replaces it is another record.  Its body means nothing to the catalog.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from indexlake.catalog.dialect import Dialect
+from indexlake.catalog.driver import ReadTransaction, Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """One row of ``indexlake_named``."""
+
+    named_id: int
+    kind: str
+    namespace: str
+    name: str
+    body: Mapping[str, Any]
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.namespace}.{self.name}"
+
+
+def create_statements(d: Dialect) -> list[str]:
+    i, t = d.int_type, d.text_type
+    return [
+        f"""create table indexlake_named (
+            named_id {d.key_type} primary key, kind {t} not null, namespace_id {i} not null, name {t} not null,
+            folded_name {t} not null, body {t} not null, begin_snapshot {i} not null, end_snapshot {i})""",
+        """create unique index indexlake_named_name on indexlake_named (namespace_id, kind, folded_name)
+            where end_snapshot is null""",
+    ]
+
+
+def find_named(
+    r: ReadTransaction | Transaction, kind: str, namespace: str, name: str, at: int | None = None
+) -> Named | None:
+    """The definition of that kind and name, now or as of a snapshot."""
+    found = _select(r, at, "d.kind = ? and n.folded_name = ? and d.folded_name = ?",
+                    (kind, namespace.lower(), name.lower()))  # fmt: skip
+    return found[0] if found else None
+
+
+def list_named(r: ReadTransaction | Transaction, at: int | None = None) -> list[Named]:
+    """All definitions of now or of a snapshot, by name."""
+    return _select(r, at, "1 = 1", ())
+
+
+def _select(r: ReadTransaction | Transaction, at: int | None, where: str, params: tuple[str, ...]) -> list[Named]:
+    visible, when = "d.end_snapshot is null", tuple[int, ...]()
+    if at is not None:
+        visible, when = "d.begin_snapshot <= ? and (d.end_snapshot is null or d.end_snapshot > ?)", (at, at)
+    rows = r.rows(
+        f"""select d.named_id, d.kind, n.namespace_name, d.name, d.body from indexlake_named d
+        join indexlake_namespace n on n.namespace_id = d.namespace_id where {where} and {visible} order by 3, 4, 2""",
+        (*params, *when),
+    )
+    return [Named(number, kind, space, name, json.loads(body)) for number, kind, space, name, body in rows]
+
+
+def insert_named(tx: Transaction, named_id: int, namespace_id: int, new: Named, snapshot: int) -> None:
+    tx.execute(
+        """insert into indexlake_named (named_id, kind, namespace_id, name, folded_name, body, begin_snapshot)
+        values (?, ?, ?, ?, ?, ?, ?)""",
+        (named_id, new.kind, namespace_id, new.name, new.name.lower(), json.dumps(dict(new.body)), snapshot),
+    )
+
+
+def end_named(tx: Transaction, named_id: int, snapshot: int) -> None:
+    tx.execute("update indexlake_named set end_snapshot = ? where named_id = ?", (snapshot, named_id))

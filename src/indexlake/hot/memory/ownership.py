@@ -1,0 +1,165 @@
+"""Who owns a lake whose newest rows are in memory: a lock of the kernel on the folder of its log, and a lease.
+
+The lock goes with the process, so a lake whose owner was killed is free at once.  It proves something only to those who
+open the same folder: each has an identity, which a copy does not share, and the lease in the catalog says whose it is.
+Whoever comes with another folder is refused unless the owner has closed the lake, or is on this machine and gone; or is
+told to ``take_over``.
+
+An owner reads its lease once a second before it acknowledges a commit.  Where the lock may prove nothing, because the
+former owner was on another machine, the next one therefore waits, after it has raised the epoch, before it reads the
+log: by then the former owner has acknowledged what is there, and will acknowledge nothing more.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import uuid
+import weakref
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from indexlake.catalog import log_records
+from indexlake.catalog.clock import now
+from indexlake.catalog.log_records import LogOwner
+from indexlake.errors import OwnershipError, StorageError
+from indexlake.hot.memory.redo import segment_name
+
+if TYPE_CHECKING:
+    from indexlake.catalog.driver import Catalog, Transaction
+
+LOCK = "owner.lock"
+CHECK_SECONDS = 1.0
+"""So long an owner acknowledges commits without having read its lease."""
+
+BESIDE = "beside the catalog"
+"""The place of a folder that whoever opens the catalog's own folder finds."""
+
+_locks: weakref.WeakSet[FolderLock] = weakref.WeakSet()
+
+
+class FolderLock:
+    """The lock of a log's folder, held by this process until it is released or ends."""
+
+    def __init__(self, folder: str, *, beside: bool) -> None:
+        """Raises ``BlockingIOError`` when another one holds it."""
+        self.folder = folder
+        path = os.path.join(folder, LOCK)
+        try:
+            self._file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StorageError(f"cannot lock the redo log: {path}: {error.strerror}", path=path) from None
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.place = BESIDE if beside else self._identity()
+        except BaseException:
+            os.close(self._file)
+            raise
+        _locks.add(self)
+
+    def _identity(self) -> str:
+        """A name that a copy of the folder does not share: it holds the number of the file itself."""
+        said = os.pread(self._file, 200, 0).decode(errors="replace")
+        number = str(os.fstat(self._file).st_ino)
+        if not said.endswith(f" {number}"):
+            said = f"{uuid.uuid4()} {number}"
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, said.encode(), 0)
+            os.fsync(self._file)
+        return said
+
+    def release(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+        _locks.discard(self)
+
+
+def _forked() -> None:
+    """A child lets go of its parent's locks: they end with the parent, however long the child lives."""
+    for lock in list(_locks):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def lock_folder(catalog: Catalog, folder: str, *, beside: bool) -> FolderLock:
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot make the folder {folder} for the redo log: {error.strerror}", path=folder) from None
+    try:
+        return FolderLock(folder, beside=beside)
+    except BlockingIOError:
+        with catalog.read() as r:
+            owner = log_records.read_owner(r)
+        raise is_open_elsewhere(owner) from None
+
+
+def become_owner(tx: Transaction, lock: FolderLock | None, bound: int, *, take_over: bool) -> tuple[int, float]:
+    """Raise the epoch, unless somebody else may own the lake.  Returns it, and how long to wait before the log is read.
+
+    ``bound`` is the lake's bound if it never had a log.
+    """
+    known, host = log_records.read_owner(tx), socket.gethostname()
+    wait = 0.0
+    if known is not None and known.is_open and lock is not None:
+        if known.place != lock.place and not take_over and not _is_gone(known, host):
+            raise may_be_open_elsewhere(known, lock.folder)
+        if known.host != host:
+            wait = 2 * CHECK_SECONDS
+    if known is not None and lock is not None and known.place != lock.place:
+        _check_files(tx, known, lock.folder)
+    folder, place = ("", "") if lock is None else (lock.folder, lock.place)
+    identity = f"process {os.getpid()}", host, folder, place
+    return log_records.take_over(tx, *identity, now(), bound), wait
+
+
+def _check_files(tx: Transaction, known: LogOwner, folder: str) -> None:
+    """Another folder than that of the last owner must have its files."""
+    for segment in log_records.read_segments(tx):
+        name = segment_name(segment.epoch, segment.number)
+        if not os.path.exists(os.path.join(folder, name)):
+            raise StorageError(
+                f"The redo log of this lake is not in {folder}: {name} is missing there. It was written by "
+                f"{described(known)}. Pass log_dir={known.folder!r} there, or bring its files to your folder first. "
+                "Nothing was changed.",
+                path=folder,
+            )
+
+
+def _is_gone(owner: LogOwner, host: str) -> bool:
+    """Whether an owner on this machine has let go of its folder."""
+    if owner.host != host or not os.path.exists(os.path.join(owner.folder, LOCK)):
+        return False
+    try:
+        FolderLock(owner.folder, beside=True).release()
+    except (BlockingIOError, StorageError):
+        return False
+    return True
+
+
+def described(owner: LogOwner | None) -> str:
+    if owner is None:
+        return "another process"
+    since = datetime.fromtimestamp(owner.since / 1e6, UTC).isoformat(sep=" ", timespec="seconds")
+    return f"{owner.owner} on {owner.host} (since {since}, redo log in {owner.folder})"
+
+
+def is_open_elsewhere(owner: LogOwner | None) -> OwnershipError:
+    return OwnershipError(
+        f"This lake keeps its newest rows in the memory of {described(owner)}, which has it open. Close it there "
+        "first, or connect with read_only=True to read what its last checkpoint holds.",
+        owner=owner,
+    )
+
+
+def may_be_open_elsewhere(owner: LogOwner, folder: str) -> OwnershipError:
+    return OwnershipError(
+        f"This lake was last opened by {described(owner)}, which has not closed it; {folder} is not its log's folder. "
+        f"Connect there, with log_dir={owner.folder!r}. If that process is gone for good and the files of its log are "
+        "in your folder, connect with take_over=True.",
+        owner=owner,
+    )

@@ -1,0 +1,119 @@
+"""What bounds the memory of a hot store: checkpoints begin in time, and writers wait for them where they must.
+
+From half of the limit on a checkpoint is asked for; from three quarters on each commit of rows waits a little, more and
+more; at the limit it waits until a checkpoint has freed memory.  A checkpoint itself never waits here.  Besides, rows
+are checkpointed that have been in memory for a while, and when the redo log has grown long.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from indexlake.errors import StorageError
+from indexlake.hot.memory.rotation import numbers_of
+
+if TYPE_CHECKING:
+    from indexlake.hot.memory.store import MemoryStore
+
+log = logging.getLogger("indexlake")
+
+CHECKPOINT_AT = 0.5
+SLOW_FROM = 0.75
+LONGEST_DELAY = 0.05
+"""Seconds that a commit waits just below the limit."""
+
+LOOK_EVERY = 16
+"""So many commits pass between two looks while there is room."""
+
+PAUSE = 0.01
+OLD_SECONDS = 600.0
+"""Rows that are in memory for longer are due."""
+
+LOG_BYTES = 512 << 20
+"""A log that is longer than this makes all rows due."""
+
+
+class Pressure:
+    """Of one hot store.  ``ask`` asks for a checkpoint in the background, and says whether there is one to come."""
+
+    def __init__(self, store: MemoryStore, limit: int, timeout: float, ask: Callable[[], bool]) -> None:
+        self._store = store
+        self.limit = limit
+        self._timeout = timeout
+        self._ask = ask
+        self._passed = 0
+        self._marks: deque[tuple[float, int]] = deque()  # when a commit was the newest
+        self.since: float | None = None  # when writers began to wait, by the clock of the machine
+        self.failure: str | None = None  # of the last checkpoint
+
+    def admit(self) -> None:
+        """Before a commit that adds rows."""
+        self._passed += 1
+        if self.since is None and self._passed % LOOK_EVERY:
+            return
+        used = self._store.size / self.limit
+        if used >= CHECKPOINT_AT:
+            coming = self._ask()
+            if used >= 1:
+                self._stop(coming)
+            elif used >= SLOW_FROM:
+                self._waiting()
+                time.sleep(LONGEST_DELAY * ((used - SLOW_FROM) / (1 - SLOW_FROM)) ** 2)
+        if used < SLOW_FROM:
+            self.since = None
+
+    def _waiting(self) -> None:
+        if self.since is None:
+            self.since = time.time()
+            log.warning("writers wait: %s", self.reason())
+
+    def _stop(self, coming: bool) -> None:
+        self._waiting()
+        ends = time.monotonic() + self._timeout
+        while self._store.size >= self.limit:
+            if time.monotonic() > ends:
+                todo = "" if coming else " It was opened with automatic=False: call lake.pipeline().dump()."
+                raise StorageError(
+                    f"Nothing was written: {self.reason()}, and in {self._timeout:g} s no memory was freed.{todo} A "
+                    "larger hot_bytes= makes room."
+                )
+            time.sleep(PAUSE)
+
+    def reason(self) -> str:
+        """Why writers wait, or would."""
+        failed = f"; the last checkpoint failed: {self.failure}" if self.failure else ""
+        return f"the newest rows take {self._store.size:,} bytes of memory, of hot_bytes={self.limit:,}{failed}"
+
+    # ------------------------------------------------------------ what is due
+
+    def due(self) -> list[int]:
+        """The tables to checkpoint now, those with the most bytes first."""
+        tables = sorted(self._store.tables.items(), key=lambda item: -item[1].bytes)
+        if self._store.size >= CHECKPOINT_AT * self.limit or self._log_bytes() > LOG_BYTES:
+            return [table_id for table_id, of in tables if of.count]
+        old = self._old()
+        return [i for i, of in tables if of.count and (oldest := of.oldest()) is not None and oldest <= old]
+
+    def _old(self) -> int:
+        """The newest commit that is an old one."""
+        moment, found = time.monotonic(), -1
+        self._marks.append((moment, self._store.visible))
+        while self._marks and self._marks[0][0] <= moment - OLD_SECONDS:
+            found = self._marks[0][1]
+            if len(self._marks) > 1 and self._marks[1][0] <= moment - OLD_SECONDS:
+                self._marks.popleft()
+            else:
+                break
+        return found
+
+    def _log_bytes(self) -> int:
+        redo = self._store.log
+        if redo is None:
+            return 0
+        with os.scandir(redo.folder) as files:
+            return sum(file.stat().st_size for file in files if numbers_of(file.name) is not None)

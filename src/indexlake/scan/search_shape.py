@@ -1,0 +1,133 @@
+"""What searches of one form have in common, whatever they look for: their indexes, what is read and what is shown.
+
+It follows from the table's state and the snapshot alone, so it is remembered with these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from indexlake.catalog.index_definitions import no_index
+from indexlake.errors import ExpressionError, SchemaError
+from indexlake.indexes.registry import kind_if_known, kind_named
+from indexlake.schema import ROW_ID, Field
+
+if TYPE_CHECKING:
+    from indexlake.blocks.open_files import Recent
+    from indexlake.indexes.coverage import Coverage
+    from indexlake.schema import TableSchema
+    from indexlake.snapshots.reading import Reading
+    from indexlake.snapshots.state import TableState
+
+SCORE, SNIPPET = "_score", "_snippet"
+
+
+class Shape(NamedTuple):
+    """The indexes and their key columns, the columns to read, of which users get the first, and those of the result."""
+
+    indexes: Sequence[Coverage]
+    keys: Sequence[Sequence[Field]]
+    read: Sequence[Field]
+    given: int
+    row_id: bool
+    shown: pa.Schema
+
+
+Remembered = tuple["TableState", int, Shape]
+
+
+def shape_of(
+    known: Recent[Remembered],
+    reading: Reading,
+    table: str,
+    names: tuple[str, ...],
+    columns: Sequence[str] | None,
+    *,
+    snippet: bool,
+) -> Shape:
+    """Of a search by indexes or columns of these names; ``columns``: those that users asked for."""
+    key = f"{reading.state.table.table_id} {names} {columns} {snippet}"
+    found = known.get(key)
+    if found is not None and found[0] is reading.state and found[1] == reading.snapshot:
+        return found[2]
+    schema = reading.schema
+    indexes = [index_for(reading, name, table) for name in names]
+    measure = SCORE if len(indexes) > 1 else kind_named(indexes[0].index.kind).measure
+    assert measure is not None
+    added = [measure, SNIPPET] if snippet else [measure]
+    fields = _fields(schema, columns, added)
+    row_id = columns is not None and ROW_ID in map(str.lower, columns)
+    shown = [f.arrow() for f in fields]
+    if row_id:
+        shown.append(pa.field(ROW_ID, pa.int64(), False))
+    shown.append(pa.field(measure, pa.float64(), False))
+    if snippet:
+        shown.append(pa.field(SNIPPET, pa.string()))
+    read = [*fields, _text_field(indexes, schema)] if snippet else fields
+    keys = [c.index.fields(schema) for c in indexes]
+    shape = Shape(indexes, keys, read, len(fields), row_id, pa.schema(shown))
+    known.put(key, (reading.state, reading.snapshot, shape))
+    return shape
+
+
+def _fields(schema: TableSchema, columns: Sequence[str] | None, added: Sequence[str]) -> list[Field]:
+    """The columns of the table that the result has."""
+    names = schema.names
+    if columns is not None:
+        names = tuple(c for c in columns if c.lower() not in (ROW_ID, *added))
+    fields = list(schema.project(names))
+    if len({f.name for f in fields}) < len(fields):
+        raise SchemaError("columns names a column twice.")
+    for f in fields:
+        if f.name.lower() in added:
+            raise SchemaError(
+                f"Column {f.name!r} has the name of a column that the search adds. Leave it out with columns=[…], "
+                "or rename it.",
+                column=f.name,
+            )
+    return fields
+
+
+def _text_field(indexes: Sequence[Coverage], schema: TableSchema) -> Field:
+    for coverage in indexes:
+        if kind_named(coverage.index.kind).measure == SCORE:
+            return coverage.index.fields(schema)[0]
+    raise ExpressionError("snippet=True shows found text: search a bm25 index with it.")
+
+
+def index_for(reading: Reading, name: str, table: str) -> Coverage:
+    """The index of that name, or the one that searches the column of that name."""
+    usable = [
+        c
+        for c in reading.state.indexes.values()
+        if not c.index.is_primary and c.index.serves(reading.snapshot, reading.schema)
+    ]
+    # First those that were there at the snapshot: another one may have their name now.
+    ranked = sorted(usable, key=lambda c: (c.index.begin_snapshot > reading.snapshot, -c.index.begin_snapshot))
+    for coverage in ranked:
+        if coverage.index.name.lower() == name.lower():
+            return coverage
+    live = [c for c in usable if c.index.end_snapshot is None]
+    column = reading.schema.by_name.get(name.lower())
+    searching = [
+        c
+        for c in ranked
+        if getattr(kind_if_known(c.index.kind), "measure", None) is not None
+        and column is not None
+        and column in c.index.fields(reading.schema)
+    ]
+    on = [c for c in searching if c.index.begin_snapshot <= reading.snapshot] or [c for c in searching if c in live]
+    if len(on) == 1:
+        return on[0]
+    if on:
+        names = ", ".join(repr(c.index.name) for c in on)
+        raise ExpressionError(f"Column {name!r} of table {table!r} has several indexes to search: name one of {names}.")
+    if column is not None:
+        raise ExpressionError(
+            f"Column {column.name!r} of table {table!r} has no index to search. Create one, for text for example: "
+            f't.create_index("{column.name}_text", "{column.name}", kind="bm25").'
+        )
+    raise no_index(table, name, [c.index.name for c in live])

@@ -1,0 +1,109 @@
+"""Temporary tables: DuckDB's own, in the engine of an open lake.
+
+They belong to the open lake, come before what else has their name, have every type and form that DuckDB has, and end
+with it.  Nothing of them reaches the catalog, so they are no part of transactions and of the past.  A statement that
+changes one runs in DuckDB as it is written, over scans of the lake's tables that it reads.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from indexlake.commit.write_set import WriteResult
+from indexlake.errors import AlreadyExistsError, OwnershipError
+from indexlake.sql.parse import statement as st
+from indexlake.sql.parse.fragment import Fragment
+from indexlake.sql.parse.parameters import Parameters
+from indexlake.sql.parse.token_reader import TableName
+from indexlake.sql.parse.tokens import quoted
+from indexlake.sql.plan.query_tables import TEMPORARY
+from indexlake.sql.plan.snapshot import Viewpoint
+from indexlake.sql.run.engine import Engine
+from indexlake.sql.run.engine_errors import translating
+from indexlake.sql.run.planning import plan_query
+from indexlake.sql.run.result import SqlChange, SqlResult, table_result
+
+
+def is_temporary(engine: Engine, name: TableName) -> bool:
+    return name.namespace in (None, TEMPORARY) and name.name.lower() in engine.temporary_tables
+
+
+def target_of(statement: st.Statement) -> TableName | None:
+    """The table that a statement changes."""
+    if isinstance(statement, st.Truncate):
+        return statement.tables[0] if len(statement.tables) == 1 else None
+    if isinstance(statement, st.Write | st.DropTable | st.AlterTable | st.CreateIndex):
+        return statement.table
+    return None
+
+
+def create(engine: Engine, view: Viewpoint, statement: st.CreateTemporaryTable, parameters: Parameters) -> SqlChange:
+    name = statement.table.name
+    folded = name.lower()
+    if folded in engine.temporary_views:
+        raise AlreadyExistsError(f"{name!r} is a temporary view. Drop it first, or choose another name.", name=name)
+    if folded in engine.temporary_tables and not statement.replace:
+        if statement.if_not_exists:
+            return SqlChange("create table", WriteResult(0))
+        raise AlreadyExistsError(
+            f"There is a temporary table {name!r} already. Replace it with CREATE OR REPLACE, accept it with IF NOT "
+            "EXISTS, or drop it first.",
+            name=name,
+        )
+    head = f"create or replace table {quoted(name)} "
+    count = 0
+    if statement.query is None:
+        assert statement.definition is not None
+        spliced = statement.definition.spliced(prefix=head)
+        with translating(statement.definition.source, spliced), engine.cursor() as cursor:
+            cursor.execute(spliced.text)
+    else:
+        names = f"({', '.join(map(quoted, statement.names))}) " if statement.names else ""
+        planned = plan_query(engine, view, statement.query, parameters, points=False, scans_only=True)
+        count = _count(planned.execute(f"{head}{names}as "))
+        if not statement.with_data:
+            count = 0
+            with engine.cursor() as cursor:
+                cursor.execute(f"truncate {quoted(name)}")
+    engine.temporary_tables[folded] = name
+    return SqlChange("create table", WriteResult(count, None, count))
+
+
+def change(
+    engine: Engine, view: Viewpoint, statement: st.Statement, text: Fragment, parameters: Parameters
+) -> SqlResult:
+    """Run a statement that changes a temporary table."""
+    if view.transaction is not None:
+        raise OwnershipError("A temporary table is no part of transactions: change it before or after.")
+    target = target_of(statement)
+    assert target is not None
+    if not isinstance(statement, st.Write):
+        return _define(engine, statement, target, text)
+    planned = plan_query(engine, view, st.Query(text), parameters, points=False, scans_only=True)
+    found = planned.execute("")
+    if text.has_word("returning"):
+        return table_result(found, planned.snapshot_id)
+    count = _count(found)
+    counts = {"insert": (count, 0, 0), "update": (0, count, 0), "delete": (0, 0, count), "truncate": (0, 0, count)}
+    operation = type(statement).__name__.lower()
+    return SqlChange(operation, WriteResult(count, None, *counts.get(operation, (0, 0, 0))))
+
+
+def _define(engine: Engine, statement: st.Statement, target: TableName, text: Fragment) -> SqlChange:
+    """Drop or alter it, or make an index."""
+    behind = next(t.start for t in text.tokens if t.start > target.place) + 1 if target.namespace else target.place
+    spliced = text.spliced([(target.place, behind, "")] if target.namespace else [])
+    with translating(text.source, spliced), engine.cursor() as cursor:
+        cursor.execute(spliced.text)
+    operation = "alter table"
+    if isinstance(statement, st.DropTable):
+        operation = "drop table"
+        del engine.temporary_tables[target.name.lower()]
+    elif isinstance(statement, st.AlterTable) and isinstance(statement.action, st.RenameTable):
+        del engine.temporary_tables[target.name.lower()]
+        engine.temporary_tables[statement.action.new.lower()] = statement.action.new
+    return SqlChange(operation, WriteResult(0))
+
+
+def _count(found: pa.Table) -> int:
+    return int(found.column(0)[0].as_py()) if found.num_columns == 1 and found.num_rows == 1 else 0

@@ -1,0 +1,261 @@
+"""A lake changes its hot store in one call: nothing is lost, the handle goes on, others notice."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import indexlake as il
+from tests.support.lakes import Address, connect
+
+OTHER = {"inline": "memory", "memory": "inline"}
+
+
+@pytest.fixture
+def open_lake(any_address: Address, tmp_path: Path) -> Callable[..., il.Lake]:
+    return lambda **options: any_address.connect(log_dir=tmp_path / "log", **options)
+
+
+def fill(lake: il.Lake) -> None:
+    """Rows in blocks and hot ones, of several commits; updated and deleted ones in both; columns that came and went."""
+    t = lake.create_table("t", {"id": "int64", "v": "int64", "gone": "string"}, primary_key="id")
+    t.create_index("by_v", "v")
+    t.insert([{"id": n, "v": 0, "gone": "x"} for n in range(20)])
+    lake.pipeline(runner="threads").dump("t")
+    t.update({"v": 1}, "id < 10")
+    t.delete("id = 3")
+    t.drop_column("gone")
+    t.add_column("w", "string", default="new")
+    t.insert([{"id": n, "v": 2} for n in range(20, 30)])
+    t.update({"v": 3, "w": "hot"}, "id in (21, 22, 4)")
+    t.delete("id = 25")
+    with lake.transaction(token="once") as tx:
+        tx.table("t").insert({"id": 100, "v": 100})
+        tx.table("t").delete("id = 19")
+    dropped = lake.create_table("dropped", {"id": "int64"})
+    dropped.insert({"id": 7})
+    lake.drop_table("dropped")
+
+
+def everything(lake: il.Lake) -> dict[str, Any]:
+    """What all snapshots show, and what changed."""
+    t, last = lake.table("t"), lake.snapshot_id
+    with_gone = next(n for n in range(last, 0, -1) if "main.dropped" in lake.at(n).tables())
+    return {
+        "rows": {
+            n: sorted(t.at(n).scan(with_row_id=True).to_pylist(), key=lambda row: row["id"]) for n in range(2, last + 1)
+        },
+        "changes": t.changes(since=1).to_pylist(),
+        "by key": [t.get(n) for n in (1, 3, 4, 19, 21, 25, 100)],
+        "by index": sorted(row["id"] for row in t.scan("v = 3")),
+        "dropped": lake.at(with_gone).table("dropped").to_pylist(),
+    }
+
+
+def same_past(before: dict[str, Any], now: dict[str, Any]) -> None:
+    """The conversion is a commit more, which changes nothing."""
+    rows = now["rows"]
+    last = max(before["rows"])
+    assert {n: rows[n] for n in before["rows"]} == before["rows"]
+    assert all(rows[n] == before["rows"][last] for n in rows if n > last)
+    assert {k: v for k, v in now.items() if k != "rows"} == {k: v for k, v in before.items() if k != "rows"}
+
+
+@pytest.mark.parametrize("hot", ["inline", "memory"])
+def test_a_converted_lake_has_every_row_of_every_snapshot(open_lake: Callable[..., il.Lake], hot: str) -> None:
+    with open_lake(hot=hot) as lake:
+        fill(lake)
+        before = everything(lake)
+        t = lake.table("t")
+        lake.convert(hot=OTHER[hot])
+        assert lake.hot == OTHER[hot]
+        same_past(before, everything(lake))
+        t.insert({"id": 200, "v": 200})  # the handle of before goes on
+        t.update({"v": 201}, "id in (200, 20, 5)")
+        assert t.get(20)["v"] == t.get(5)["v"] == t.get(200)["v"] == 201
+        assert lake.table("t").insert({"id": 999, "v": 0}, token="once").snapshot_id <= max(before["rows"])
+        with pytest.raises(il.DuplicateKeyError):
+            t.insert({"id": 21, "v": 0})
+        before = everything(lake)
+    with open_lake() as again:
+        assert again.hot == OTHER[hot]
+        same_past(before, everything(again))
+        again.pipeline(runner="threads").dump("t")
+        same_past(before, everything(again))
+        again.convert(hot=hot)
+        same_past(before, everything(again))
+        again.table("t").insert({"id": 300, "v": 300})
+    with open_lake() as again:
+        assert (again.hot, again.table("t").get(300)["v"]) == (hot, 300)
+
+
+def test_to_inline_leaves_no_file_of_the_log_and_frees_the_folder(tmp_path: Path) -> None:
+    with connect(tmp_path / "lake", hot="memory") as lake:
+        fill(lake)
+        lake.convert(hot="inline")
+        assert os.listdir(tmp_path / "lake" / "redo") == ["owner.lock"]
+        with connect(tmp_path / "lake") as second:  # many may open it now
+            second.table("t").insert({"id": 500, "v": 5})
+            assert lake.table("t").get(500)["v"] == 5
+
+
+def test_the_hot_store_that_the_lake_has_changes_nothing(tmp_path: Path) -> None:
+    with connect(tmp_path / "lake") as lake:
+        before = lake.snapshot_id
+        lake.convert(hot="inline")
+        assert lake.snapshot_id == before
+        with pytest.raises(il.SchemaError, match="hot is one of"):
+            lake.convert(hot="elsewhere")
+
+
+def test_on_postgres_memory_needs_a_folder_and_says_so_before_anything_happens(
+    new_address: Callable[[str], Address], tmp_path: Path
+) -> None:
+    with new_address("postgres").connect() as lake:
+        with pytest.raises(il.SchemaError, match="pass log_dir="):
+            lake.convert(hot="memory")
+        assert lake.hot == "inline"
+        lake.convert(hot="memory", log_dir=tmp_path / "log")
+        assert lake.hot == "memory"
+
+
+def test_others_that_have_an_inline_lake_open_notice_and_write_nothing_beside_the_owner(
+    any_address: Address, tmp_path: Path
+) -> None:
+    with any_address.connect(hot="inline") as other, any_address.connect() as lake:
+        lake.create_table("t", {"id": "int64"}, primary_key="id").insert({"id": 1})
+        t, waiting = other.table("t"), other.transaction()
+        waiting.table("t").insert({"id": 2})
+        assert t.get(1) == {"id": 1}
+        lake.convert(hot="memory", log_dir=tmp_path / "log")
+        lake.table("t").insert({"id": 3})
+        for refused in (
+            waiting.commit,
+            lambda: t.insert({"id": 4}),
+            lambda: t.get(1),
+            lambda: t.scan().to_pylist(),
+            lambda: other.sql("select * from t"),
+            lambda: other.create_table("u", {"id": "int64"}),
+            lambda: other.pipeline(runner="threads").dump("t"),
+        ):
+            with pytest.raises(il.OwnershipError, match="another hot store since it was opened"):
+                refused()
+        assert sorted(row["id"] for row in lake.table("t")) == [1, 3]
+
+
+@pytest.mark.parametrize("hot", ["inline", "memory"])
+def test_writers_and_readers_of_the_same_handle_go_on_while_it_is_converted(tmp_path: Path, hot: str) -> None:
+    with connect(tmp_path / "lake", hot=hot) as lake:
+        t = lake.create_table("t", {"id": "int64", "v": "int64"}, primary_key="id")
+        stop, failed, written = threading.Event(), [], []
+
+        def write(first: int) -> None:
+            n = first
+            try:
+                while not stop.is_set():
+                    t.insert({"id": n, "v": 0})
+                    t.update({"v": 1}, f"id = {n}")
+                    written.append(n)
+                    n += 10
+            except BaseException as error:
+                failed.append(error)
+
+        def read() -> None:
+            try:
+                while not stop.is_set():
+                    known = len(written)
+                    rows = {row["id"]: row["v"] for row in t.scan()}
+                    assert all(rows.get(n) == 1 for n in written[:known])
+                    if known:
+                        assert t.get(written[known - 1]) is not None
+                        assert lake.sql("select count(*) n from t").to_pylist()[0]["n"] >= known
+            except BaseException as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=write, args=(n,)) for n in range(3)] + [threading.Thread(target=read)]
+        for thread in threads:
+            thread.start()
+        for n in range(6):
+            count = len(written)
+            while len(written) < count + 20 and not failed:
+                stop.wait(0.01)
+            lake.convert(hot=OTHER[hot] if n % 2 == 0 else hot)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert failed == []
+        assert {row["id"]: row["v"] for row in t.scan()} == dict.fromkeys(written, 1)
+    with connect(tmp_path / "lake") as again:
+        assert {row["id"]: row["v"] for row in again.table("t").scan()} == dict.fromkeys(written, 1)
+
+
+_CONVERT = """
+import sys
+import indexlake as il
+with il.connect(sys.argv[1], automatic=False) as lake:
+    lake.convert(hot=sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize(
+    ("hot", "step"),
+    [
+        ("memory", "log.catalog"),
+        ("memory", "convert.commit"),
+        ("memory", "convert.committed"),
+        ("memory", "convert.removed"),
+        ("inline", "convert.commit"),
+        ("inline", "convert.committed"),
+        ("inline", "recovery.epoch"),
+        ("inline", "recovery.listed"),
+        ("inline", "recovery.done"),
+    ],
+)
+def test_a_process_that_is_killed_while_it_converts_loses_nothing(tmp_path: Path, hot: str, step: str) -> None:
+    with connect(tmp_path / "lake", hot=hot) as lake:
+        fill(lake)
+        before = everything(lake)
+    after = hot if step in ("log.catalog", "convert.commit") else OTHER[hot]
+    killed = subprocess.run(
+        [sys.executable, "-c", _CONVERT, str(tmp_path / "lake"), OTHER[hot]],
+        env={**os.environ, "INDEXLAKE_FAULTS": f"{step}=kill"},
+    )
+    assert killed.returncode == -9
+    with connect(tmp_path / "lake") as lake:
+        assert lake.hot == after
+        same_past(before, everything(lake))
+        lake.table("t").update({"v": 77}, "id in (1, 21)")
+        lake.convert(hot=OTHER[hot])
+        assert (lake.table("t").get(1)["v"], lake.table("t").get(21)["v"]) == (77, 77)
+    with connect(tmp_path / "lake") as lake:
+        assert lake.hot == OTHER[hot]
+        assert (lake.table("t").get(1)["v"], lake.table("t").get(21)["v"]) == (77, 77)
+
+
+def test_a_commit_of_the_conversion_that_fails_leaves_the_lake_as_it_was(
+    tmp_path: Path, on_step: Callable[..., Any]
+) -> None:
+    def fail(name: str) -> None:
+        if name == "convert.commit":
+            raise il.CatalogError("injected")
+
+    for hot in ("inline", "memory"):
+        with connect(tmp_path / hot, hot=hot) as lake:
+            fill(lake)
+            before = everything(lake)
+            on_step(fail)
+            with pytest.raises(il.CatalogError, match="injected"):
+                lake.convert(hot=OTHER[hot])
+            on_step(None)
+            assert lake.hot == hot
+            same_past(before, everything(lake))
+            lake.table("t").insert({"id": 1000, "v": 1})
+            lake.convert(hot=OTHER[hot])
+            assert lake.table("t").get(1000)["v"] == 1

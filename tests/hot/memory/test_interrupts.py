@@ -1,0 +1,129 @@
+"""Ctrl-C at any moment of a commit: it is there whole or not at all, and the lake goes on."""
+
+from __future__ import annotations
+
+import _thread
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import indexlake as il
+from tests.support.lakes import connect
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), False), pa.field("batch", pa.int64()), pa.field("text", pa.string())])
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[il.Lake]:
+    with connect(tmp_path / "lake", hot="memory") as lake:
+        t = lake.create_table("t", SCHEMA, "id", config=il.TableConfig(direct_write_row_count=100_000))
+        t.create_index("by_batch", "batch")
+        t.insert({"id": -1, "batch": -1, "text": ""})
+        yield lake
+
+
+def batch(n: int, size: int = 50) -> list[dict[str, Any]]:
+    return [{"id": n * 1000 + i, "batch": n, "text": f"{n}.{i}"} for i in range(size)]
+
+
+def batches(t: il.Table, size: int) -> set[int]:
+    """Those that are there; none in part, none twice, found by every way."""
+    rows = t.scan().to_pylist()
+    numbers = {row["batch"] for row in rows} - {-1}
+    assert sorted(row["id"] for row in rows if row["id"] >= 0) == sorted(
+        r["id"] for n in numbers for r in batch(n, size)
+    )
+    assert all(row["text"] == f"{row['batch']}.{row['id'] % 1000}" for row in rows if row["id"] >= 0)
+    for n in numbers:
+        assert t.scan("batch = $n", params={"n": n}).count() == size
+        assert t.get(n * 1000) is not None
+    return numbers
+
+
+STEPS = ["commit.begin", "commit.validated", "commit.applied", "log.append", "log.sync", "log.synced", "log.published"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_interrupted_at_a_step_of_the_log(lake: il.Lake, tmp_path: Path, step: str, on_step: Any) -> None:
+    _interrupted_at(lake, tmp_path, step, on_step, lambda t: t.insert(batch(1)))
+
+
+@pytest.mark.parametrize("step", ["log.catalog", "sql.commit.before", "sql.commit.after", "commit.applied"])
+def test_interrupted_at_a_step_of_the_catalog(lake: il.Lake, tmp_path: Path, step: str, on_step: Any) -> None:
+    def replace_all(t: il.Table) -> None:
+        with lake.transaction() as tx:
+            tx.table("t").truncate()
+            tx.table("t").insert([*batch(1), {"id": -1, "batch": -1, "text": ""}])
+
+    _interrupted_at(lake, tmp_path, step, on_step, replace_all)
+
+
+def _interrupted_at(lake: il.Lake, tmp_path: Path, step: str, on_step: Any, write: Any) -> None:
+    t = lake.table("t")
+    once = [step]
+
+    def interrupt(name: str) -> None:
+        if once and name == step:
+            once.clear()
+            raise KeyboardInterrupt
+
+    on_step(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write(t)
+    on_step(None)
+    there = batches(t, 50)
+    t.insert(batch(2))
+    assert batches(t, 50) == there | {2}
+    if 1 not in there:
+        t.insert(batch(1))
+    lake.close()
+    with connect(tmp_path / "lake") as again:
+        assert batches(again.table("t"), 50) == {1, 2}
+
+
+def test_interrupted_at_any_moment(lake: il.Lake, tmp_path: Path) -> None:
+    """In the midst of pages, trees, undoing and publishing."""
+    t, pick, size = lake.table("t"), random.Random(5), 300
+    acknowledged: set[int] = set()
+    stop = threading.Event()
+    go, fired = threading.Semaphore(0), threading.Event()
+
+    def pester() -> None:
+        while go.acquire() and not stop.is_set():
+            time.sleep(pick.random() * 0.012)
+            _thread.interrupt_main()
+            fired.set()
+
+    pestering = threading.Thread(target=pester)
+    pestering.start()
+    interrupted = 0
+    try:
+        for n in range(40):
+            try:
+                fired.clear()
+                go.release()
+                t.insert(batch(n, size))
+                acknowledged.add(n)
+                fired.wait(20)
+                time.sleep(0.01)  # the interrupt comes here at the latest
+            except KeyboardInterrupt:
+                interrupted += 1
+    finally:
+        stop.set()
+        go.release()
+        with suppress(KeyboardInterrupt):
+            pestering.join()
+            time.sleep(0.02)
+    assert interrupted > 10
+    there = batches(t, size)
+    assert acknowledged <= there
+    lake.close()
+    with connect(tmp_path / "lake") as again:
+        assert batches(again.table("t"), size) == there
