@@ -10,7 +10,7 @@ from typing import Literal
 from indexlake.errors import ExpressionError
 from indexlake.sql.parse import definition_syntax, session_syntax, write_syntax
 from indexlake.sql.parse import statement as st
-from indexlake.sql.parse.fragment import Fragment, composed
+from indexlake.sql.parse.fragment import Fragment, composed, edited
 from indexlake.sql.parse.token_reader import TokenReader
 from indexlake.sql.parse.tokens import Source, Token, tokenize
 
@@ -170,21 +170,29 @@ def _explain(r: TokenReader) -> st.Explain:
     return st.Explain(inner, analyze)
 
 
-def _describe(r: TokenReader) -> st.DescribeTable | st.DescribeQuery:
+def _describe(r: TokenReader) -> st.DescribeTable | st.DescribeQuery | st.Query:
     r.place += 1
     if r.sees("select") or r.sees("from") or r.sees("with") or r.sees("values") or r.sees_symbol("("):
         return st.DescribeQuery(st.Query(r.rest()))
+    if r.at_end:
+        return _all_tables(r)
     r.take("table")
     table = r.table_name()
     r.expect_end()
     return st.DescribeTable(table)
 
 
-def _show(r: TokenReader) -> st.ShowTables | st.ShowSchemas | st.ShowIndexes | st.DescribeTable:
+def _all_tables(r: TokenReader) -> st.Query:
+    """Every table with its columns, as DuckDB shows them."""
+    first = Fragment(r.source, r.tokens[:1], {})
+    return st.Query(edited(first, [(first.start, first.end, "from (show all tables)")]))
+
+
+def _show(r: TokenReader) -> st.ShowTables | st.ShowSchemas | st.ShowIndexes | st.DescribeTable | st.Query:
     r.expect("show")
-    found: st.ShowTables | st.ShowSchemas | st.ShowIndexes | st.DescribeTable
-    if r.take("all", "tables"):
-        found = st.ShowTables(None, everywhere=True)
+    found: st.ShowTables | st.ShowSchemas | st.ShowIndexes | st.DescribeTable | st.Query
+    if r.at_end or r.take("all", "tables"):
+        found = _all_tables(r)
     elif r.take("tables"):
         found = st.ShowTables(r.name("a namespace") if r.take("from") or r.take("in") else None)
     elif r.take("schemas") or r.take("namespaces"):
@@ -194,9 +202,6 @@ def _show(r: TokenReader) -> st.ShowTables | st.ShowSchemas | st.ShowIndexes | s
     elif r.take("columns", "from") or r.take("columns", "in"):
         found = st.DescribeTable(r.table_name())
     else:
-        r.fail(
-            "Show what? Supported: show tables [from namespace], show all tables, show schemas, show columns from t, "
-            "show indexes [from t]."
-        )
+        found = st.DescribeTable(r.table_name())
     r.expect_end()
     return found

@@ -38,7 +38,6 @@ class DescribeQuery:
 @dataclass(frozen=True, eq=False)
 class ShowTables:
     namespace: str | None
-    everywhere: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ from typing import Any
 from sqlglot import exp
 
 from indexlake.sql.parse.fragment import Edit, Fragment, Spliced
+from indexlake.sql.parse.schema_mentions import Mention
 from indexlake.sql.parse.search_call import SearchCall
 from indexlake.sql.parse.token_reader import TableName
 from indexlake.sql.parse.tokens import quoted
@@ -85,6 +86,7 @@ class ParsedQuery:
     edits: tuple[Edit, ...]
     qualified: tuple[Qualified, ...] = ()
     searches: tuple[SearchReference, ...] = ()
+    mentions: tuple[Mention, ...] = ()  # of the lake's definitions
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of ``text_groups``
     analyses: dict[Any, Any] = field(default_factory=dict)  # by the schemas of the references
 
@@ -142,6 +144,7 @@ class ParsedQuery:
     def parameters(self) -> tuple[str, ...]:
         """The parameters that are left in the text: those of ``at (…)`` and of searches are not."""
         spans = [(r.start, r.end) for r in self.references] + [(s.call.start, s.end) for s in self.searches]
+        spans += [(m.start, m.end) for m in self.mentions]
         tokens = [t for t in self.fragment.tokens if t.kind == "parameter"]
         kept = (t for t in tokens if not any(start <= t.start < end for start, end in spans))
         return tuple(dict.fromkeys(self.fragment.key(t) for t in kept))

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from indexlake.schema import ROW_ID
 from indexlake.sql.parse.fragment import Fragment, Spliced
+from indexlake.sql.parse.schema_mentions import Mention
 from indexlake.sql.parse.search_call import NAME, SearchCall
 from indexlake.sql.parse.tokens import quoted
 from indexlake.sql.plan.at_clause import at_after
@@ -17,10 +18,11 @@ from indexlake.sql.plan.scopes import Scopes
 from indexlake.sql.plan.table_references import asked_names
 
 
-def without_searches(fragment: Fragment, calls: Sequence[SearchCall]) -> Spliced:
-    """The text with a name in place of each search and its ``at (…)``."""
+def without_searches(fragment: Fragment, calls: Sequence[SearchCall], mentions: Sequence[Mention] = ()) -> Spliced:
+    """The text with a name in place of each search and its ``at (…)``, and of each mention of definitions."""
     ends = [at_after(fragment, call.last)[1] for call in calls]
-    return fragment.spliced([(c.start, ends[n], quoted(search_name(n))) for n, c in enumerate(calls)])
+    names = [(c.start, ends[n], quoted(search_name(n))) for n, c in enumerate(calls)]
+    return fragment.spliced([*names, *(m.edit(n) for n, m in enumerate(mentions))])
 
 
 def searches_in(

@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from indexlake.expr.dialect import expression_dialect
 from indexlake.sql.parse.fragment import Edit, Fragment
+from indexlake.sql.parse.schema_mentions import PREFIX, Mention, schema_mentions
 from indexlake.sql.parse.search_call import SearchCall, search_calls
 from indexlake.sql.parse.token_reader import TableName
 from indexlake.sql.parse.tokens import Token, quoted
@@ -37,11 +38,11 @@ def parse_query(fragment: Fragment, parse_in_duckdb: Callable[[str], Any], own: 
 
     ``own``: the tables of DuckDB, in lower case, which are found by their names alone or behind ``temp``.
     """
-    calls = search_calls(fragment)
-    spliced = without_searches(fragment, calls)
+    calls, mentions = search_calls(fragment), schema_mentions(fragment)
+    spliced = without_searches(fragment, calls, mentions)
     parsed = _parsed(spliced.text)
     if parsed is None:
-        return _parsed_by_duckdb(fragment, calls, parse_in_duckdb, own)
+        return _parsed_by_duckdb(fragment, calls, mentions, parse_in_duckdb, own)
     tree, scopes, bare = parsed
     moved: list[Edit] = []
     searches = searches_in(fragment, calls, tree, scopes, bare)
@@ -49,13 +50,13 @@ def parse_query(fragment: Fragment, parse_in_duckdb: Callable[[str], Any], own: 
     found = []
     for node in tree.find_all(exp.Table):
         name = node.this
-        if not isinstance(name, exp.Identifier) or name.name in CONSTANTS or scopes.common_table(node) is not None:
+        if not isinstance(name, exp.Identifier) or _is_constant(name.name) or scopes.common_table(node) is not None:
             continue
         if id(node) in its_nodes:
             continue
         place = name.meta.get("start")
         if place is None:
-            return _parsed_by_duckdb(fragment, calls, parse_in_duckdb, own)
+            return _parsed_by_duckdb(fragment, calls, mentions, parse_in_duckdb, own)
         place = spliced.original(place)
         if name.name.lower() in own and node.db.lower() in ("", TEMPORARY):
             moved += _without_namespace(fragment, place)
@@ -73,6 +74,7 @@ def parse_query(fragment: Fragment, parse_in_duckdb: Callable[[str], Any], own: 
         reference = _reference(fragment, number, place, node.alias or None, node, bare=is_bare, once=once_only)
         references.append(replace(reference, in_schema=in_schema))
     edits = [*(r.edit() for r in references), *(s.edit() for s in searches), *moved]
+    edits += [m.edit(n) for n, m in enumerate(mentions)]
     first = fragment.tokens[0]
     if first.is_word("table"):
         edits.append((first.start, first.end, "from"))
@@ -83,7 +85,7 @@ def parse_query(fragment: Fragment, parse_in_duckdb: Callable[[str], Any], own: 
     }
     qualified = qualified_names(spliced, tree, known)
     return ParsedQuery(
-        fragment, tuple(references), tree, scopes, tuple(edits), qualified, searches, text_groups(tree)
+        fragment, tuple(references), tree, scopes, tuple(edits), qualified, searches, mentions, text_groups(tree)
     )  # fmt: skip
 
 
@@ -188,10 +190,11 @@ def _without_namespace(fragment: Fragment, place: int) -> list[Edit]:
 def _parsed_by_duckdb(
     fragment: Fragment,
     calls: Sequence[SearchCall],
+    mentions: Sequence[Mention],
     parse_in_duckdb: Callable[[str], Any],
     duckdbs: Collection[str],
 ) -> ParsedQuery:
-    spliced = without_searches(fragment, calls)
+    spliced = without_searches(fragment, calls, mentions)
     names = {search_name(n): n for n in range(len(calls))}
     aliases: dict[int, str | None] = {}
     encoded = spliced.text.encode()
@@ -206,7 +209,7 @@ def _parsed_by_duckdb(
             defined = frozenset(str(entry["key"]).lower() for entry in common)
             if node.get("type") == "BASE_TABLE" and node["table_name"] in names:
                 aliases[names[node["table_name"]]] = node["alias"] or None
-            elif node.get("type") == "BASE_TABLE" and node["table_name"] not in CONSTANTS:
+            elif node.get("type") == "BASE_TABLE" and not _is_constant(node["table_name"]):
                 own = not node["schema_name"] and node["table_name"].lower() in shadowed
                 place = len(encoded[: node["query_location"]].decode())
                 own = own or (node["schema_name"] in ("", TEMPORARY) and node["table_name"].lower() in duckdbs)
@@ -224,4 +227,10 @@ def _parsed_by_duckdb(
         references.append(_reference(fragment, number, fragment.tokens[n].start, alias, None))
     searches = searches_named(fragment, calls, aliases)
     edits = (*(r.edit() for r in references), *(s.edit() for s in searches))
-    return ParsedQuery(fragment, tuple(references), None, None, edits, searches=searches)
+    edits += tuple(m.edit(n) for n, m in enumerate(mentions))
+    return ParsedQuery(fragment, tuple(references), None, None, edits, searches=searches, mentions=tuple(mentions))
+
+
+def _is_constant(name: str) -> bool:
+    """Whether a table is made for the query, and none of the lake's."""
+    return name in CONSTANTS or name.startswith(PREFIX)

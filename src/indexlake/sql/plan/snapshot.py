@@ -113,9 +113,6 @@ def newest_snapshot(view: Viewpoint) -> int:
 
 def _not_found(r: ReadTransaction, full: str, snapshot: int | None) -> NotFoundError:
     near = definitions.near_name(full, [t.full_name for t in definitions.list_tables(r, snapshot)])
-    if full.lower().startswith("information_schema."):
-        hint = " information_schema is not supported: use SHOW ALL TABLES, SHOW SCHEMAS and DESCRIBE."
-    else:
-        hint = f" Did you mean {near!r}?" if near else ""
+    hint = f" Did you mean {near!r}?" if near else ""
     when = "" if snapshot is None else f" at snapshot {snapshot}"
     return NotFoundError(f"There is no table {full!r}{when}.{hint}", name=full)

@@ -122,7 +122,7 @@ class InsertedRows:
         """The rows of a query as a stream of batches with the columns that were given."""
         fields, query, constants = self._cast_query(view)
         planned = plan_query(self._engine, view, query, self._parameters)
-        planned.constants = constants
+        planned.constants = {**planned.constants, **constants}
         schema, batches = planned.run()
         named = pa.schema([f.with_name(own.name) for f, own in zip(schema, fields, strict=True)])
         renamed = (pa.RecordBatch.from_arrays(batch.columns, schema=named) for batch in batches)

@@ -141,7 +141,8 @@ class _Work:
             parts += [f" from {table} anti join ", *source, *condition]
         query = st.Query(composed([*parts, ")"], statement.source.source, statement.prefix))
         planned = plan_query(writing.engine, writing.inside(self.tx), query, writing.parameters)
-        planned.constants = {} if self.rows is None else {SOURCE: self.rows}
+        if self.rows is not None:
+            planned.constants = {**planned.constants, SOURCE: self.rows}
         schema, batches = planned.run()
         return pa.Table.from_batches(list(batches), schema)
 

@@ -18,6 +18,7 @@ from indexlake.sql.plan.snapshot import Viewpoint, ViewsChanged, newest_snapshot
 from indexlake.sql.plan.table_plan import Choice, plan_point, plan_tables
 from indexlake.sql.plan.table_references import analyse
 from indexlake.sql.plan.views import MAX_DEPTH, View, ViewsNamed, expanded, too_deep
+from indexlake.sql.run.definitions_in_duckdb import answers
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
 from indexlake.sql.run.planned_query import PlannedQuery
@@ -85,6 +86,8 @@ def _planned(
     if engine.temporary_views and (named := _temporary(engine, parsed)):
         raise ViewsNamed(named)
     planned = PlannedQuery(engine, view, parsed, parameters)
+    if parsed.mentions:
+        planned.constants = answers(engine, view, parsed.fragment, parsed.mentions)
     stored = [seen for seen in views if seen[2] > 0]
     if not parsed.references and not parsed.searches and not stored:
         planned.snapshot_id = newest_snapshot(view)

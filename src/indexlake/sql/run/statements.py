@@ -324,8 +324,6 @@ class _Session:
         tables += [(self.namespace, name) for name in self.engine.temporary_tables.values()]
         tables += [(self.namespace, view.name) for view in self.engine.temporary_views.values()]
         tables.sort()
-        if statement.everywhere:
-            return table_result(_texts(namespace=[space for space, _ in tables], name=[name for _, name in tables]), at)
         wanted = (statement.namespace or self.namespace).lower()
         return table_result(_texts(name=[name for space, name in tables if space.lower() == wanted]), at)
 
