@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import commits, contention, points, postgres, scans
+from benchmarks import commits, contention, points, postgres, scans, sql_rows
 from benchmarks.outcome import Outcome, report
 
 Benchmark = Callable[[Path, int], Iterator[Outcome]]
@@ -25,6 +25,8 @@ BENCHMARKS: dict[str, Benchmark] = {
     "get-vortex": points.warm_get,
     "get-parquet": points.parquet_get,
     "change": points.change_by_key,
+    "sql-insert": sql_rows.inserts,
+    "sql-select": sql_rows.selects,
     "scan": scans.full_scan,
     "planning": scans.planning,
     "bytes": scans.catalog_bytes,
