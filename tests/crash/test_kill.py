@@ -30,6 +30,9 @@ HISTORY_GOES = {"expire.commit", "vacuum.deleted"}
 OF_THE_CACHE = {"cache.write", "cache.publish", "cache.evicted"}
 """No row is lost with the cache of an object store; `tests/storage/test_cache.py` kills there."""
 
+OF_CHECKS = {"validate.begun"}
+"""A check that is added and not validated yet; there is a test of its own here."""
+
 OF_CONVERSION = {"convert.committed", "convert.removed"}
 """From one hot store to the other; `tests/hot/memory/test_convert.py` kills there."""
 
@@ -61,7 +64,7 @@ def test_every_step_that_the_engine_names_is_killed_at() -> None:
         if path.name != "faults.py"
         for name in re.findall(r"faults\.step\(\"([a-z_.]+)\"\)", path.read_text())
     }
-    assert named - HISTORY_GOES - OF_THE_CACHE - IN_RACES - OF_CONVERSION == {*STEPS, *LOG_STEPS}
+    assert named - HISTORY_GOES - OF_THE_CACHE - IN_RACES - OF_CHECKS - OF_CONVERSION == {*STEPS, *LOG_STEPS}
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -116,6 +119,23 @@ def test_the_environment_variable_kills_a_program_of_its_own(tmp_path: Path) -> 
     with indexlake.connect(tmp_path) as lake:
         assert len(lake.table("t")) == 0, "the table was committed, its rows were not"
         assert lake.table("t").insert({"x": 2}).rows == 1
+
+
+def test_a_check_whose_validation_was_killed_holds_for_new_rows_and_can_be_added_again(tmp_path: Path) -> None:
+    with indexlake.connect(tmp_path) as lake:
+        lake.create_table("t", [{"x": 1}, {"x": 2}])
+    script = "import indexlake as il, sys; il.connect(sys.argv[1]).table('t').add_check('x > 0', name='positive')"
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)],
+        env={**os.environ, "INDEXLAKE_FAULTS": "validate.begun=kill"}, capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL
+    with indexlake.connect(tmp_path) as lake:
+        t = lake.table("t")
+        with pytest.raises(indexlake.ConstraintError, match="positive"):
+            t.insert({"x": -1})
+        t.add_check("x > 0", name="positive")
+        assert sorted(r["x"] for r in t.scan()) == [1, 2]
 
 
 def test_the_ledger_takes_the_delete_of_a_lanes_only_row_for_done(nursery: Nursery) -> None:

@@ -110,9 +110,10 @@ def test_a_point_read_of_a_small_block_maps_the_file_and_decodes_nothing(lake: i
     (block,) = blocks(t)
     reader = lake._files._readers.get(block.path)
     assert reader is not None
-    mapped = reader._chunks._mapped[0]  # type: ignore[attr-defined]
+    assert reader._chunks.mapped  # type: ignore[attr-defined]
+    read = reader.bytes_read
     assert t.get(18) == {"id": 18, "name": "name 4", "v": 9.0}
-    assert reader._chunks._mapped[0] is mapped  # type: ignore[attr-defined]
+    assert reader.bytes_read == read
 
 
 def test_a_result_does_not_change_with_the_file(lake: il.Lake) -> None:

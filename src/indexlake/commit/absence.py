@@ -54,9 +54,12 @@ def first_look(writes: TableWrites, base: int, readings: Readings, files: OpenFi
     """With the state at hand where it will do: what it misses is checked at the commit."""
     state = writes.state
     writes.checked.clear()  # it may be committed once more, after it has waited for its turn
+    keys: list[Look] | None
     try:
         keys = _looks_for_keys(writes, state, files)
     except DuplicateKeyError:  # among its own rows: that counts unless the index was dropped meanwhile
+        keys = None
+    if keys is None:
         writes.checked.clear()
         state = readings.latest(state.table.table_id)
         keys = _looks_for_keys(writes, state, files)
