@@ -275,13 +275,19 @@ def test_31_the_memory_of_a_build_does_not_grow_with_the_table(lake: il.Lake, mo
         for start in range(0, count, 4000):
             some = range(start, start + min(count, 4000))
             t.insert(pa.table({"id": some, "v": some, "note": [f"late w{n % 500} x{n % 77}" for n in some]}, schema))
-        lake._files.clear()
-        tracemalloc.start()
         monkeypatch.setattr(merge_index, "FOLD", 1000)
-        t.create_index("by_v", "v")
-        t.create_index("text", "note", kind="bm25")
-        peaks[name] = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
+        seen = []
+        for again in range(3):  # what other threads do meanwhile only adds to it
+            if again:
+                t.drop_index("by_v")
+                t.drop_index("text")
+            lake._files.clear()
+            tracemalloc.start()
+            t.create_index("by_v", "v")
+            t.create_index("text", "note", kind="bm25")
+            seen.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+        peaks[name] = min(seen)
         assert {info.rows_uncovered for info in t.indexes()} == {0}
         assert found_with(t, "v = 7", "by_v") == [7]
     assert peaks["large"] < 2 * peaks["small"], peaks

@@ -201,6 +201,8 @@ def _show(r: TokenReader) -> st.ShowTables | st.ShowSchemas | st.ShowIndexes | s
         found = st.ShowIndexes(r.table_name() if r.take("from") or r.take("in") else None)
     elif r.take("columns", "from") or r.take("columns", "in"):
         found = st.DescribeTable(r.table_name())
+    elif r.sees("index", "from") or r.sees("index", "in"):
+        r.fail("Write show indexes [from t].")
     else:
         found = st.DescribeTable(r.table_name())
     r.expect_end()
