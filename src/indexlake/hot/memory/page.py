@@ -8,6 +8,7 @@ commit that is not visible yet, or was undone, is shown by no snapshot.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable, Iterator
 from itertools import compress
 from typing import Any
 
@@ -140,6 +141,14 @@ class Page:
             return [column[slot] for column in self.values]
         place, values = self.place, self.values
         return [values[place[name]][slot] if name in place else None for name in columns]
+
+
+def masked(pages: Iterable[Page], of: str, *of_what: int) -> Iterator[tuple[Page, Mask]]:
+    """Pages with the versions that a method of theirs keeps, where there are any."""
+    for page in pages:
+        mask = getattr(page, of)(*of_what)
+        if mask.any():
+            yield page, mask
 
 
 def _numbers(of: array[int]) -> npt.NDArray[np.int64]:

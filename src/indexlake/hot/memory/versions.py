@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from indexlake.hot.memory.page import BITS, LIVE, PAGE_ROWS, SLOT, Mask, Page
+from indexlake.hot.memory.page import BITS, LIVE, PAGE_ROWS, SLOT, Mask, Page, masked
 from indexlake.hot.memory.tree import FEW, MemTree
 from indexlake.schema import Field
 
@@ -175,11 +175,7 @@ class Versions:
     # ------------------------------------------------------------ reading
 
     def masked(self, of: str, *of_what: int) -> Iterator[tuple[Page, Mask]]:
-        """Pages with the versions that a method of theirs keeps, where there are any."""
-        for page in self.pages.values():
-            mask = getattr(page, of)(*of_what)
-            if mask.any():
-                yield page, mask
+        return masked(self.pages.values(), of, *of_what)
 
     def oldest(self) -> int | None:
         """The commit of the oldest version that no block holds."""

@@ -15,7 +15,7 @@ from indexlake.arrow.batch_size import column_chunks
 from indexlake.errors import ConstraintError
 from indexlake.expr.test import ALWAYS, ColumnTest, Test, conjuncts
 from indexlake.hot.collected import Collected
-from indexlake.hot.memory.page import BITS, LIVE, SLOT, Mask, Page
+from indexlake.hot.memory.page import BITS, LIVE, SLOT, Mask, Page, masked
 from indexlake.hot.rows import BATCH_ROWS, HotRows
 from indexlake.hot.store import Chunk, HotRow
 from indexlake.indexes.key_set import KeySet
@@ -90,10 +90,7 @@ class MemoryTable:
         return page.begins[slot] <= snapshot < page.ends[slot] and page.moved[slot] > self._at
 
     def _masks(self, of: str, *of_what: int) -> Iterator[tuple[Page, Mask]]:
-        for page in self._pages.values():
-            mask = getattr(page, of)(*of_what)
-            if mask.any():
-                yield page, mask
+        return masked(self._pages.values(), of, *of_what)
 
     def _selected(self, versions: Iterable[int]) -> Iterator[tuple[Page, Mask]]:
         """The visible ones among some versions."""
