@@ -104,11 +104,11 @@ class ListSegment:
         found = np.array(pairs, np.int64).reshape(-1, 2)
         return found[:, 0], found[:, 1]
 
-    def keys(self) -> KeyColumn:
-        return KeyColumn.from_keys(self._keys, ints=self.ints)
+    def keys(self, first: int = 0, end: int | None = None) -> KeyColumn:
+        return KeyColumn.from_keys(self._keys[first:end], ints=self.ints)
 
-    def key_slots(self) -> Slots:
-        return np.array(self._slots, np.int64)
+    def key_slots(self, first: int = 0, end: int | None = None) -> Slots:
+        return np.array(self._slots[first:end], np.int64)
 
     def rows_between(self, low: Key | None, high: Key | None) -> tuple[int, int]:
         first = 0 if low is None else bisect_left(self._keys, low)

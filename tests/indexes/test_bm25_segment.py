@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 from indexlake.errors import CorruptionError
-from indexlake.indexes.bm25 import builder, run, spool
+from indexlake.indexes import spool
+from indexlake.indexes.bm25 import builder, run
 from indexlake.indexes.bm25.layout import HEADER_SIZE, SECTIONS, parse
 from indexlake.indexes.kind import Part
 from indexlake.storage import Storage

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,9 @@ from indexlake.expr.test import All, Any_, ColumnTest, Test
 from indexlake.indexes.btree.kind import BTree
 from indexlake.indexes.index import Index
 from indexlake.indexes.keys import KeyColumn
+from indexlake.indexes.registry import kind_named
 from indexlake.schema import Field
+from indexlake.storage import Storage
 from indexlake.types.selection import take
 from tests.indexes.index_rows import (
     TYPES,
@@ -458,3 +462,99 @@ def test_keys_of_many_rows_are_sorted_stably_however_wide_they_are() -> None:
     ):
         order = KeyColumn(ints=keys.astype(np.uint64)).argsort()
         assert order.tolist() == np.argsort(keys, kind="stable").tolist()
+
+
+@pytest.mark.parametrize(
+    ("types", "keys"),
+    [
+        *(((type,), 1) for type in (pa.int64(), pa.string(), pa.bool_(), pa.binary(4), pa.list_(pa.string()))),
+        ((pa.string(), pa.int64()), 2),
+        ((pa.int64(), pa.string(), pa.float64()), 2),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", ["btree", "hash"])
+def test_a_segment_is_the_same_to_the_byte_if_its_blocks_were_put_aside(
+    types: tuple[pa.DataType, ...], keys: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs are merged a few keys at a time, and one key has more rows than are merged at once."""
+    if kind == "hash" and (keys < len(types) or pa.types.is_nested(types[0])):
+        pytest.skip("a hash index has no included columns and no lists")
+    random = np.random.default_rng(8)
+    fields = fields_of(types)
+    index = index_of(fields, keys, kind)
+
+    def values(type: pa.DataType, rows: int) -> pa.Array:
+        if pa.types.is_list(type):
+            made = column(pa.string(), 3 * rows, random)
+            return pa.ListArray.from_arrays(pa.array(range(0, 3 * rows + 1, 3), pa.int32()), made)
+        return column(type, rows, random)
+
+    blocks = [[values(type, rows) for type in types] for rows in (300, 0, 5, 700, 1, 400, 1200)]
+
+    def content() -> tuple[bytes, bytes, bytes]:
+        builder = kind_named(kind).builder(index, fields, lasting=True)
+        for block in blocks:
+            half = len(block[0]) // 2
+            builder.add([array.slice(0, half) for array in block])
+            builder.add([array.slice(half) for array in block])
+            builder.end_block()
+        made = builder.content()
+        return b"".join(bytes(piece) for piece in made.pieces), made.low, made.high
+
+    whole = content()
+    monkeypatch.setattr("indexlake.indexes.btree.builder.RUN_BYTES", 2000)
+    for size in (200, 3000, 1 << 20):
+        monkeypatch.setattr("indexlake.indexes.btree.merge.BATCH_BYTES", size)
+        monkeypatch.setattr("indexlake.indexes.spool.IN_MEMORY", size)
+        monkeypatch.setattr("indexlake.indexes.btree.run_writer._IN_MEMORY", size)
+        assert content() == whole
+
+
+def test_the_memory_of_a_build_does_not_grow_with_its_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("indexlake.indexes.btree.builder.RUN_BYTES", 1 << 19)
+    monkeypatch.setattr("indexlake.indexes.btree.merge.BATCH_BYTES", 1 << 17)
+    monkeypatch.setattr("indexlake.indexes.btree.bloom._PIECE_BLOCKS", 1 << 10)
+    monkeypatch.setattr("indexlake.indexes.btree.run_writer._ROWS", 1 << 13)
+    monkeypatch.setattr("indexlake.indexes.spool.IN_MEMORY", 1 << 16)
+    monkeypatch.setattr("indexlake.indexes.btree.run_writer._IN_MEMORY", 1 << 16)
+    random = np.random.default_rng(9)
+    fields = fields_of([pa.string()])
+    index = index_of(fields, 1)
+    peaks = []
+    for blocks in (4, 40):
+        arrays = [pa.array(random.integers(0, 1 << 60, 5_000).astype("U20")) for _ in range(blocks)]
+        arrow = pa.total_allocated_bytes()
+        tracemalloc.start()
+        builder = KIND.builder(index, fields, lasting=True)
+        held = 0
+        for array in arrays:
+            builder.add([array])
+            builder.end_block()
+            held = max(held, pa.total_allocated_bytes() - arrow)
+        for _ in builder.content().pieces:
+            held = max(held, pa.total_allocated_bytes() - arrow)
+        peaks.append(tracemalloc.get_traced_memory()[1] + held)
+        tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0]
+
+
+def test_what_was_read_of_files_is_let_go_while_they_are_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("indexlake.indexes.btree.merge.BATCH_BYTES", 500)
+    random = np.random.default_rng(10)
+    fields = fields_of([pa.string()])
+    index = index_of(fields, 1)
+    blocks = [[pa.array(random.integers(0, 1000, 600).astype("U8"))] for _ in range(3)]
+    inputs = []
+    for n, block in enumerate(blocks):
+        builder = KIND.builder(index, fields, lasting=True)
+        builder.add(block)
+        builder.end_block()
+        inputs.append((opened(index, builder.content(), Storage.open(str(tmp_path / str(n)))), [0]))
+    merged, fresh = opened(index, KIND.merge(index, inputs)), segment_of(index, fields, blocks)
+    assert merged.keys().to_list() == fresh.keys().to_list()
+    assert merged.key_slots().tolist() == fresh.key_slots().tolist()
+    for (segment, _), (block,) in zip(inputs, blocks, strict=True):
+        assert segment.keys().to_list() == sorted(value.as_py().encode() for value in block)

@@ -222,7 +222,7 @@ def test_hits_of_a_hash_index_are_compared_with_the_value(lake: il.Lake, monkeyp
         return keys.hash_keys(column) * 0
 
     monkeypatch.setattr(kind, "hash_key", lambda key: 0)
-    monkeypatch.setattr(kind, "hash_keys", same)
+    monkeypatch.setattr("indexlake.indexes.btree.builder.hash_keys", same)
     t = in_blocks(table(lake), 2)
     t.create_index("h", "a", kind="hash")
     assert ids(t, "a = 7", "h") == [7]
@@ -797,3 +797,21 @@ def test_a_commit_that_is_tried_again_looks_for_its_keys_again(lake: il.Lake, on
                 lake._committer.commit(tx.write_set)
         tx.rollback()
     assert len(t) == 20
+
+
+@pytest.mark.parametrize("kind", ["btree", "bm25"])
+def test_a_build_puts_aside_where_the_lake_spills(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("indexlake.indexes.btree.builder.RUN_BYTES", 100)
+    monkeypatch.setattr("indexlake.indexes.bm25.builder.RUN_TOKENS", 10)
+    monkeypatch.setattr("indexlake.indexes.spool.IN_MEMORY", 100)
+    with il.connect(tmp_path / "lake", automatic=False, spill_dir=tmp_path / "spill") as lake:
+        config = il.TableConfig(block_row_count=50, direct_write_row_count=10)
+        t = lake.create_table("t", {"a": "string"}, config=config)
+        t.insert(pa.table({"a": [f"w{n}" for n in range(300)]}))
+        (tmp_path / "spill").rmdir()
+        (tmp_path / "spill").touch()
+        with pytest.raises(il.IndexLakeError, match="spill"):
+            t.create_index("i", "a", kind=kind)
+        (tmp_path / "spill").unlink()
+        lake.pipeline(runner="threads").build_index("t")
+        assert t.index("i").info.rows_uncovered == 0

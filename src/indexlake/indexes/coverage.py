@@ -166,8 +166,10 @@ class Coverage:
     def find(self, key: Key, state: TableState, snapshot: int, files: OpenFiles) -> list[Hit]:
         """Blocks and positions that hold the key and are not deleted at the snapshot, among blocks that are covered."""
         hits: list[Hit] = []
+        if not self.links:
+            return hits
         encoded = key_to_bytes(key)
-        overlapping = self._overlapping(encoded, encoded, snapshot) if self.links else ()
+        overlapping = self._overlapping(encoded, encoded, snapshot)
         if not overlapping:
             return hits
         hashed = hash_key(key)

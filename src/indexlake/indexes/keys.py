@@ -25,6 +25,7 @@ _SIGN = 1 << 63
 _WORD = (1 << 64) - 1
 _MIX_1, _MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _END = b"\x00\x00"
+_HASHED = 1 << 15
 
 
 def encode_key(codecs: Sequence[Codec], values: Sequence[SqlValue]) -> Key:
@@ -127,6 +128,10 @@ class KeyColumn:
     def __iter__(self) -> Iterator[Key]:
         return iter(self.to_list())
 
+    @property
+    def nbytes(self) -> int:
+        return int(self.ints.nbytes if self.ints is not None else self.binary.nbytes)
+
     def __repr__(self) -> str:
         return f"KeyColumn({len(self)} {'integers' if self.is_int else 'byte strings'})"
 
@@ -227,6 +232,32 @@ class KeyColumn:
         return words
 
 
+class OneKey(KeyColumn):
+    """A single key, which becomes an array only where one is asked for."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+
+    @property
+    def ints(self) -> npt.NDArray[np.uint64] | None:  # type: ignore[override]
+        return np.array([self.key], np.uint64) if isinstance(self.key, int) else None
+
+    @property
+    def binary(self) -> Any:
+        return pa.array([self.key], pa.large_binary()) if isinstance(self.key, bytes) else None
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> Key:
+        return (self.key,)[index]
+
+    def to_list(self) -> list[Key]:
+        return [self.key]
+
+
 def hash_key(key: Key) -> int:
     """The 64-bit hash of one key, which files hold: splitmix64's finaliser for integers, xxh3-64 for byte strings."""
     if isinstance(key, bytes):
@@ -239,7 +270,11 @@ def hash_key(key: Key) -> int:
 def hash_keys(keys: KeyColumn) -> npt.NDArray[np.uint64]:
     """The hashes of many keys."""
     if keys.ints is None:
-        return np.fromiter(map(xxh3_64_intdigest, keys.binary.to_pylist()), np.uint64, len(keys))
+        found = np.empty(len(keys), np.uint64)
+        for start in range(0, len(keys), _HASHED):  # not all of them Python objects at a time
+            some = keys.binary.slice(start, _HASHED).to_pylist()
+            found[start : start + len(some)] = np.fromiter(map(xxh3_64_intdigest, some), np.uint64, len(some))
+        return found
     x = keys.ints
     x = (x ^ (x >> np.uint64(30))) * np.uint64(_MIX_1)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(_MIX_2)

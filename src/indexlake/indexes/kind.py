@@ -132,11 +132,11 @@ class KeySegment(ProbedSegment, Protocol):
         """Whether no key is there twice."""
         ...
 
-    def keys(self) -> KeyColumn:
-        """All keys in order.  Rows without a key (null in a column of the key) are not among them."""
+    def keys(self, first: int = 0, end: int | None = None) -> KeyColumn:
+        """All keys in order, or some.  Rows without a key (null in a column of the key) are not among them."""
         ...
 
-    def key_slots(self) -> Slots:
+    def key_slots(self, first: int = 0, end: int | None = None) -> Slots:
         """Where each of ``keys()`` is."""
         ...
 

@@ -27,6 +27,7 @@ from indexlake.scan.execute import read_task
 from indexlake.scan.plan import BlockTask, block_task
 from indexlake.schema import TableSchema
 from indexlake.storage import Storage, faults
+from indexlake.storage.spill import spilling
 
 if TYPE_CHECKING:
     from indexlake.indexes.index import Index
@@ -151,19 +152,17 @@ def live_gaps(state: TableState, index_id: int) -> list[int]:
     return [b.data_file_id for b in found if b is not None and b.end_snapshot is None]
 
 
+@spilling
 def run_task(storage: Storage, task: BuildTask, check: Callable[[], None]) -> SegmentFile:
     """Read the blocks and write their segment; no catalog here."""
-    files = OpenFiles(storage)
     fields = task.index.all_fields(task.schema)
     writer = task.index.writer(task.schema)
-    try:
-        for block in task.blocks:
-            for batch in read_task(block, files, fields, None, row_id=False):
-                check()
-                writer.add_columns([batch.column(f.name) for f in fields], batch.num_rows)
-            writer.end_block()
-    finally:
-        files.clear()
+    for block in task.blocks:
+        files = OpenFiles(storage)  # for each block: what was read of one is let go
+        for batch in read_task(block, files, fields, None, row_id=False):
+            check()
+            writer.add_columns([batch.column(f.name) for f in fields], batch.num_rows)
+        writer.end_block()
     return writer.finish(storage, task.table_id, task.writer_id)
 
 

@@ -97,7 +97,7 @@ def run_repeat(storage: Storage, task: RepeatTask, check: Callable[[], None]) ->
         check()
         segment = task.index.open(storage, record)
         first, end = segment.rows_between(task.low, task.high)
-        parts.append(segment.keys().slice(first, end - first))
+        parts.append(segment.keys(first, end))
     return _repeated(KeyColumn.concat(parts)) if parts else None
 
 

@@ -23,6 +23,7 @@ from indexlake.indexes.registry import kind_named
 from indexlake.pipeline.job import Job, Watched
 from indexlake.pipeline.runner import Runner, ThreadRunner
 from indexlake.storage import Storage, faults
+from indexlake.storage.spill import spilling
 
 if TYPE_CHECKING:
     from indexlake.indexes.coverage import Coverage
@@ -147,6 +148,7 @@ def _inputs(state: TableState, coverage: Coverage) -> Iterator[FoldInput]:
         yield FoldInput(ids[group.segment.path], group.segment, blocks)
 
 
+@spilling
 def run_task(storage: Storage, task: FoldTask, check: Callable[[], None]) -> SegmentFile:
     """Read the segments and write one; no catalog here."""
     check()

@@ -164,9 +164,9 @@ def _among_all(lake: Lake, reading: Reading, coverage: Coverage, others: KeyColu
         parts = [others.take(_between(others, low, high))]
         for segment, blocks in opened:
             first, end = segment.rows_between(low, high)
-            slots = segment.key_slots()[first:end]
+            slots = segment.key_slots(first, end)
             live = _live(reading, segment.starts, blocks, slots)
-            parts.append(segment.keys().slice(first, end - first).take(np.flatnonzero(live)))
+            parts.append(segment.keys(first, end).take(np.flatnonzero(live)))
         keys = KeyColumn.concat(parts)
         while len(found) < NAMED and (again := keys.first_duplicate()) is not None:
             found.append(keys[again])

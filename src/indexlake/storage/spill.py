@@ -9,13 +9,21 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import IO, Any
+from contextvars import ContextVar
+from functools import wraps
+from typing import IO, TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from indexlake.errors import StorageError
 from indexlake.storage.failure import translated
 from indexlake.storage.temporary import TemporaryFolder, is_writable, sweep
+
+if TYPE_CHECKING:
+    from indexlake.storage.storage import Storage
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 PREFIX = "indexlake-spill-"
 
@@ -110,3 +118,24 @@ class Spill:
 
 TEMPORARY = Spill()
 """For what belongs to no lake."""
+
+_current: ContextVar[Spill] = ContextVar("indexlake spill", default=TEMPORARY)
+
+
+def current_spill() -> Spill:
+    """Where to put what does not fit into memory, for code that knows of no storage."""
+    return _current.get()
+
+
+def spilling(work: Callable[Concatenate[Storage, P], T]) -> Callable[Concatenate[Storage, P], T]:
+    """Whatever a function spills goes where its storage, the first argument, spills."""
+
+    @wraps(work)
+    def inside(storage: Storage, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        token = _current.set(storage.spill)
+        try:
+            return work(storage, *args, **kwargs)
+        finally:
+            _current.reset(token)
+
+    return inside

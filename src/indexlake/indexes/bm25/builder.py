@@ -13,12 +13,12 @@ from indexlake.arrow import kernels as pc
 from indexlake.indexes.bm25.analysis import analyser_of
 from indexlake.indexes.bm25.merging import merge_sources
 from indexlake.indexes.bm25.run import SpilledRun, TokenBuffer
-from indexlake.indexes.bm25.spool import Spool
 from indexlake.indexes.bm25.writer import Batch, Documents, Pairs, Writer, ordered_pairs
 from indexlake.indexes.kind import Content
+from indexlake.indexes.spool import Spool
 
-RUN_TOKENS = 1 << 21
-"""A run has about so many tokens: some 100 MB while it is made."""
+RUN_TOKENS = 1 << 20
+"""A run has about so many tokens: some 50 MB while it is made."""
 
 _TEXT_BYTES = 4 << 20
 _ROWS = 1 << 18

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from indexlake.indexes.bm25.merging import expand, merge_sources
 from indexlake.indexes.bm25.run import PAGE_POSTINGS, PAGE_TERMS, Page, Postings, page_bounds
 from indexlake.indexes.bm25.segment import Segment
-from indexlake.indexes.bm25.spool import Spool
 from indexlake.indexes.bm25.writer import Documents, Writer, ordered_pairs
+from indexlake.indexes.spool import Spool
 
 _ROWS = 1 << 20
 

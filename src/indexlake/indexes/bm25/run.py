@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexlake.arrow import kernels as pc
-from indexlake.indexes.bm25.spool import Spool
 from indexlake.indexes.bm25.writer import Batch, Pairs, string_parts
+from indexlake.indexes.spool import Spool
 
 PAGE_TERMS = 4096
 PAGE_POSTINGS = 1 << 15

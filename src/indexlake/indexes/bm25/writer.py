@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from indexlake.errors import SchemaError
 from indexlake.indexes.bm25.layout import FENCE_STEP, PAIR, SECTIONS, TABLE, Header, pack, padding
-from indexlake.indexes.bm25.spool import Spool
+from indexlake.indexes.spool import Spool
 
 Pairs = npt.NDArray[np.int64]
 """Pairs of (frequency, length) as one number each: the frequency in the upper half."""

@@ -6,6 +6,7 @@ and bit places are the same in every process and on every platform.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ _PROBES = 7
 _WORD = (1 << 64) - 1
 _SPREAD = 0x9E3779B97F4A7C15
 _SLICE = 1 << 16
+_PIECE_BLOCKS = 1 << 15  # 2 MB of the file, 16 MB while it is made
 
 
 def block_count(key_count: int) -> int:
@@ -27,14 +29,26 @@ def block_count(key_count: int) -> int:
 
 def build(hashes: npt.NDArray[np.uint64], blocks: int) -> npt.NDArray[np.uint64]:
     """The filter of some hashes: `blocks` times eight words, little-endian on disk."""
-    bits = np.zeros(blocks * 8 * BLOCK_BYTES, np.uint8)  # a byte for every bit: much faster than to set bits in words
-    for start in range(0, len(hashes), _SLICE):
-        part = hashes[start : start + _SLICE]
-        base = (_block_numbers(part, blocks) << np.uint64(9)).astype(np.int64)
-        places = part * np.uint64(_SPREAD)
-        for probe in range(_PROBES):
-            bits[base + ((places >> np.uint64(9 * probe)) & np.uint64(511)).astype(np.int64)] = 1
-    return np.packbits(bits, bitorder="little").view("<u8")
+    return np.concatenate(list(pieces(lambda: [hashes], blocks)))
+
+
+def pieces(hashes: Callable[[], Iterable[npt.NDArray[np.uint64]]], blocks: int) -> Iterator[npt.NDArray[np.uint64]]:
+    """The filter piece by piece.  The hashes, in as many arrays as they come, are gone through for each piece."""
+    for first in range(0, blocks, _PIECE_BLOCKS):
+        count = min(_PIECE_BLOCKS, blocks - first)
+        bits = np.zeros(count * 8 * BLOCK_BYTES, np.uint8)  # a byte for every bit: much faster than to set bits
+        for several in hashes():
+            for start in range(0, len(several), _SLICE):
+                part = several[start : start + _SLICE]
+                numbers = _block_numbers(part, blocks).astype(np.int64) - first
+                if count < blocks:
+                    here = (numbers >= 0) & (numbers < count)
+                    part, numbers = part[here], numbers[here]
+                places = part * np.uint64(_SPREAD)
+                base = numbers << 9
+                for probe in range(_PROBES):
+                    bits[base + ((places >> np.uint64(9 * probe)) & np.uint64(511)).astype(np.int64)] = 1
+        yield np.packbits(bits, bitorder="little").view("<u8")
 
 
 def block_of(hash_: int, blocks: int) -> int:

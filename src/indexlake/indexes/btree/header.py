@@ -27,9 +27,9 @@ the run and its filter.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from indexlake.errors import CorruptionError
 from indexlake.indexes.btree.bloom import BLOCK_BYTES
@@ -108,6 +108,14 @@ def slot_size(slot_count: int) -> int:
     return 4 if slot_count <= 1 << 32 else 8
 
 
+class Pieces(Protocol):
+    """The bytes of a section, which are not in memory together."""
+
+    @property
+    def size(self) -> int: ...
+    def pieces(self) -> Iterable[Any]: ...
+
+
 def assemble(
     contents: Mapping[str, Any],
     *,
@@ -118,22 +126,26 @@ def assemble(
     slot_count: int,
     partial_count: int = 0,
     partial_width: int = 0,
-) -> list[memoryview]:
-    """The pieces of a segment file, one after the other, from the buffers of its sections."""
+) -> Iterator[memoryview]:
+    """The pieces of a segment file, one after the other, from its sections: buffers, or `Pieces`."""
     flags = _INT_KEYS * is_int | _UNIQUE * unique
     header = _HEADER.pack(_MAGIC, VERSION, flags, FENCE_STEP, key_count, width)
     header += _MORE.pack(slot_count, partial_count, partial_width)
+    sections = [contents.get(name, b"") for name in _SECTIONS]
     spans: list[int] = []
-    pieces: list[memoryview] = []
     at = HEADER_SIZE
-    for name in _SECTIONS:
-        buffer = contents.get(name, b"")
-        piece = memoryview(buffer).cast("B") if len(buffer) else memoryview(b"")
-        padding = -at % _ALIGNMENT
-        spans += [at + padding, len(piece)]
-        pieces += [memoryview(bytes(padding)), piece]
-        at += padding + len(piece)
-    return [memoryview(header + struct.pack(f"<{len(spans)}Q", *spans)), *pieces]
+    for section in sections:
+        at += -at % _ALIGNMENT
+        spans += [at, section.size if hasattr(section, "pieces") else memoryview(section).nbytes]
+        at += spans[-1]
+    yield memoryview(header + struct.pack(f"<{len(spans)}Q", *spans))
+    at = HEADER_SIZE
+    for section, start, size in zip(sections, spans[::2], spans[1::2], strict=True):
+        yield memoryview(bytes(start - at))
+        for piece in section.pieces() if hasattr(section, "pieces") else (section,):
+            if len(piece):
+                yield memoryview(piece).cast("B")
+        at = start + size
 
 
 def parse(path: str, size: int, header: Any) -> Header:

@@ -13,7 +13,6 @@ from indexlake.indexes.btree.builder import Builder, ElementBuilder
 from indexlake.indexes.btree.merge import merged
 from indexlake.indexes.btree.probe import KeyProbe, key_probe, shown
 from indexlake.indexes.btree.segment import Segment
-from indexlake.indexes.btree.writer import segment_content
 from indexlake.indexes.keys import encode_key
 from indexlake.indexes.kind import Content, IndexKind, SegmentBuilder, refuse_params
 from indexlake.types import codec_for
@@ -55,7 +54,7 @@ class BTree(IndexKind):
         return Segment(file)
 
     def merge(self, index: Index, inputs: Sequence[tuple[Segment, Sequence[int]]]) -> Content:
-        return segment_content(merged(inputs))
+        return merged(inputs)
 
     def probe(self, index: Index, fields: Sequence[Field], test: Test) -> KeyProbe | None:
         keys = fields[: len(index.key_field_ids)]

@@ -171,24 +171,36 @@ class Run:
             high[order] = first + (run[inside] == wanted)
         return low, high
 
-    def keys(self) -> KeyColumn:
-        """All keys in order."""
+    def keys(self, first: int = 0, end: int | None = None) -> KeyColumn:
+        """The keys of the rows [first, end), in order."""
+        end = len(self) if end is None else end
         if self.is_int:
-            return KeyColumn(ints=self._array(self._layout.prefixes, "<u8"))
-        return KeyColumn(binary=self._stored_keys())
+            start = self._layout.prefixes.start + 8 * first
+            return KeyColumn(ints=np.frombuffer(self._read(start, 8 * (end - first)), "<u8"))
+        return KeyColumn(binary=self._stored_keys(first, end))
 
-    def _stored_keys(self) -> pa.LargeBinaryArray:
+    @property
+    def key_bytes(self) -> int:
+        """What all keys take."""
+        return self._layout.prefixes.size if self.is_int else self._layout.keys.size
+
+    def _stored_keys(self, first: int = 0, end: int | None = None) -> pa.LargeBinaryArray:
         layout = self._layout
-        data = self._section(layout.keys)
+        end = layout.count if end is None else end
         if layout.width:
-            offsets = np.arange(0, layout.keys.size + 1, layout.width, dtype=np.int64)
+            offsets = np.arange(first * layout.width, end * layout.width + 1, layout.width, dtype=np.int64)
+        elif not layout.count:
+            offsets = np.zeros(1, np.int64)
         else:
-            dtype = "<u4" if layout.keys.size < 1 << 32 else "<u8"
-            offsets = self._array(layout.offsets, dtype).astype(np.int64)
-            if offsets[0] != 0 or offsets[-1] != layout.keys.size or bool((np.diff(offsets) < 0).any()):
+            size = layout.offsets.size // (layout.count + 1)
+            data = self._read(layout.offsets.start + size * first, size * (end - first + 1))
+            offsets = np.frombuffer(data, f"<u{size}").astype(np.int64)
+            wrong = (first == 0 and offsets[0] != 0) or (end == layout.count and offsets[-1] != layout.keys.size)
+            if wrong or bool((np.diff(offsets) < 0).any()) or offsets[-1] > layout.keys.size:
                 raise self._nonsense()
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-        return pa.LargeBinaryArray.from_buffers(pa.large_binary(), layout.count, buffers)
+        keys = self._read(layout.keys.start + int(offsets[0]), int(offsets[-1] - offsets[0]))
+        buffers = [None, pa.py_buffer(offsets - offsets[0]), pa.py_buffer(keys)]
+        return pa.LargeBinaryArray.from_buffers(pa.large_binary(), end - first, buffers)
 
     # Slots
 

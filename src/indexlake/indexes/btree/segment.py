@@ -31,6 +31,7 @@ _FEW = 32
 _FILTER_PAYS = 8  # many times fewer keys than the segment has: ask the filter first
 _FIRST = 64
 _NOTHING = np.zeros(0, np.int64)
+_NO_ANSWER = Answer(0, lambda: _NOTHING)
 
 
 class Segment:
@@ -117,6 +118,9 @@ class Segment:
         if probe.nulls:
             nulls = self.nulls()
             return Answer(len(nulls), lambda: nulls)
+        if len(probe.keys) == 1:  # and no ranges: the most frequent probe
+            first, end = self._rows_of(probe.keys[0])
+            return Answer(end - first, partial(self.run.slots, first, end)) if first < end else _NO_ANSWER
         spans = list(self._spans(probe))
         return Answer(sum([end - first for _, first, end in spans]), partial(self._slots, probe.keys, spans))
 
@@ -125,8 +129,6 @@ class Segment:
             found = [self.find_many(KeyColumn.from_keys(keys, ints=self.run.is_int))[1]]
         else:
             found = [run.slots(first, end) for run, first, end in spans]
-        if len(keys) == 1:
-            return found[0] if found else _NOTHING
         return _ascending(np.concatenate([_NOTHING, *found]), self.starts[-1])
 
     def _spans(self, probe: KeyProbe) -> Iterator[tuple[Run, int, int]]:
@@ -216,13 +218,13 @@ class Segment:
         """Whether no key is there twice."""
         return self._header.unique
 
-    def keys(self) -> KeyColumn:
-        """All keys in order.  Rows without a key (null in a column of the key) are not among them."""
-        return self.run.keys()
+    def keys(self, first: int = 0, end: int | None = None) -> KeyColumn:
+        """All keys in order, or some.  Rows without a key (null in a column of the key) are not among them."""
+        return self.run.keys(first, end)
 
-    def key_slots(self) -> Slots:
+    def key_slots(self, first: int = 0, end: int | None = None) -> Slots:
         """Where each of ``keys()`` is."""
-        return self.run.slots()
+        return self.run.slots(first, end)
 
     def rows_between(self, low: Key | None, high: Key | None) -> tuple[int, int]:
         """The rows of ``keys()`` with low <= key < high; None is no bound."""
@@ -232,6 +234,10 @@ class Segment:
         """Up to so many of the keys, evenly spaced."""
         rows: Any = np.unique(np.linspace(0, len(self) - 1, min(count, len(self)), dtype=np.int64))
         return self.run.keys_at(rows.tolist())
+
+    def let_go(self) -> None:
+        """Give back the memory of what was read: the whole segment is gone through once."""
+        self._file.let_go()
 
     def close(self) -> None:
         """Let the file go.  Harmless when repeated."""

@@ -16,6 +16,7 @@ import pyarrow as pa
 from indexlake.errors import CorruptionError
 from indexlake.indexes.btree.header import VALUE_STEP, Section
 from indexlake.indexes.kind import Slots
+from indexlake.indexes.spool import Spool
 from indexlake.types.selection import gather
 
 if TYPE_CHECKING:
@@ -28,7 +29,13 @@ def value_schema(fields: Sequence[Field]) -> pa.Schema:
 
 def value_sections(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> dict[str, Any]:
     """The sections of the rows of all slots in their order."""
-    streams: list[pa.Buffer] = []
+    streams = Spool()
+    ends: list[int] = []
+
+    def add(stream: pa.Buffer) -> None:
+        streams.write(stream)
+        ends.append(streams.size)
+
     waiting: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
@@ -36,13 +43,12 @@ def value_sections(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> dict
         count += batch.num_rows
         first = 0
         while count - first >= VALUE_STEP:
-            streams.append(_stream(waiting, first, VALUE_STEP, schema))
+            add(_stream(waiting, first, VALUE_STEP, schema))
             first += VALUE_STEP
         waiting, count = _behind(waiting, first), count - first
-    if count or not streams:
-        streams.append(_stream(waiting, 0, count, schema))
-    ends = np.cumsum([len(stream) for stream in streams]).astype("<u8")
-    return {"values": pa.py_buffer(b"".join(streams)), "value_ends": ends}
+    if count or not ends:
+        add(_stream(waiting, 0, count, schema))
+    return {"values": streams, "value_ends": np.array(ends, "<u8")}
 
 
 def _stream(batches: Sequence[pa.RecordBatch], first: int, count: int, schema: pa.Schema) -> pa.Buffer:

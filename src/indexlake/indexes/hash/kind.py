@@ -11,15 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from indexlake.errors import SchemaError
 from indexlake.indexes.btree.builder import Builder
 from indexlake.indexes.btree.merge import merged
 from indexlake.indexes.btree.probe import KeyProbe, key_probe
 from indexlake.indexes.btree.segment import Segment
-from indexlake.indexes.btree.writer import segment_content
-from indexlake.indexes.keys import KeyColumn, hash_key, hash_keys
+from indexlake.indexes.keys import hash_key
 from indexlake.indexes.kind import Content, IndexKind, refuse_include, refuse_params, refuse_unique
 
 if TYPE_CHECKING:
@@ -46,35 +43,17 @@ class HashIndex(IndexKind):
     def hot_fields(self, fields: Sequence[Field]) -> Sequence[Field]:
         return fields
 
-    def builder(self, index: Index, fields: Sequence[Field], *, lasting: bool) -> HashBuilder:
-        return HashBuilder(fields)
+    def builder(self, index: Index, fields: Sequence[Field], *, lasting: bool) -> Builder:
+        return Builder(fields, (), lasting=False, hashed=True)
 
     def open(self, index: Index, file: InputFile) -> Segment:
         return Segment(file)
 
     def merge(self, index: Index, inputs: Sequence[tuple[Segment, Sequence[int]]]) -> Content:
-        return segment_content(merged(inputs), filtered=False)
+        return merged(inputs, filtered=False)
 
     def probe(self, index: Index, fields: Sequence[Field], test: Test) -> KeyProbe | None:
         probe = key_probe(fields, test)
         if probe is None or not (probe.keys or probe.nulls):
             return None
         return replace(probe, keys=tuple(sorted({hash_key(key) for key in probe.keys})), exact=probe.nulls)
-
-
-class HashBuilder:
-    """Collects the keys of rows, of which it keeps the hashes."""
-
-    def __init__(self, fields: Sequence[Field]) -> None:
-        self._rows = Builder(fields, (), lasting=False)
-
-    def add(self, columns: Sequence[pa.Array]) -> None:
-        self._rows.add(columns)
-
-    def end_block(self) -> None:
-        self._rows.end_block()
-
-    def content(self) -> Content:
-        entries = self._rows.entries()
-        hashes = KeyColumn(ints=hash_keys(entries.keys))
-        return segment_content(replace(entries, keys=hashes, partial_keys=None), filtered=False)

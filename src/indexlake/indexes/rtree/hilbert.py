@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 _BITS = 16
+_SLICE = 1 << 16
 
 
 def hilbert_order(boxes: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
@@ -17,9 +18,12 @@ def hilbert_order(boxes: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     low = centres.min(axis=0)
     extent = centres.max(axis=0) / 2 - low / 2  # halves: the whole may be beyond the floats
     scale = np.where(extent > 0, extent, 1.0)
-    cells = (centres / 2 - low / 2) / scale * ((1 << _BITS) - 1)
-    x, y = cells.astype(np.uint32).T
-    return np.argsort(_along(x, y), kind="stable")
+    places = np.empty(len(boxes), np.uint32)
+    for at in range(0, len(boxes), _SLICE):  # in little memory
+        cells = (centres[at : at + _SLICE] / 2 - low / 2) / scale * ((1 << _BITS) - 1)
+        x, y = cells.astype(np.uint32).T
+        places[at : at + _SLICE] = _along(x, y)
+    return np.argsort(places, kind="stable")
 
 
 def _along(x: npt.NDArray[np.uint32], y: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:

@@ -34,6 +34,7 @@ _TAKES = "It takes two columns of numbers, x and y (for example lon, lat), or on
 class RTree(IndexKind):
     name = "rtree"
     measure = "_distance"
+    most_rows = 1 << 20  # a tree is packed in memory
 
     def define(
         self, fields: Sequence[Field], include: Sequence[Field], unique: bool, params: Mapping[str, Any]

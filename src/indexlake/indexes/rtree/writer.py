@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +48,8 @@ class RTreeBuilder:
         self._starts.append(self._count)
 
     def content(self) -> Content:
-        return Content(written(self._rows, self._starts, in_order=self._lasting))
+        rows, self._rows = self._rows, []  # they are copied, and let go then
+        return Content(written(rows, self._starts, in_order=self._lasting))
 
 
 def _of_points(x: pa.Array, y: pa.Array, *, first: int) -> Rows:
@@ -83,14 +84,16 @@ def _of_shapes(values: pa.Array, *, first: int) -> Rows:
     return Rows(boxes, rows + first, odd, shapes)
 
 
-def written(parts: Iterable[Rows], starts: Sequence[int], *, in_order: bool) -> list[Any]:
-    """The bytes of a segment of these rows.  Not in Hilbert order it is made faster and searched more slowly."""
-    parts = list(parts)
+def written(parts: list[Rows], starts: Sequence[int], *, in_order: bool) -> list[Any]:
+    """The bytes of a segment of these rows, which are let go.  Not in Hilbert order it is made faster and searched
+    more slowly."""
     are_points = all(part.shapes is None for part in parts)
     width = 2 if are_points else 4
     items = np.concatenate([_wide(part.items, width) for part in parts] or [np.zeros((0, width))])
     slots = np.concatenate([part.slots for part in parts] or [np.zeros(0, np.int64)])
     odd = np.concatenate([part.odd for part in parts] or [np.zeros(0, ODD)])
+    shapes = None if are_points else _all_shapes(parts)
+    parts.clear()
     order = hilbert_order(items) if in_order else np.arange(len(items))
     items, slots = items[order], slots[order]
     contents: dict[str, Any] = {
@@ -102,8 +105,8 @@ def written(parts: Iterable[Rows], starts: Sequence[int], *, in_order: bool) -> 
         "offsets": np.zeros(0, "<i8"),
         "shapes": np.zeros(0, np.uint8),
     }
-    if not are_points:
-        shapes = _all_shapes(parts).take(pa.array(order))
+    if shapes is not None:
+        shapes = shapes.take(pa.array(order))
         _, offsets, data = shapes.buffers()
         contents["offsets"] = np.frombuffer(offsets, "<i8", len(shapes) + 1)
         contents["shapes"] = np.frombuffer(data or b"", np.uint8, int(contents["offsets"][-1]))
@@ -128,12 +131,12 @@ def _all_shapes(parts: list[Rows]) -> pa.Array:
 
 def _nodes(items: Floats) -> Floats:
     """The boxes of all nodes, the lowest level first."""
-    level = _wide(items, 4)
+    level = items  # of points the least is the greatest
     levels = []
     for count in level_counts(len(items)):
         firsts = np.arange(count) * NODE_SIZE
         level = np.hstack(
-            [np.minimum.reduceat(level[:, :2], firsts, axis=0), np.maximum.reduceat(level[:, 2:], firsts, axis=0)]
+            [np.minimum.reduceat(level[:, :2], firsts, axis=0), np.maximum.reduceat(level[:, -2:], firsts, axis=0)]
         )
         levels.append(level)
     return np.concatenate(levels or [np.zeros((0, 4))])

@@ -1,28 +1,32 @@
-"""Bytes that are written once and read back: in memory while they are few, then in a temporary file without a name."""
+"""Bytes that are written once and read back: in memory while they are few, then where the lake spills."""
 
 from __future__ import annotations
 
 import os
-import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
+
+from indexlake.storage.input_file import InputFile
+from indexlake.storage.spill import current_spill
 
 IN_MEMORY = 4 << 20
 _PIECE = 1 << 20
 
 
 class Spool:
-    """One growing sequence of bytes."""
+    """One growing sequence of bytes.  Up to ``in_memory`` of them, or `IN_MEMORY`, stay in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_memory: int | None = None) -> None:
         self.size = 0
+        self._in_memory = IN_MEMORY if in_memory is None else in_memory
         self._kept: list[memoryview] = []
         self._kept_size = 0
         self._file: IO[bytes] | None = None
+        self._spill = current_spill()
 
     def write(self, array: npt.NDArray[Any] | bytes) -> int:
         """Append, and say where."""
@@ -32,7 +36,7 @@ class Spool:
         if len(view):
             self._kept.append(view)
             self._kept_size += len(view)
-            if self._kept_size > IN_MEMORY:
+            if self._kept_size > self._in_memory:
                 self._flush()
         return at
 
@@ -61,15 +65,36 @@ class Spool:
         for at in range(0, self.size, _PIECE):
             yield _bytes(self.read(at, min(_PIECE, self.size - at), np.uint8))
 
+    def as_file(self) -> InputFile:
+        """To be read like a file of the storage, when all has been written."""
+        return InputFile(_SpooledBytes(self))
+
     def _flush(self) -> None:
         if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="indexlake-", buffering=0)  # noqa: SIM115
+            self._file = self._spill.file()
             weakref.finalize(self, self._file.close)
-        for view in self._kept:
-            while len(view):
-                view = view[self._file.write(view) :]
+        with self._spill.writing():
+            for view in self._kept:
+                self._file.write(view)
+            self._file.flush()
         self._kept = []
         self._kept_size = 0
+
+
+class _SpooledBytes:
+    path = "(temporary)"
+    map = None
+    bytes_read = 0
+
+    def __init__(self, spool: Spool) -> None:
+        self.size = spool.size
+        self._spool = spool
+
+    def read_at(self, offset: int, length: int) -> memoryview:
+        return _bytes(self._spool.read(offset, length, np.uint8))
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
+        return [self.read_at(*each) for each in ranges]
 
 
 def _bytes(array: npt.NDArray[Any] | bytes) -> memoryview:
