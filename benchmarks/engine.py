@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import commits, contention, points, postgres, scans, sql_rows
+from benchmarks import commits, contention, hot_store, one_block, points, postgres, scans, sql_rows
 from benchmarks.outcome import Outcome, report
 
 Benchmark = Callable[[Path, int], Iterator[Outcome]]
@@ -27,7 +27,10 @@ BENCHMARKS: dict[str, Benchmark] = {
     "change": points.change_by_key,
     "sql-insert": sql_rows.inserts,
     "sql-select": sql_rows.selects,
+    "hot-store": hot_store.through_the_hot_store,
     "scan": scans.full_scan,
+    "deleted": one_block.deleted_rows,
+    "readers": one_block.readers,
     "planning": scans.planning,
     "bytes": scans.catalog_bytes,
 }

@@ -203,6 +203,15 @@ def test_a_column_without_nulls_has_none_in_any_of_the_blocks(
     among = [n for n in sorted(chosen) if n < len(contents)]
     clean = all(column in contents[n][1] and all(row.get(column) is not None for row in contents[n][0]) for n in among)
     assert index.may_hold_null(column, among) is not clean
+    half = len(contents) // 2
+    first = BlockIndex(index.records[:half])
+    first.may_hold_null(column, [])
+    later = first.with_blocks(index.records[half:])
+    assert later.may_hold_null(column, among) is not clean
+    last = later.with_blocks(index.records[:1], [record.data_file_id for record in index.records[1:2]])
+    kept = [n for n in (0, *range(2, len(contents))) if n < len(contents)]
+    clean = all(column in contents[n][1] and all(row.get(column) is not None for row in contents[n][0]) for n in kept)
+    assert last.may_hold_null(column, range(len(last))) is not clean
 
 
 def test_statistics_of_another_kind_than_the_column_has_now_are_not_used() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import indexlake as il
 from indexlake.arrow import batch_size
-from indexlake.arrow.batch_size import batch_bytes, cut, encoded_bytes, row_chunks
+from indexlake.arrow.batch_size import batch_bytes, cut, encoded_bytes, row_chunks, row_columns
 from indexlake.blocks import stream
 from indexlake.blocks.formats import open_reader, write_file
 from indexlake.blocks.formats.batches import rechunked
@@ -65,6 +65,17 @@ def test_chunks_of_rows_are_bounded_by_rows_and_by_bytes(small_batches: None) ->
     assert list(row_chunks([], 10)) == []
 
 
+def test_rows_turned_into_columns_are_bounded_in_the_same_way(small_batches: None) -> None:
+    sizes = [10, 19_990, 1, 50_000, 0, *[8_000] * 5, *[1] * 500, 19_999, *[30] * 3_000, 19_999]
+    rows = [(n, b"x" * size if size else None, None) for n, size in enumerate(sizes)]
+    parts = list(row_columns(iter(rows), 2_000))
+    assert [one for part in parts for one in zip(*part, strict=True)] == rows
+    assert all(len(part[0]) <= 2_000 for part in parts)
+    assert all(encoded_bytes(part) <= LIMIT or len(part[0]) == 1 for part in parts)
+    assert len(parts) <= 20
+    assert list(row_columns([], 10)) == []
+
+
 def test_a_generator_is_not_read_far_ahead(small_batches: None) -> None:
     taken = 0
 
@@ -76,6 +87,9 @@ def test_a_generator_is_not_read_far_ahead(small_batches: None) -> None:
 
     chunks = row_chunks(rows(), 1_000)
     assert len(next(chunks)) == 1
+    assert taken <= 5
+    taken = 0
+    assert len(next(row_columns(rows(), 1_000))[0]) == 1
     assert taken <= 5
 
 

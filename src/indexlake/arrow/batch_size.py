@@ -23,6 +23,8 @@ JOINED_BYTES = 1 << 30
 VALUE_BYTES = 2**31 - 1
 """What one value may take, whatever its type: what 32-bit offsets hold."""
 
+_TURNED_ROWS = 256
+
 Row = TypeVar("Row")
 
 
@@ -79,6 +81,47 @@ def row_chunks(rows: Iterable[Row], most: int, bytes_of: Callable[[Any], int] = 
         step = max(1, min(4 * step, BATCH_BYTES * len(group) // (more + 1)))
     if chunk:
         yield chunk
+
+
+def row_columns(rows: Iterable[Sequence[Any]], most: int) -> Iterator[list[list[Any]]]:
+    """Encoded rows column by column, at most ``most`` of them and ``BATCH_BYTES`` at a time.
+
+    A few rows are turned over at once: of many together, each value would have left the processor's caches.
+    """
+    source = iter(rows)
+    columns: list[list[Any]] = []
+    count = size = 0
+    step = 1
+    while group := list(islice(source, min(step, most - count))):
+        parts = list(zip(*group, strict=True))
+        more = sum([_bytes_in(part) for part in parts])
+        if count and size + more > BATCH_BYTES:
+            yield columns
+            columns, count, size = [], 0, 0
+        if more > BATCH_BYTES and len(group) > 1:
+            for some in row_chunks(group, most):
+                yield [list(part) for part in zip(*some, strict=True)]
+        elif count:
+            for column, part in zip(columns, parts, strict=True):
+                column.extend(part)
+        else:
+            columns = [list(part) for part in parts]
+        if columns:
+            count += len(group)
+            size += more
+        if count >= most:
+            yield columns
+            columns, count, size = [], 0, 0
+        step = max(1, min(4 * step, _TURNED_ROWS, BATCH_BYTES * len(group) // (more + 1)))
+    if count:
+        yield columns
+
+
+def _bytes_in(values: Sequence[Any]) -> int:
+    kinds = set(map(type, values))
+    if bytes not in kinds:
+        return 0
+    return sum(map(len, values)) if len(kinds) == 1 else sum([len(v) for v in values if type(v) is bytes])
 
 
 def rows_of(row_bytes: int) -> int:

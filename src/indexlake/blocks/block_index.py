@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexlake.blocks.block import BlockRecord
-from indexlake.blocks.prune import Bounds, Mask, cells_of, prune, read_bounds
+from indexlake.blocks.prune import Bounds, Mask, nulls_of, prune, read_bounds
 from indexlake.expr.test import Test
 from indexlake.types import Codec
 
@@ -32,6 +32,7 @@ class BlockIndex:
         self.records: tuple[BlockRecord, ...] = tuple(records)
         self._numbers: dict[str, npt.NDArray[np.int64]] = {}
         self._bounds: dict[tuple[str, str], Bounds] = {}
+        self._nulls: dict[str, Mask] | None = None
         self._by_id: dict[int, int] | None = None
 
     def __len__(self) -> int:
@@ -74,6 +75,13 @@ class BlockIndex:
         for (column, kind), bounds in dict(self._bounds).items():
             old: Any = bounds.keep(kept)
             new._bounds[column, kind] = old.extend(fresh._bounds_of(column, kind)) if added else old
+        if (held := self._nulls) is not None:
+            more = fresh._null_masks()
+            every = np.ones(len(self.records), np.bool_), np.ones(len(added), np.bool_)
+            new._nulls = {
+                name: np.concatenate((held.get(name, every[0])[kept], more.get(name, every[1])))
+                for name in {**held, **more}
+            }
         return new
 
     def without(self, added: Sequence[BlockRecord], removed_ids: Collection[int] = ()) -> Mask:
@@ -113,14 +121,16 @@ class BlockIndex:
         """
         return prune(test, codecs, len(self.records), self._bounds_of)
 
-    def may_hold_null(self, column: str, among: Sequence[int]) -> bool:
+    def may_hold_null(self, column: str, among: Sequence[int] | npt.NDArray[np.intp]) -> bool:
         """Whether one of the blocks with these indices holds a null in a column, or nothing is known of it there."""
-        known = 0
-        for members, cells, _ in cells_of([self.records[n].column_stats for n in among], column):
-            if cells["null_count"].any():
-                return True
-            known += len(members)
-        return known < len(among)
+        held = self._null_masks().get(column)
+        return bool(len(among)) if held is None else bool(held[np.asarray(among, np.intp)].any())
+
+    def _null_masks(self) -> dict[str, Mask]:
+        """For each column, which blocks hold a null or know nothing of it; made for all columns at once."""
+        if self._nulls is None:
+            self._nulls = nulls_of([record.column_stats for record in self.records])
+        return self._nulls
 
     def _bounds_of(self, column: str, kind: str) -> Bounds:
         bounds = self._bounds.get((column, kind))

@@ -7,7 +7,7 @@ comparisons of them.  No set is dropped that may hold a matching row: what is no
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -173,6 +173,29 @@ def cells_of(stats: Sequence[bytes], column: str) -> Iterator[tuple[list[int], n
 
     Blocks that lack the column are left out.
     """
+    for header, members in _by_header(stats):
+        names = columns_of(header)
+        if column in names:
+            at = len(header) + CELL_SIZE * names.index(column)
+            cells = np.frombuffer(b"".join([stats[i][at : at + CELL_SIZE] for i in members]), CELL_DTYPE)
+            yield members, cells, len(header) + CELL_SIZE * len(names)
+
+
+def nulls_of(stats: Sequence[bytes]) -> dict[str, Mask]:
+    """For each column that the statistics of some block name, which blocks hold a null, or know nothing of it."""
+    found: dict[str, Mask] = {}
+    for header, members in _by_header(stats):
+        names = columns_of(header)
+        end = len(header) + CELL_SIZE * len(names)
+        cells = np.frombuffer(b"".join([stats[i][len(header) : end] for i in members]), CELL_DTYPE)
+        counts = cells["null_count"].reshape(len(members), len(names))
+        for name, held in zip(names, (counts > 0).T, strict=True):
+            found.setdefault(name, np.ones(len(stats), np.bool_))[members] = held
+    return found
+
+
+def _by_header(stats: Sequence[bytes]) -> Iterable[tuple[bytes, list[int]]]:
+    """The blocks whose statistics are of the same columns, by what those begin with."""
     groups: dict[bytes, list[int]] = {}
     header, members = b"\x00", [0]  # no statistics start with zero
     for index, data in enumerate(stats):
@@ -182,12 +205,7 @@ def cells_of(stats: Sequence[bytes], column: str) -> Iterator[tuple[list[int], n
             header = header_of(data)
             members = groups.setdefault(header, [])
             members.append(index)
-    for header, members in groups.items():
-        names = columns_of(header)
-        if column in names:
-            at = len(header) + CELL_SIZE * names.index(column)
-            cells = np.frombuffer(b"".join([stats[i][at : at + CELL_SIZE] for i in members]), CELL_DTYPE)
-            yield members, cells, len(header) + CELL_SIZE * len(names)
+    return groups.items()
 
 
 def read_bounds(stats: Sequence[bytes], column: str, kind: str) -> Bounds:

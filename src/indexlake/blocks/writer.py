@@ -25,6 +25,7 @@ from indexlake.errors import StorageError
 from indexlake.schema import ROW_ID, VERSION, TableSchema
 from indexlake.storage import faults
 from indexlake.storage.names import Clustered, FileName, Role
+from indexlake.storage.spill import spilling
 from indexlake.types.selection import gather
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ log = logging.getLogger("indexlake")
 EXTENSIONS = {"vortex": "vortex", "parquet": "parquet", "ipc": "arrow"}
 
 
+@spilling
 def write_block(
     storage: Storage,
     table_id: int,

@@ -16,7 +16,7 @@ from pyroaring import BitMap
 
 from indexlake.arrow import kernels as pc
 from indexlake.blocks.delete_vector import is_among, positions_from_bytes
-from indexlake.scan.plan import BlockTask, ScanPlan
+from indexlake.scan.plan import BlockTask, ScanPlan, arrow_schema
 from indexlake.scan.prefetch import Prefetch
 from indexlake.schema import END, ROW_ID, VERSION, Field, TableSchema
 from indexlake.schema.lineage import file_columns, file_values
@@ -30,9 +30,15 @@ if TYPE_CHECKING:
     from indexlake.scan.lookup import Covered
 
 SMALL_TASKS, SMALL_ROWS = 16, 8
-"""So few rows of so few blocks are read without threads."""
+"""So few rows of so few blocks are read without threads,"""
+
+LOCAL_ROWS = 128
+"""and so few in all of blocks on this machine: threads would wait for each other longer than for the disk."""
 
 BATCH_ROWS = 65_536
+NONE = np.zeros(0, np.int64)
+SPREAD_ROWS = 2 * BATCH_ROWS
+"""Rows of a block that one thread reads while others read its other rows."""
 FEW_DELETED = 0.1
 FIRST_PART_ROWS = 8_192
 PART_BYTES = 8 << 20
@@ -64,8 +70,8 @@ def read_task(
     ``version`` adds, last, the snapshot in which each row version was committed.  Text columns named in
     ``dictionaries`` may come as the dictionaries that the file holds.
     """
-    live = _live_mask(task) if predicate is None else None
-    positions = _positions(task) if live is None else None
+    gone = _few_deleted(task)
+    positions = _positions(task) if gone is None else None
     if positions is not None and not len(positions):
         return
     if task.covered is not None and task.versions_up_to is None and not (row_id or version or hidden is not None):
@@ -73,12 +79,15 @@ def read_task(
         if all(f.field_id in task.covered.field_ids for f in needed):
             yield from _read_covered(task.covered, positions, files, fields, predicate, task.shown)
             return
-    in_file = {f.field_id for f in task.fields}
-    named = [] if predicate is None else [f for f in task.shown if f.name in predicate.columns]
-    # A predicate on a column that the file lacks is evaluated when its older values have been found.
-    pushed = predicate if all(f.field_id in in_file for f in named) else None
+    if task.fields is task.shown:  # the file holds the columns as they are
+        pushed, columns, named = predicate, list(dict.fromkeys([f.column for f in fields])), []
+    else:
+        in_file = {f.field_id for f in task.fields}
+        named = [] if predicate is None else [f for f in task.shown if f.name in predicate.columns]
+        # A predicate on a column that the file lacks is evaluated when its older values have been found.
+        pushed = predicate if all(f.field_id in in_file for f in named) else None
+        columns = file_columns(fields if predicate is None or pushed is not None else [*fields, *named], in_file)
     has_versions, history = task.versions_up_to is not None, task.kind == "history"
-    columns = file_columns(fields if predicate is None or pushed is not None else [*fields, *named], in_file)
     hidden_columns = []
     if row_id or hidden is not None or (pushed is None and predicate is not None and ROW_ID in predicate.columns):
         hidden_columns.append(ROW_ID)
@@ -89,18 +98,17 @@ def read_task(
     reader = _reader(task, files)
     bound = _in_file_columns(task, pushed) if pushed is not None else None
     asked = [*columns, *hidden_columns] or [ROW_ID]
-    start = 0
-    held = {f.column for f in fields if f.name in dictionaries and f.field_id in in_file}
-    for found in reader.read(asked, positions, bound, BATCH_ROWS, held if pushed is predicate else ()):
-        batch = found
-        if live is not None:
-            # Column by column: filtering a whole batch takes a third longer.
-            here = live.slice(start, found.num_rows)
-            start += found.num_rows
-            batch = pa.RecordBatch.from_arrays([selection.keep(c, here) for c in found.columns], schema=found.schema)
+    held: Collection[str] = ()
+    if dictionaries and pushed is predicate:
+        held = {f.column for f in fields if f.name in dictionaries}.intersection(columns)
+    unseen = _Unseen(reader, task.rows, gone) if bound is None and gone is not None else None
+    for batch in reader.read(asked, positions, bound, BATCH_ROWS, held, task.rows, None if bound is None else gone):
         keep = _visible(batch, task, hidden)
-        if keep is not None:
-            batch = selection.keep(batch, keep)
+        drop = unseen.among(batch.num_rows) if unseen is not None else NONE
+        if keep is not None or (len(drop) and predicate is not None):
+            live = selection.others(batch.num_rows, drop)
+            batch = selection.keep(batch, live if keep is None else pc.and_(keep, live))
+            drop = NONE
         if not batch.num_rows:
             continue
         rows = _dressed(batch, fields, row_id=row_id)
@@ -112,11 +120,26 @@ def read_task(
             rows = selection.keep(rows, predicate.mask(dressed))
             if not rows.num_rows:
                 continue
-        yield rows
+        yield from selection.without(rows, drop) if len(drop) else (rows,)
+
+
+class _Unseen:
+    """Where deleted rows are among those that a read gives, which are all rows of these chunks."""
+
+    def __init__(self, reader: BlockReader, rows: tuple[int, int] | None, gone: npt.NDArray[np.uint64]) -> None:
+        starts = reader.chunk_starts()
+        self._next = 0 if rows is None else int(starts[np.searchsorted(starts, rows[0])])
+        self._gone = gone.astype(np.int64)
+
+    def among(self, count: int) -> npt.NDArray[np.int64]:
+        """Their places among so many more rows."""
+        start, self._next = self._next, self._next + count
+        first, end = np.searchsorted(self._gone, [start, self._next])
+        return self._gone[first:end] - start
 
 
 def _in_file_columns(task: BlockTask, predicate: Bound) -> Bound:
-    return predicate.renamed({f.name: f.column for f in task.shown} | {ROW_ID: ROW_ID})
+    return predicate.renamed({f.name: f.column for f in task.shown if f.name in predicate.columns})
 
 
 def parts_of(
@@ -197,12 +220,12 @@ def _reader(task: BlockTask, files: OpenFiles) -> BlockReader:
     return files.reader_of(task.path, task.format, task.size, task.checksum, file_schema)
 
 
-def _live_mask(task: BlockTask) -> Any:
-    """Where few rows are deleted and nothing else selects rows, reading all and filtering is the fastest; else None."""
-    if task.deleted is None or task.only is not None:
+def _few_deleted(task: BlockTask) -> npt.NDArray[np.uint64] | None:
+    """Where few rows are deleted and nothing else selects rows, all are read but these; else None."""
+    if task.deleted is None or task.only is not None or task.kind == "history":
         return None
     gone = positions_from_bytes(task.deleted)
-    return None if len(gone) > FEW_DELETED * task.record_count else pa.array(_others(gone, task.record_count))
+    return None if len(gone) > FEW_DELETED * task.record_count else _as_array(gone)
 
 
 def _positions(task: BlockTask) -> npt.NDArray[np.uint64] | None:
@@ -211,14 +234,19 @@ def _positions(task: BlockTask) -> npt.NDArray[np.uint64] | None:
     gone = positions_from_bytes(task.deleted)
     if task.only is not None:
         return task.only[~is_among(task.only, gone)]
-    return np.flatnonzero(_others(gone, task.record_count)).astype(np.uint64)
+    first, end = task.rows or (0, task.record_count)
+    return (np.flatnonzero(_others(gone, task.record_count)[first:end]) + first).astype(np.uint64)
 
 
 def _others(gone: BitMap, count: int) -> npt.NDArray[np.bool_]:
     """Which of so many rows are not gone."""
     live = np.ones(count, np.bool_)
-    live[np.frombuffer(gone.to_array(), np.uint32)] = False
+    live[_as_array(gone)] = False
     return live
+
+
+def _as_array(positions: BitMap) -> npt.NDArray[np.uint64]:
+    return np.frombuffer(positions.to_array(), np.uint32).astype(np.uint64)
 
 
 def _visible(batch: pa.RecordBatch, task: BlockTask, hidden: npt.NDArray[np.int64] | None) -> Any:
@@ -242,13 +270,15 @@ def _dressed(batch: pa.RecordBatch, fields: Sequence[Field], *, row_id: bool) ->
 
 def _shown(batch: pa.RecordBatch, arrays: list[Any], fields: Sequence[Field], *, row_id: bool) -> pa.RecordBatch:
     """The columns and the row id as asked for; where nothing is, any column: its rows may still be counted."""
-    shown = [f.arrow().with_type(array.type) for f, array in zip(fields, arrays, strict=True)]
-    if row_id:
-        arrays.append(batch.column(ROW_ID))
-        shown.append(pa.field(ROW_ID, pa.int64(), False))
-    if not shown:
+    if not fields and not row_id:
         return pa.RecordBatch.from_arrays([batch.columns[-1]], ["_"])
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(shown))
+    schema = arrow_schema(fields, row_id=row_id)
+    for n, (f, array) in enumerate(zip(fields, arrays, strict=True)):
+        if array.type != f.type or pa.types.is_nested(
+            f.type
+        ):  # nested types that are equal may have other names inside
+            schema = schema.set(n, schema.field(n).with_type(array.type))
+    return pa.RecordBatch.from_arrays([*arrays, batch.column(ROW_ID)] if row_id else arrays, schema=schema)
 
 
 def hot_pieces(plan: ScanPlan, fields: Sequence[Field], *, row_id: bool) -> Iterator[Piece]:
@@ -293,19 +323,31 @@ def pieces(
             task, files, fields, plan.predicate, row_id=row_id, hidden=plan.hidden_rows, dictionaries=dictionaries
         )
 
-    if workers < 2 or len(plan.tasks) < 2 or _is_small(plan):
-        for task in plan.tasks:
+    tasks = [part for task in plan.tasks for part in _spread(task)] if workers > 1 else plan.tasks
+    if workers < 2 or len(tasks) < 2 or _is_small(plan, files):
+        for task in tasks:
             for batch in read(task):
                 yield Piece(task.kind, task.file_id, batch)
     else:
-        with Prefetch(read, min(workers, len(plan.tasks))) as ahead:
-            for task, batch in ahead.in_order(plan.tasks):
+        with Prefetch(read, min(workers, len(tasks))) as ahead:
+            for task, batch in ahead.in_order(tasks):
                 yield Piece(task.kind, task.file_id, batch)
     yield from hot_pieces(plan, fields, row_id=row_id)
 
 
-def _is_small(plan: ScanPlan) -> bool:
+def _spread(task: BlockTask) -> Iterator[BlockTask]:
+    """The task, cut for several threads unless Vortex reads its file, in threads of its own."""
+    if task.only is not None or task.record_count <= SPREAD_ROWS or task.format == "vortex":
+        yield task
+        return
+    for first in range(0, task.record_count, SPREAD_ROWS):
+        yield replace(task, rows=(first, first + SPREAD_ROWS))
+
+
+def _is_small(plan: ScanPlan, files: OpenFiles) -> bool:
     """Whether it takes longer to start threads than to read what there is."""
-    return len(plan.tasks) <= SMALL_TASKS and all(
-        task.only is not None and len(task.only) <= SMALL_ROWS for task in plan.tasks
-    )
+    counts = [len(task.only) for task in plan.tasks if task.only is not None]
+    if len(counts) < len(plan.tasks):
+        return False
+    few = len(counts) <= SMALL_TASKS and max(counts) <= SMALL_ROWS
+    return few or (files.storage.is_local and sum(counts) <= LOCAL_ROWS)

@@ -54,6 +54,7 @@ class BlockTask:
     versions_up_to: int | None  # None: every row of the block is old enough
     shown: tuple[Field, ...] = ()  # the columns at the snapshot: what a predicate may name
     covered: Covered | None = None  # a segment that holds some columns of these rows
+    rows: tuple[int, int] | None = None  # the chunks that begin from one position up to another; None: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +85,14 @@ def plan_scan(
     predicate: Bound | None,
     columns: Sequence[Field],
     counting: bool = False,
+    test: Test | None = None,
 ) -> ScanPlan:
     """Plan inside the read transaction of ``reading``; ``columns`` are the fields that hot rows must carry.
 
-    ``counting``: only the number of hot rows is asked for, and no predicate chooses among them.
+    ``counting``: only the number of hot rows is asked for, and no predicate chooses among them.  ``test``: that of the
+    predicate on file columns, if it is known.
     """
-    test = file_test(predicate, reading.schema)
+    test = file_test(predicate, reading.schema) if test is None else test
     notes: dict[str, Any] = {"blocks": len(reading.state.blocks)}
     tasks: list[BlockTask] = []
     hot = HotRows(columns, files.storage.spill)
@@ -187,6 +190,18 @@ def own_tasks(state: TableState, writes: TableWrites) -> list[BlockTask]:
     ]  # fmt: skip
 
 
+_SCHEMAS = 256
+_schemas: dict[tuple[int, ...], tuple[Sequence[Field], pa.Schema]] = {}
+
+
 def arrow_schema(fields: Sequence[Field], *, row_id: bool) -> pa.Schema:
-    shown = [f.arrow() for f in fields]
-    return pa.schema([*shown, pa.field(ROW_ID, pa.int64(), False)] if row_id else shown)
+    """The columns of a result.  Remembered: as long as a table's columns stay, its fields are the same objects."""
+    key = (row_id, *map(id, fields))
+    known = _schemas.get(key)
+    if known is None:
+        shown = [f.arrow() for f in fields]
+        known = tuple(fields), pa.schema([*shown, pa.field(ROW_ID, pa.int64(), False)] if row_id else shown)
+        if len(_schemas) >= _SCHEMAS:
+            _schemas.clear()
+        _schemas[key] = known
+    return known[1]

@@ -141,7 +141,7 @@ def read_values(found: LiveRow) -> Values:
 def key_in(predicate: Bound, schema: TableSchema) -> list[SqlValue] | None:
     """The encoded primary key that a row must have to satisfy the predicate, when it names exactly one."""
     named = predicate.equal_to()
-    if any(name not in named for name in schema.key_names):
+    if not named.keys() >= schema.key_set:
         named = {
             part.column: part.values[0]
             for part in conjuncts(predicate.test())

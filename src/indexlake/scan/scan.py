@@ -211,8 +211,9 @@ class Scan(Result):
                 if name != ROW_ID:
                     needed.setdefault(name, schema.field(name))
             plan = plan_scan(
-                reading, table._lake._files, predicate=predicate, columns=tuple(needed.values()), counting=counting
-            )
+                reading, table._lake._files, predicate=predicate, columns=tuple(needed.values()), counting=counting,
+                test=test,
+            )  # fmt: skip
         self._snapshot = reading.snapshot
         if by_key:
             plan = with_key_bounds(reading, plan)
@@ -347,7 +348,7 @@ def bind_condition(where: str, schema: pa.Schema, params: Mapping[str, Any] | Se
 
     check_text(where)
     bound = compile(where, schema, params)
-    if not pa.types.is_boolean(bound.type) and not pa.types.is_null(bound.type):
+    if not bound.is_condition:
         raise ExpressionError(f"{where!r} is of type {bound.type}; a predicate must be true or false.", text=where)
     return bound
 

@@ -44,10 +44,17 @@ def statistics_of(rows: Any) -> Any:
     return builder.finish()
 
 
+def run_of(value: Any, length: int) -> Any:
+    while len(value) < length:
+        value = pa.concat_arrays([value, value])
+    return value[:length]
+
+
 @pytest.mark.parametrize("rows", [20_000, 40_000])
 def test_every_batch_has_the_statistics_of_its_rows_in_front_of_it(storage: Storage, rows: int) -> None:
     for name, values in arrays_of_every_type():
-        array = pa.concat_arrays([values.slice(n * len(values) // rows, 1) for n in range(rows)])
+        length = rows // len(values) + 1
+        array = pa.concat_arrays([run_of(values.slice(n, 1), length) for n in range(len(values))])[:rows]
         table = pa.table([array], schema=pa.schema([("f1", array.type)]))
         written = write(storage, f"{rows}/{name}", "ipc", table)
         with pa.memory_map(str(Path(storage.root) / written.path)) as source:

@@ -70,8 +70,13 @@ class BlockReader(Protocol):
         predicate: Bound | None = None,
         batch_rows: int = 65536,
         dictionaries: Collection[str] = (),
+        rows: tuple[int, int] | None = None,
+        without: Positions | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Rows in file order, only those at the given sorted positions and for which the predicate is true.
+
+        Without positions: only chunks that begin in `rows`, [first, end), and all but the rows at sorted positions to
+        do `without`; a predicate is not asked about these.  A file with `without` tells rows apart by their ids.
 
         Row groups and segments that hold none of the positions are not fetched.  Batches hold about
         `batch_rows` rows; empty ones are left out.  A text column among `dictionaries` may come as the dictionary

@@ -9,9 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from indexlake.arrow import batch_size
+from indexlake.arrow import kernels as pc
 from indexlake.arrow.batch_size import batch_bytes, cut
 from indexlake.errors import ConstraintError, SchemaError, StorageError
 from indexlake.types.convert import convert
+from indexlake.types.selection import others
 
 if TYPE_CHECKING:
     from indexlake.expr import Bound
@@ -66,12 +68,21 @@ def copied(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.concat_arrays([column]) for column in batch.columns], schema=batch.schema)
 
 
-def matching(batch: pa.RecordBatch, predicate: Bound, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows of a batch of stored types for which the predicate is true."""
+def truth(batch: pa.RecordBatch, predicate: Bound, schema: pa.Schema) -> Any:
+    """For which rows of a batch of stored types the predicate is true."""
     names = [name for name in schema.names if name in predicate.columns]
     known = pa.schema([schema.field(name) for name in names])
     masks = [predicate.mask(part) for part in decoded_batches(batch, known)]
-    mask = masks[0] if len(masks) == 1 else pa.concat_arrays(masks)
+    return masks[0] if len(masks) == 1 else pa.concat_arrays(masks)
+
+
+def matching(batch: pa.RecordBatch, predicate: Bound, schema: pa.Schema, gone: Any = None) -> pa.RecordBatch:
+    """The rows of a batch of stored types for which the predicate is true, without those at some places."""
+    if gone is not None and predicate.fallible:  # it may not fail for a row that is not there
+        batch, gone = batch.filter(others(batch.num_rows, gone)), None
+    mask = truth(batch, predicate, schema)
+    if gone is not None:
+        mask = pc.and_(mask, others(batch.num_rows, gone))
     return batch if mask.true_count == len(mask) else batch.filter(mask)
 
 

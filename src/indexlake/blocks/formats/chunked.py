@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from indexlake.arrow import kernels as pc
 from indexlake.arrow.batch_size import BATCH_BYTES, cut
 from indexlake.blocks.formats.batches import (
     BATCH_ROWS,
@@ -19,16 +20,21 @@ from indexlake.blocks.formats.batches import (
     distinct,
     matching,
     record_batch,
+    truth,
     with_columns_of,
 )
 from indexlake.types.convert import mapped_leaves, without_view
 from indexlake.types.outside import in_python
 from indexlake.types.python_rows import python_dicts
-from indexlake.types.selection import gather
+from indexlake.types.selection import as_mask, gather, others
 
 if TYPE_CHECKING:
     from indexlake.blocks.formats import Positions
     from indexlake.expr import Bound
+
+Selected = tuple[int, Any, Any]
+"""A chunk, the places of wanted rows inside it (None: all), and the places of rows to be left out (None: there are
+none)."""
 
 _PLANS = 64
 _CLOSE = 16
@@ -50,8 +56,8 @@ class Chunks(Protocol):
     def starts(self) -> Any:
         """The position of the first row of each chunk, and after them the row count."""
 
-    def load(self, index: int, columns: list[str]) -> pa.RecordBatch:
-        """A chunk's columns in their stored types, in the order asked for."""
+    def load(self, index: int, columns: list[str], *, referring: bool = False) -> pa.RecordBatch:
+        """A chunk's columns in their stored types, in the order asked for; ``referring``: text may be dictionaries."""
 
     def values(self, index: int, place: int, columns: tuple[str, ...]) -> list[Any]:
         """The Python values that Arrow has for a row of a chunk, as it is stored."""
@@ -92,13 +98,21 @@ class ChunkedReader:
         predicate: Bound | None = None,
         batch_rows: int = 65536,
         dictionaries: Collection[str] = (),
+        rows: tuple[int, int] | None = None,
+        without: Positions | None = None,
     ) -> Iterator[pa.RecordBatch]:
         logical = pa.schema([self.schema.field(name) for name in columns])
         fetched = with_columns_of(columns, predicate, self.schema)
         few = self._chunks.mapped and positions is not None and self._are_close(positions)
         survivors = self._chunks.surviving(predicate) if predicate is not None and not few else None
-        for batch, is_own in self._joined(fetched, positions, survivors, batch_rows):
-            found = batch if predicate is None else matching(batch, predicate, self.schema)
+        for batch, is_own, gone in self._joined(
+            fetched, self._selected(positions, survivors, rows, without), batch_rows, predicate
+        ):
+            found = batch
+            if predicate is not None and self._chunks.mapped:
+                found = matching(batch, predicate, self.schema, gone)
+            elif gone is not None:
+                found = batch.filter(others(batch.num_rows, gone))
             batch = copied(found) if found is batch and not is_own else found
             for start in range(0, batch.num_rows, batch_rows):
                 for part in cut(batch.slice(start, batch_rows)):
@@ -113,8 +127,8 @@ class ChunkedReader:
         if not columns:
             self._check(wanted)
             return pa.Table.from_batches([record_batch([], logical, len(positions))])
-        joined = self._joined(list(dict.fromkeys(columns)), wanted, None, BATCH_ROWS)
-        rows = [batch if is_own else copied(batch) for batch, is_own in joined]
+        joined = self._joined(list(dict.fromkeys(columns)), self._selected(wanted), BATCH_ROWS, None)
+        rows = [batch if is_own else copied(batch) for batch, is_own, _ in joined]
         if places is not None and rows:
             rows = gather(rows, pa.array(places), rows[0].schema)
         return pa.Table.from_batches([part for batch in rows for part in decoded_batches(batch, logical)], logical)
@@ -146,31 +160,39 @@ class ChunkedReader:
         return f"{index}:{position - int(self._starts[index])}"
 
     def _joined(
-        self, columns: list[str], positions: Any, survivors: Any, batch_rows: int
-    ) -> Iterator[tuple[pa.RecordBatch, bool]]:
-        """The wanted rows of chunks that survive, of several chunks together where these are short.
+        self, columns: list[str], selected: Iterable[Selected], batch_rows: int, predicate: Bound | None
+    ) -> Iterator[tuple[pa.RecordBatch, bool, Any]]:
+        """The selected rows, of several chunks together where these are short; of chunks that are decoded, only those
+        for which the predicate is true.
 
-        With each batch whether it is memory of its own.
+        With each batch whether it is memory of its own, and the places of rows that are still to be left out of it.
         """
         parts: list[tuple[pa.RecordBatch, bool]] = []
+        lost: list[Any] = []
         rows = size = 0
-        for index, inside in self._selected(positions, survivors):
-            part, is_own = self._rows_of(index, columns, inside)
+        for index, inside, gone in selected:
+            if predicate is not None and not self._chunks.mapped:
+                part, is_own, gone = self._matching(index, columns, inside, gone, predicate), True, None
+            else:
+                part, is_own = self._rows_of(index, columns, inside)
+            if not part.num_rows:
+                continue
             more = part.get_total_buffer_size() if inside is None else part.nbytes
             if parts and (rows + part.num_rows > batch_rows or size + more > BATCH_BYTES):
-                yield _concatenated(parts)
-                parts, rows, size = [], 0, 0
+                yield *_concatenated(parts), np.concatenate(lost) if lost else None
+                parts, lost, rows, size = [], [], 0, 0
             parts.append((part, is_own))
+            if gone is not None:
+                lost.append(gone + rows)
             rows += part.num_rows
             size += more
         if parts:
-            yield _concatenated(parts)
+            yield *_concatenated(parts), np.concatenate(lost) if lost else None
 
     def _rows_of(self, index: int, columns: list[str], inside: Any) -> tuple[pa.RecordBatch, bool]:
         """Rows of a chunk at these places (None: all of them), and whether they are memory of their own."""
         if not columns:
-            count = int(self._starts[index + 1] - self._starts[index]) if inside is None else len(inside)
-            return record_batch([], pa.schema([]), count), True
+            return record_batch([], pa.schema([]), self._count(index) if inside is None else len(inside)), True
         chunk, is_own = self._chunks.load(index, columns), not self._chunks.mapped
         if inside is None:
             return chunk, is_own
@@ -179,6 +201,39 @@ class ChunkedReader:
             return chunk.slice(first, end - first), is_own
         return chunk.take(pa.array(inside)), True
 
+    def _matching(self, index: int, columns: list[str], inside: Any, gone: Any, predicate: Bound) -> pa.RecordBatch:
+        """The rows of a chunk for which the predicate is true; columns that it does not name are loaded for them."""
+        named = [name for name in columns if name in predicate.columns] or columns[:1]
+        rest = [name for name in columns if name not in named]
+        first = self._chunks.load(index, named, referring=True)
+        if inside is None and (gone is None or not predicate.fallible):
+            mask = self._truth(first, predicate)
+            mask = mask if gone is None else pc.and_(mask, others(len(mask), gone))
+        else:  # what is not wanted is not asked about
+            places = np.delete(np.arange(first.num_rows), gone) if inside is None else inside
+            found = self._truth(first.take(pa.array(places)), predicate)
+            mask = pc.invert(others(first.num_rows, places[np.asarray(found)]))
+        if not mask.true_count:
+            return first.slice(0, 0)
+        if rest:
+            more = self._chunks.load(index, rest, referring=True)
+            arrays = dict(zip([*named, *rest], [*first.columns, *more.columns], strict=True))
+            first = pa.RecordBatch.from_arrays([arrays[name] for name in columns], columns)
+        return looked_up(first if mask.true_count == len(mask) else first.filter(mask))
+
+    def _truth(self, batch: pa.RecordBatch, predicate: Bound) -> Any:
+        """For which rows the predicate is true; of one dictionary it is asked about each value once."""
+        column = batch.columns[0]
+        if batch.num_columns > 1 or not pa.types.is_dictionary(column.type) or predicate.fallible:
+            return truth(looked_up(batch), predicate, self.schema)
+        values = pa.concat_arrays([column.dictionary, pa.nulls(1, column.dictionary.type)])
+        known = truth(pa.RecordBatch.from_arrays([values], batch.schema.names), predicate, self.schema)
+        references = np.asarray(pc.fill_null(column.indices, len(values) - 1))
+        return as_mask(np.asarray(known)[references])
+
+    def _count(self, index: int) -> int:
+        return self._firsts[index + 1] - self._firsts[index]
+
     def _are_close(self, positions: Any) -> bool:
         """Whether so few chunks hold them that to ask which of these survive takes longer than to look at them."""
         return len(positions) == 0 or self._chunk_of(int(positions[-1])) - self._chunk_of(int(positions[0])) < _CLOSE
@@ -186,11 +241,22 @@ class ChunkedReader:
     def _chunk_of(self, position: int) -> int:
         return bisect_right(self._firsts, position) - 1
 
-    def _selected(self, positions: Any, survivors: Any = None) -> Iterator[tuple[int, Any]]:
-        """Each chunk that survives and holds wanted rows, with their places inside it (None: all of them)."""
+    def _selected(
+        self, positions: Any, survivors: Any = None, rows: tuple[int, int] | None = None, without: Any = None
+    ) -> Iterator[Selected]:
+        """Each chunk that survives and holds wanted rows."""
         if positions is None:
-            every = range(len(self._starts) - 1)
-            yield from ((index, None) for index in (every if survivors is None else np.flatnonzero(survivors).tolist()))
+            first, end = (0, self.row_count) if rows is None else rows
+            first, end = (bisect_left(self._firsts, row, hi=len(self._firsts) - 1) for row in (first, end))
+            chunks = range(first, end) if survivors is None else (np.flatnonzero(survivors[first:end]) + first).tolist()
+            if without is None:
+                yield from ((index, None, None) for index in chunks)
+                return
+            self._check(without)
+            bounds = np.searchsorted(without, self._starts).tolist()
+            for index in chunks:
+                low, high = bounds[index], bounds[index + 1]
+                yield index, None, without[low:high] - self._starts[index] if low < high else None
             return
         if len(positions) == 0:
             return
@@ -200,7 +266,7 @@ class ChunkedReader:
         for index in np.flatnonzero(held if survivors is None else held & survivors).tolist():
             inside = positions[bounds[index] : bounds[index + 1]] - self._starts[index]
             whole = len(inside) == self._starts[index + 1] - self._starts[index]
-            yield index, None if whole else inside
+            yield index, None if whole else inside, None
 
     def _check(self, positions: Any) -> None:
         if len(positions) and int(positions[-1]) >= self.row_count:
@@ -208,6 +274,12 @@ class ChunkedReader:
 
     def _outside(self, position: int) -> IndexError:
         return IndexError(f"{self.path!r} has {self.row_count} rows, none at {position}")
+
+
+def looked_up(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of stored types with the values in the place of references to them."""
+    columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
 
 def _concatenated(parts: list[tuple[pa.RecordBatch, bool]]) -> tuple[pa.RecordBatch, bool]:

@@ -150,7 +150,7 @@ class _Batches:
         starts[-1] = rows
         return starts
 
-    def load(self, index: int, columns: list[str]) -> pa.RecordBatch:
+    def load(self, index: int, columns: list[str], *, referring: bool = False) -> pa.RecordBatch:
         if not self.mapped:
             return self._read(index, columns)
         batch = self._in_map(index)

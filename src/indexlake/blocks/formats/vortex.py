@@ -31,11 +31,12 @@ from indexlake.blocks.formats.batches import (
 )
 from indexlake.blocks.formats.vortex_rows import RowScan, part_ranges
 from indexlake.errors import CorruptionError, IndexLakeError
+from indexlake.schema import ROW_ID
 from indexlake.storage import InputFile, OutputFile
 from indexlake.storage.failure import failure, first_line
+from indexlake.types import selection
 from indexlake.types.convert import mapped_leaves, without_view
 from indexlake.types.dictionaries import TEXT, is_text
-from indexlake.types.selection import gather
 from indexlake.types.vortex import vortex_type
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class VortexReader:
         self._stored = stored_schema(schema, _returned_type)
         self._scans: dict[tuple[str, ...], RowScan] = {}
         self._is_dictionary: dict[str, bool] = {}
+        self._known_ids: tuple[Positions, Any] | None = None
         self._lock = threading.Lock()
         self._is_spoiled = False
         self._file = self._opened()
@@ -108,37 +110,72 @@ class VortexReader:
         predicate: Bound | None = None,
         batch_rows: int = 65536,
         dictionaries: Collection[str] = (),
+        rows: tuple[int, int] | None = None,
+        without: Positions | None = None,
     ) -> Iterator[pa.RecordBatch]:
         self._check(positions)
+        self._check(without)
+        if rows is not None and positions is None:
+            positions = np.arange(rows[0], min(rows[1], self.row_count), dtype=np.uint64)
+            if without is not None:
+                positions, without = np.setdiff1d(positions, without, assume_unique=True), None
         if positions is not None and len(positions) == self.row_count:
             positions = None
         if positions is not None and not dictionaries and self._are_few(positions):
             scan = self._scan(with_columns_of(columns, predicate, self.schema))
-            rows = scan.exact_rows(positions.tolist())
-            if rows is not None:
-                kept = rows if predicate is None else [row for row in rows if predicate.row_value(row)]
+            few = scan.exact_rows(positions.tolist())
+            if few is not None:
+                kept = few if predicate is None else [row for row in few if predicate.row_value(row)]
                 if kept:
                     batch = scan.as_batch(kept)
                     yield batch if batch.num_columns == len(columns) else batch.select(columns)
                 return
         logical = pa.schema([self.schema.field(name) for name in columns])
         many = positions is None or len(positions) > _SOME_ROWS
-        pushed = predicate.vortex() if predicate is not None and many else None
+        known = without is None or ROW_ID in self.schema.names  # rows that match have lost their positions
+        pushed = predicate.vortex() if predicate is not None and many and known else None
         expression, exact = pushed if pushed is not None else (None, False)
         recheck = None if exact else predicate
         fetched = with_columns_of(columns, recheck, self.schema)
         if not fetched:
             if expression is None:
-                yield from _counted(self.row_count if positions is None else len(positions), batch_rows)
+                count = self.row_count if positions is None else len(positions)
+                yield from _counted(count - (0 if without is None else len(without)), batch_rows)
                 return
             fetched = [self.schema.names[0]]
         if positions is not None and len(positions) == 0:
             return
-        for batch in self._batches(fetched, positions, expression, batch_rows, dictionaries):
+        if without is not None and expression is not None and ROW_ID not in fetched:
+            fetched.append(ROW_ID)
+        batches = self._batches(fetched, positions, expression, batch_rows, dictionaries)
+        if without is not None:
+            batches = self._left(batches, without, by_id=expression is not None)
+        for batch in batches:
             if recheck is not None:
                 batch = matching(batch, recheck, self.schema)
             if batch.num_rows:
                 yield from decoded_batches(batch, _with_dictionaries(logical, batch, dictionaries))
+
+    def _left(self, batches: Iterator[pa.RecordBatch], without: Positions, *, by_id: bool) -> Iterator[pa.RecordBatch]:
+        """Batches of all rows without those at some positions; ``by_id``: of some rows, with their ids."""
+        start = 0
+        ids = self._ids_at(without) if by_id else None
+        for batch in batches:
+            gone: Any
+            if ids is not None:
+                found = batch.column(ROW_ID).to_numpy()
+                gone = np.flatnonzero(ids[np.minimum(np.searchsorted(ids, found), len(ids) - 1)] == found)
+            else:
+                first, end = np.searchsorted(without, [start, start + batch.num_rows])
+                gone = without[first:end] - np.uint64(start)
+                start += batch.num_rows
+            yield from selection.without(batch, gone)
+
+    def _ids_at(self, positions: Positions) -> Any:
+        """The row ids at some positions, sorted; kept, since the next read does without the same rows, if not more."""
+        if self._known_ids is None or not np.array_equal(self._known_ids[0], positions):
+            self._known_ids = positions, np.sort(self.take(positions, [ROW_ID]).column(0).to_numpy())
+        return self._known_ids[1]
 
     def _are_few(self, positions: Positions) -> bool:
         """Whether to read rows one by one costs less than to take those of each part together."""
@@ -162,7 +199,7 @@ class VortexReader:
             return pa.Table.from_batches(_counted(len(positions), BATCH_ROWS), logical)
         rows = list(self._batches(list(dict.fromkeys(columns)), wanted, None, BATCH_ROWS))
         if places is not None:
-            rows = gather(rows, pa.array(places), rows[0].schema)
+            rows = selection.gather(rows, pa.array(places), rows[0].schema)
         return pa.Table.from_batches([part for batch in rows for part in decoded_batches(batch, logical)], logical)
 
     def row(self, position: int, columns: Sequence[str]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from indexlake.types.python_rows import is_exact, python_dicts
 from indexlake.types.uuids import is_uuid
 
 _MOST_PARTS = 64
-_PART_BYTES = 1 << 20
+_PART_BYTES = 4 << 20
 
 
 class RowScan:

@@ -1,0 +1,107 @@
+"""Reading all rows of a block but some, and a block in several parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import indexlake as il
+from indexlake.expr import compile
+from indexlake.scan import execute
+from indexlake.storage import Storage
+from tests.blocks.formats.block_files import block, everything, sample
+
+FORMATS = ["vortex", "parquet", "ipc"]
+ROWS = 150_000
+COLUMNS = ["f1", "few", "f3"]
+PREDICATES = [
+    None,
+    "few = 'v3'",
+    "few = 'v3' or few is null",
+    "f4 < 100 and few <> 'v1'",
+    "f4 + 1 < 50",
+    "f3 like '%7'",
+]
+
+
+@pytest.fixture(scope="module")
+def table() -> pa.Table:
+    few = pa.array([None if n % 11 == 0 else f"v{n * n % 7}" for n in range(ROWS)])
+    return sample(ROWS).append_column("few", few)
+
+
+@pytest.fixture(scope="module")
+def readers(tmp_path_factory: pytest.TempPathFactory, table: pa.Table) -> dict[str, Any]:
+    storage = Storage.open(str(tmp_path_factory.mktemp("left-out")))
+    return {format: block(storage, format, table, f"{format}-block") for format in FORMATS}
+
+
+def some_positions() -> list[np.ndarray[Any, Any]]:
+    random = np.random.default_rng(3)
+    scattered = [np.sort(random.choice(ROWS, count, replace=False)) for count in (1, 30, 400, 2_000, 60_000)]
+    return [*scattered, np.array([0]), np.array([ROWS - 1]), np.arange(65_536, 2 * 65_536), np.arange(ROWS)]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("text", PREDICATES)
+def test_rows_are_left_out(readers: dict[str, Any], table: pa.Table, format: str, text: str | None) -> None:
+    predicate = compile(text, table.schema) if text is not None else None
+    true = (
+        np.ones(ROWS, bool) if predicate is None else np.asarray(predicate.mask(table.combine_chunks().to_batches()[0]))
+    )
+    for gone in some_positions():
+        expected = true.copy()
+        expected[gone] = False
+        found = everything(readers[format], COLUMNS, predicate=predicate, without=gone.astype(np.uint64))
+        assert found.equals(table.select(COLUMNS).filter(pa.array(expected))), len(gone)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("step", [65_536, 131_072, 50_000, 1_000_000])
+def test_parts_are_the_whole(readers: dict[str, Any], table: pa.Table, format: str, step: int) -> None:
+    gone = np.sort(np.random.default_rng(4).choice(ROWS, 500, replace=False))
+    expected = np.ones(ROWS, bool)
+    expected[gone] = False
+    parts = [
+        everything(readers[format], COLUMNS, rows=(first, first + step), without=gone.astype(np.uint64))
+        for first in range(0, ROWS, step)
+    ]
+    assert pa.concat_tables(parts).equals(table.select(COLUMNS).filter(pa.array(expected)))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_scans_of_blocks_with_deleted_rows(tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few and many deleted rows, with predicates on columns that the file has and has not, whole and in parts."""
+    monkeypatch.setattr(execute, "SPREAD_ROWS", 65_536)
+    ids = np.arange(ROWS)
+    most = np.iinfo(np.int64).max
+    rows = pa.table(
+        {"id": ids, "n": np.where(ids == 77, most, ids % 1_000), "c": pa.array([f"c{n % 50}" for n in ids])}
+    )
+    with il.connect(str(tmp_path / "lake"), automatic=False) as lake:
+        config = il.TableConfig(dump_format=format, block_row_count=200_000)
+        table = lake.create_table("t", rows.schema, primary_key="id", config=config)
+        table.insert(rows)
+        table.alter().add_column("later", pa.int64()).commit()
+        with pytest.raises(il.errors.ExpressionError, match=r"out of range|overflow"):
+            table.scan("n + n > 0").count()
+        gone = np.array([77])
+        random = np.random.default_rng(5)
+        for count in (0, 40, 900, 20_000):
+            gone = np.union1d(gone, random.choice(ROWS, count, replace=False))
+            table.delete("id in $ids", params={"ids": gone.tolist()})
+            live = rows.filter(pa.array(~np.isin(ids, gone)))
+            assert table.scan(columns=rows.column_names).to_arrow().cast(rows.schema).equals(live)
+            assert table.scan("c = 'c7'", columns=["id"]).to_arrow().column(0).to_pylist() == [
+                n for n in live.column("id").to_pylist() if n % 50 == 7
+            ]
+            assert table.scan("n + n > 1990").count() == sum(n % 1_000 > 995 for n in live.column("id").to_pylist())
+            assert table.scan("later is null and n = 5").count() == sum(
+                n % 1_000 == 5 for n in live.column("id").to_pylist()
+            )
+            assert table.count() == live.num_rows
+            assert table.scan(columns=["c"]).count() == live.num_rows
