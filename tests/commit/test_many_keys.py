@@ -69,4 +69,6 @@ def test_the_cost_of_an_insert_does_not_follow_the_hot_rows(tmp_path, monkeypatc
         table = many_rows_hot(lake, schema, key, make, count=100_000)
         monkeypatch.setattr(SqliteRead, "query", counted)
         table.insert([make(n) for n in range(400_000, 400_100)])
+        assert not read  # no key is as high
+        table.insert([make(n) for n in (-7, *range(500_000, 500_100))])
         assert 0 < len(read) < 1_000

@@ -31,6 +31,10 @@ class JobRecord:
 _JOB = ", ".join(JobRecord.__slots__)
 
 
+LAST_ROUNDS = ("cluster", "last rounds")
+"""Kind and scope: a table gets its other layout, and new blocks wait until it has it."""
+
+
 def running_job(tx: Transaction, table_id: int, kind: str, scope: str) -> JobRecord | None:
     rows = tx.rows(
         f"""select {_JOB} from indexlake_job

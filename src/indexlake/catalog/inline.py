@@ -35,6 +35,7 @@ _ABOVE_HOT = "_end is null and (_begin > ? or (_begin = ? and _indexlake_row_id 
 _ABOVE_HISTORY = "_end > ? and (_end > ? or (_end = ? and _indexlake_row_id > ?))"
 _NOT_IN_HISTORY = "(_end > ? or (_end = ? and _indexlake_row_id > ?))"
 _IN_LIMIT = 500
+_FEW_VERSIONS = 8
 
 
 def inline_table(table_id: int) -> str:
@@ -110,8 +111,23 @@ class InlineTables:
             where {{}} limit {int(limit)})"""
         live = gone.format("_end is null and (_begin < ? or (_begin = ? and _indexlake_row_id <= ?))")
         dead = gone.format("_end is not null and (_end < ? or (_end = ? and _indexlake_row_id <= ?))")
+        if self._catalog.database() == "sqlite" and not self._has_others(tx, table):
+            return tx.execute(f"delete from {name}")  # SQLite drops the pages whole, whoever reads keeps what it sees
         count = tx.execute(live, (hot[0], hot[0], hot[1])) + tx.execute(dead, (history[0], history[0], history[1]))
         return count + tx.execute(dead, (table.horizon + 1, -1, -1))
+
+    def _has_others(self, tx: Transaction, table: TableRecord) -> bool:
+        """Whether there are versions that a purge leaves."""
+        select, hot, history = (
+            f"select 1 from {quote(inline_table(table.table_id))} where",
+            table.hot_floor,
+            table.history_floor,
+        )
+        superseded = max(table.horizon, history[0] - 1), history[0], history[0], history[1]
+        return bool(
+            tx.rows(f"{select} {_ABOVE_HOT} limit 1", (hot[0], hot[0], hot[1]))
+            or tx.rows(f"{select} {_ABOVE_HISTORY} limit 1", superseded)
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -174,12 +190,27 @@ class InlineRows:
         self, columns: tuple[str, ...], key: Sequence[SqlValue], key_columns: tuple[str, ...], codecs: tuple[Codec, ...]
     ) -> list[Row]:
         """Every inline version with some encoded values in some columns, whatever its visibility."""
-        condition = _plain_key_condition(key_columns, codecs)
-        if condition is None:
-            found = zip(key_columns, codecs, key, strict=True)
-            parts = [compare_sql(column, "=", value, codec) for column, codec, value in found]
-            condition, key = " and ".join(text for text, _ in parts), [v for _, values in parts for v in values]
-        return self._tx.rows(f"{select_rows(self._table_id, columns)} where {condition}", key)
+        condition, values = _key_condition(key, key_columns, codecs)
+        return self._tx.rows(f"{select_rows(self._table_id, columns)} where {condition}", values)
+
+    def _visible_with_key(
+        self, columns: tuple[str, ...], key: Sequence[SqlValue], key_columns: tuple[str, ...], codecs: tuple[Codec, ...]
+    ) -> Row | None:
+        """The visible version with that primary key.
+
+        Versions with one primary key follow each other, and many may have been superseded: no other one can be visible
+        than the one that began last, up to the snapshot.  Where there are few it costs less to fetch all of them.
+        """
+        condition, values = _key_condition(key, key_columns, codecs)
+        select = f"{select_rows(self._table_id, columns)} where {condition}"
+        found = self._tx.rows(f"{select} limit {_FEW_VERSIONS + 1}", values)
+        if len(found) > _FEW_VERSIONS:
+            last = f"{select} and _begin <= ? order by _begin desc limit 1"
+            found = self._tx.rows(last, (*values, self._snapshot))
+        for row in found:
+            if self._is_visible(row):
+                return row
+        return None
 
     def _with_keys(
         self, columns: tuple[str, ...], keys: Iterable[Sequence[SqlValue]], key_columns: tuple[str, ...]
@@ -195,6 +226,11 @@ class InlineRows:
                 condition = f"({names}) in (values {', '.join([one] * len(some))})"
             sql = f"{select_rows(self._table_id, columns)} where {condition}"
             yield from self._tx.rows(sql, [v for key in some for v in key])
+
+    def _has_between(self, column: str, low: int, high: int) -> bool:
+        """Whether an inline version, visible or not, has a value from ``low`` to ``high``."""
+        name = quote(column)
+        return bool(self._tx.rows(f"select 1 from {self._name} where {name} >= ? and {name} <= ? limit 1", (low, high)))
 
     def _live_since(self, since: int, columns: tuple[str, ...]) -> Iterator[Row]:
         """Live versions above the floor that were committed after ``since``."""
@@ -220,10 +256,11 @@ class InlineRows:
 
     def _oldest(self, floor: tuple[int, int], columns: tuple[str, ...], limit: int, *, history: bool) -> Iterator[Row]:
         """Live versions above a floor in (_begin, row id) order, or superseded ones in (_end, row id) order."""
-        above = f"_end is not null and {_NOT_IN_HISTORY}" if history else _ABOVE_HOT
-        order = f"order by {'_end' if history else '_begin'}, _indexlake_row_id limit {int(limit)}"
-        sql = f"{select_rows(self._table_id, columns)} where {above} {order}"
-        return self._tx.query(sql, (floor[0], floor[0], floor[1]))
+        above, by = (f"_end is not null and {_NOT_IN_HISTORY}", "_end") if history else (_ABOVE_HOT, "_begin")
+        # The first condition is where the database begins to look: those below may still wait for the purge.
+        sql = f"{select_rows(self._table_id, columns)} where {by} >= ? and {above}"
+        order = f"order by {by}, _indexlake_row_id limit {int(limit)}"
+        return self._tx.query(f"{sql} {order}", (floor[0], floor[0], floor[0], floor[1]))
 
     # ------------------------------------------------------------ the change feed
 
@@ -288,6 +325,17 @@ def select_rows(table_id: int, columns: tuple[str, ...]) -> str:
 @lru_cache(4096)
 def _insert_sql(table_id: int, columns: tuple[str, ...]) -> str:
     return dialect.insert_sql(inline_table(table_id), ("_begin", "_indexlake_row_id", *columns))
+
+
+def _key_condition(
+    key: Sequence[SqlValue], columns: tuple[str, ...], codecs: tuple[Codec, ...]
+) -> tuple[str, Sequence[SqlValue]]:
+    condition = _plain_key_condition(columns, codecs)
+    if condition is not None:
+        return condition, key
+    found = zip(columns, codecs, key, strict=True)
+    parts = [compare_sql(column, "=", value, codec) for column, codec, value in found]
+    return " and ".join(text for text, _ in parts), [v for _, values in parts for v in values]
 
 
 @lru_cache(4096)

@@ -61,10 +61,13 @@ def read_epoch(r: ReadTransaction | Transaction) -> int:
     return int(rows[0][0]) if rows else 0
 
 
-def take_over(tx: Transaction, owner: str, host: str, folder: str, place: str, since: int, bound: int) -> int:
-    """Become the owner: whoever was it before commits nothing from now on.  Returns the new epoch."""
+def take_over(
+    tx: Transaction, owner: str, host: str, folder: str, place: str, since: int, bound: int, above: int
+) -> int:
+    """Become the owner: whoever was it before commits nothing from now on.  Returns the new epoch, beyond ``above``."""
     known = read_owner(tx)
-    epoch, bound, told = (1, bound, 0) if known is None else (known.epoch + 1, known.bound, known.told)
+    epoch, bound, told = (0, bound, 0) if known is None else (known.epoch, known.bound, known.told)
+    epoch = max(epoch, above) + 1
     tx.execute("delete from indexlake_log_owner")
     tx.execute(
         "insert into indexlake_log_owner values (?, ?, ?, ?, ?, ?, 1, ?, ?)",

@@ -74,11 +74,10 @@ class FairLock:
                 return
 
     def _leave(self, turn: threading.Lock) -> bool:
-        """Stop waiting; True when the lock came at the last moment."""
+        """Stop waiting; True when the lock came at the last moment: who is not in the queue any more has it."""
         try:
             self._waiting.remove(turn)
         except ValueError:
-            turn.acquire()
             return True
         return False
 

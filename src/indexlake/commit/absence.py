@@ -69,8 +69,7 @@ def first_look(writes: TableWrites, base: int, readings: Readings, files: OpenFi
     for values in writes.absent:
         before.append(Look.nothing(MergeValues(None, values.fields, values.keys, base)))
     if keys:
-        few = all(each.wanted.keys is not None and len(each.wanted.keys) <= FEW for each in keys)
-        if few and not (writes.absent and state.at > base):
+        if False not in [_are_few(each.wanted) for each in keys] and not (writes.absent and state.at > base):
             return (*before, *[look(each, state, None, writes, files) for each in keys])
         before += keys
     elif not writes.absent or state.at <= base:
@@ -102,6 +101,10 @@ def _looks_for_keys(writes: TableWrites, state: TableState, files: OpenFiles) ->
     return found
 
 
+def _are_few(wanted: Wanted) -> bool:
+    return wanted.keys is not None and len(wanted.keys) <= FEW
+
+
 def look_again(before: Sequence[Look], reading: Reading, writes: TableWrites, files: OpenFiles) -> tuple[Look, ...]:
     """Take in what was committed since, as far as the reading knows, and the indexes that became unique."""
     fresh = _looks_for_keys(writes, reading.state, files)
@@ -118,7 +121,7 @@ def newer_rows(before: Look, hot: HotTable, writes: TableWrites) -> list[HotRow]
     wanted = before.wanted
     if wanted.keys is None:
         return [row for row in hot.since(wanted.fields, before.hot_at) if row.row_id not in writes.closed]
-    if wanted.since < 0 and len(wanted.keys) <= FEW:
+    if wanted.since < 0 and _are_few(wanted):
         return None
     return hot.holders(wanted.fields, wanted.keys, before.hot_at, writes.closed, indexed=wanted.index is not None)
 

@@ -97,6 +97,7 @@ class Committer:
         self._files = files
         self._readings = readings
         self._turns = turns
+        self._with_tokens = catalog.database() != "sqlite"  # where a commit is known by its number and its time
         self._mutex = threading.Lock()
         self._waiting: list[_Ticket] = []
         self._busy = False
@@ -119,11 +120,9 @@ class Committer:
 
     def _commit(self, ws: WriteSet) -> WriteResult:
         looks = self._first_looks(ws)
-        token = new_token(self._catalog)
+        token = new_token() if self._with_tokens else None
         rounds = failures = 0
-        in_catalog = (
-            self._log is None or bool(ws.definitions) or any(w.blocks or w.truncate for w in ws.tables.values())
-        )
+        in_catalog = self._log is None or not ws.rows_alone
         while True:
             ticket = _Ticket(ws, looks, token, inside=rounds >= ROUNDS_OUTSIDE)
             ticket.in_catalog = in_catalog
@@ -148,8 +147,11 @@ class Committer:
 
     def _first_looks(self, ws: WriteSet) -> Looks:
         """Of the tables where something must be absent."""
-        tables, base, files = ws.tables.items(), ws.base, self._files
-        return {i: found for i, w in tables if (found := first_look(w, base, self._readings, files))}
+        looks: dict[int, Sequence[Look]] = {}
+        for table_id, writes in ws.tables.items():
+            if found := first_look(writes, ws.base, self._readings, self._files):
+                looks[table_id] = found
+        return looks
 
     def _look_again(self, ws: WriteSet, looks: Looks) -> Looks:
         found = {}
@@ -248,16 +250,15 @@ class Committer:
         try:
             faults.step("commit.begin")
             with self._section(group[0].in_catalog) as section:
-                for ticket in group:
-                    if len(group) == 1:
-                        ticket.result = self._one(section, ticket)
-                    else:
+                if len(group) == 1:
+                    group[0].result = self._one(section, group[0])
+                else:
+                    for ticket in group:
                         self._one_of_many(section, ticket)
-                done = [t for t in group if t.result is not None]
-                if done:
+                if done := sum([ticket.result is not None for ticket in group]):
                     committing = True
                     section.commit()
-                    self.commits += len(done)
+                    self.commits += done
                     self.groups += 1
         except LookNeeded:
             group[0].look = True

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from indexlake.catalog import commits
-from indexlake.catalog.table_heads import Head
+from indexlake.catalog.clock import DOUBTFUL
 from indexlake.commit.section import Section
 from indexlake.commit.sequencer import Sequencer
 from indexlake.errors import IndexLakeError, StorageError
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyroaring import BitMap64
 
     from indexlake.catalog.driver import Catalog
+    from indexlake.catalog.table_heads import Head
     from indexlake.commit.absence import Look
     from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet
     from indexlake.hot.store import HotStore
@@ -78,9 +79,7 @@ class LogSection(Section):
                     log.sync()
                 store.confirm()
             durable = True
-            marked = dict(store.marked)
-            store.published(self.commits)
-            self._readings.publish(self.commits, marked)
+            self._readings.publish(self.commits)
         except BaseException:
             if durable:  # it was interrupted
                 store.published(self.commits)
@@ -108,14 +107,10 @@ class LogSection(Section):
     # ------------------------------------------------------------ what the catalog would answer
 
     def head(self, table_id: int) -> Head | None:
-        state = self._readings.newest_state(table_id)
-        table = state.table
-        if table.end_snapshot is not None:
+        head = self._readings.newest_head(table_id)
+        if head.end_snapshot is not None:
             raise CatalogNeeded
-        return Head(
-            self.store.visible, self.store.committed_at, table.schema_version, table.hot_floor, table.history_floor,
-            table.horizon, table.purge_number, None, table.changed_in, state.blocks.changed_in, state.at, None,
-        )  # fmt: skip
+        return head
 
     def live_blocks(self, writes: TableWrites, file_ids: Collection[int]) -> set[int]:
         known = self._readings.newest_state(writes.state.table.table_id).blocks
@@ -158,10 +153,12 @@ class LogSequencer(Sequencer):
         assert summary is not None
         assert not job
         last, committed_at = self._newest()
-        time = max(self._store.time(), committed_at)
         tx: Any = self._tx
-        self.newest = last + 1, time
-        self._commits.append(Commit(last + 1, time, operation, summary, token, tables=tx.changes))
+        time = self._store.time(committed_at)
+        if committed_at > time + DOUBTFUL:
+            raise CatalogNeeded  # where dates that a wrong clock has given are put right
+        self.newest = number, time = last + 1, max(time, committed_at)
+        self._commits.append(Commit(number, time, operation, summary, token, None, None, tx.changes))
         tx.changes = {}
 
     def result_of(self, token: str) -> dict[str, Any] | None:

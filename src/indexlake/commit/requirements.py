@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from indexlake.catalog import activity, data_files, definitions, fields, segments
 from indexlake.catalog.commits import RESERVED
 from indexlake.commit import absence, moved, placement
-from indexlake.commit.turns import turn_needed
+from indexlake.commit.turns import TurnNeeded, turn_needed
 from indexlake.errors import ConflictError, NotFoundError, SnapshotExpiredError, StorageError
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ def require(section: Section, ws: WriteSet, writes: TableWrites, looks: Sequence
     if rows:
         _rows_untouched(section, ws, writes, rows)
     state = writes.state
+    if writes.blocks:
+        _blocks_welcome(section, ws, writes)
     if state.ranges is not None:
         moved.check(section.tx, head, writes)
         placement.place(section.tx, state.table.table_id, writes.blocks)
@@ -123,6 +125,22 @@ def _schema_fits(tx: Transaction, ws: WriteSet, writes: TableWrites) -> None:
             table=table.full_name,
         )
     writes.adopt(fields.read_schema(tx, found).current)
+
+
+def _blocks_welcome(section: Section, ws: WriteSet, writes: TableWrites) -> None:
+    """Nobody who changes the layout of the table is about to be done with its blocks."""
+    table = writes.state.table
+    job = activity.running_job(section.tx, table.table_id, *activity.LAST_ROUNDS)
+    if job is None:
+        return
+    if ws.turn is None or not ws.turn.has(table.table_id):
+        raise TurnNeeded(
+            f"The layout of table {table.full_name!r} is being changed. Run it again; lake.run does so by itself.",
+            table=table.full_name,
+            tables=[table.table_id],
+        )
+    if ws.turn.owns(table.table_id):  # that job has died, and its turn with it
+        activity.end_job(section.tx, job.job_id, "lost", job.heartbeat_at, job.progress, "its owner is gone")
 
 
 def _rows_untouched(section: Section, ws: WriteSet, writes: TableWrites, rows: BitMap64) -> None:

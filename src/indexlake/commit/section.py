@@ -86,31 +86,27 @@ class Section:
             # By the names of the files: the process may have another writer by now.
             advice = ", and vacuum may have removed them. Nothing was committed: run the write again."
             requirements.require_writers(tx, {b.file.writer_id for b in files}, advice)
-        tables: dict[int, HotTable] = {}
+        tables: list[tuple[int, TableWrites, HotTable]] = []
         for table_id, writes in ws.tables.items():
             if not writes.empty:
-                tables[table_id] = requirements.require(self, ws, writes, looks.get(table_id, ()))
+                tables.append((table_id, writes, requirements.require(self, ws, writes, looks.get(table_id, ()))))
         faults.step("commit.validated")
         self.writing = True
         snapshot = sequencer.next
-        changed = [change.apply(tx, self.hot, snapshot) for change in ws.definitions]
-        if ws.definitions and not any(changed) and not tables:
-            return WriteResult(0, sequencer.last)
-        summary = [
-            f'"{change.table_id}":[0,0,0]'
-            for change, done in zip(ws.definitions, changed, strict=True)
-            if done and change.table_id is not None
-        ]
+        summary: list[str] = []
+        if ws.definitions:
+            changed = [change for change in ws.definitions if change.apply(tx, self.hot, snapshot)]
+            if not changed and not tables:
+                return WriteResult(0, sequencer.last)
+            summary = [f'"{change.table_id}":[0,0,0]' for change in changed if change.table_id is not None]
+            self.heads.clear()
         inserted = updated = deleted = 0
-        for table_id, hot in tables.items():
-            writes = ws.tables[table_id]
+        for table_id, writes, hot in tables:
             gone = writes.deleted + effects.apply(self, ws, writes, hot, snapshot)
             summary.append(f'"{table_id}":[{writes.inserted},{writes.updated},{gone}]')  # JSON
             inserted, updated, deleted = inserted + writes.inserted, updated + writes.updated, deleted + gone
             if writes.blocks or writes.truncate:
-                self.heads.pop(table_id)
-        if ws.definitions:
-            self.heads.clear()
+                self.heads.pop(table_id, None)
         total = WriteResult(inserted + updated + deleted, snapshot, inserted, updated, deleted)
         told = "{" + ",".join(summary) + "}"
         sequencer.record(ws.operation or "write", job=False, summary=told, token=commit_token)

@@ -143,7 +143,7 @@ class Turn:
             self._wait(set(wanted), error)
 
     def _wait(self, tables: set[int], error: ConflictError | SnapshotExpiredError) -> None:
-        slots = sorted({t % SLOTS for t in tables})
+        slots = sorted({slot_of(t) for t in tables})
         if slots != self._slots:
             self._leave()
             self._turns.mine = self
@@ -218,6 +218,11 @@ def turn_needed(ws: WriteSet, tables: Iterable[int]) -> TurnNeeded:
         table=name,
         tables=tables,
     )
+
+
+def slot_of(table_id: int) -> int:
+    """Which of the locks a turn on the table is."""
+    return table_id % SLOTS
 
 
 def pause(losses: int) -> None:

@@ -19,7 +19,7 @@ from indexlake.blocks.delete_vector import is_among
 from indexlake.blocks.new_block import NewBlock
 from indexlake.errors import ConflictError, DuplicateKeyError
 from indexlake.indexes.key_set import KeySet
-from indexlake.indexes.keys import Key, KeyColumn, decode_key, encode_key, key_to_bytes
+from indexlake.indexes.keys import Key, KeyColumn, OneKey, decode_key, encode_key, key_to_bytes
 from indexlake.schema import ROW_ID, VERSION, Field
 from indexlake.types.selection import keep
 
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from indexlake.indexes.index import Index
     from indexlake.schema import TableSchema
     from indexlake.snapshots.state import TableState
+    from indexlake.types import Codec
+
+MANY = 64
+"""From so many keys on they are made by Arrow: fewer cost less one by one."""
 
 Holder = tuple[int, int, Key]
 """Data file id, position, key."""
@@ -213,16 +217,18 @@ def new_keys(writes: TableWrites, coverage: Coverage, files: OpenFiles) -> KeyCo
     if not index.is_primary:
         fields, unkeyed = index.fields(schema), set()
         codecs, places = tuple(f.codec for f in fields), tuple(schema.fields.index(f) for f in fields)
-    ints = are_ints(codecs)
     if len(writes.rows) == 1 and not writes.blocks:
         ((row_id, values),) = writes.rows.items()
         key = [values[p] for p in places]
         if row_id in unkeyed or None in key:
             return None
-        return KeyColumn.from_keys([encode_key(codecs, key)], ints=ints)
+        return OneKey(encode_key(codecs, key))
     index_id = index.index_id
     blocks = [] if index_id in writes.loaded_for else writes.own_live_blocks()
-    keyed = {row_id: key for row_id, row in writes.rows.items() if None not in (key := [row[p] for p in places])}
+    keyed, columns = list(writes.rows), [[row[p] for row in writes.rows.values()] for p in places]
+    if any(None in column for column in columns):
+        whole = [n for n, key in enumerate(zip(*columns, strict=True)) if None not in key]
+        keyed, columns = [keyed[n] for n in whole], [[column[n] for n in whole] for column in columns]
     if not blocks and not keyed:
         return None
     known = index.is_primary and all(b.keys_known for b in blocks)
@@ -230,14 +236,11 @@ def new_keys(writes: TableWrites, coverage: Coverage, files: OpenFiles) -> KeyCo
         return None
     parts, needed = [], []
     if keyed:
-        keys = [encode_key(codecs, values) for values in keyed.values()]
-        parts.append(KeyColumn.from_keys(keys, ints=ints))
-        if len(set(keys)) < len(keys):
-            again = parts[0].first_duplicate()
-            assert again is not None
-            raise duplicate(writes.state, index, list(keyed.values())[again], twice=True)
-        new = [k for k, r in zip(keys, keyed, strict=True) if r not in unkeyed]
-        needed.append(KeyColumn.from_keys(new, ints=ints) if unkeyed else parts[0])
+        parts.append(keys := _keys_of(codecs, columns))
+        if (len(keys) >= MANY or len(set(keys)) < len(keys)) and (again := keys.first_duplicate()) is not None:
+            raise duplicate(writes.state, index, [column[again] for column in columns], twice=True)
+        new = [n for n, row_id in enumerate(keyed) if row_id not in unkeyed] if unkeyed else []
+        needed.append(parts[0].take(np.array(new, np.int64)) if unkeyed else parts[0])
     for block in blocks:
         live, positions = block.keys[index_id] if index_id in block.keys else _derived(block, fields, schema, files)
         if block.dead:
@@ -249,6 +252,15 @@ def new_keys(writes: TableWrites, coverage: Coverage, files: OpenFiles) -> KeyCo
     if blocks and (again := together.first_duplicate()) is not None:
         raise duplicate(writes.state, index, decode_key(codecs, together[again]), twice=True)
     return KeyColumn.concat(needed) if len(needed) > 1 else needed[0]
+
+
+def _keys_of(codecs: Sequence[Codec], columns: Sequence[Sequence[Any]]) -> KeyColumn:
+    """The keys of encoded values without nulls."""
+    if len(columns[0]) < MANY:
+        keys = [encode_key(codecs, values) for values in zip(*columns, strict=True)]
+        return KeyColumn.from_keys(keys, ints=are_ints(codecs))
+    arrays = [codec.decode(column) for codec, column in zip(codecs, columns, strict=True)]
+    return KeyColumn.from_arrays(codecs, arrays)
 
 
 def _derived(

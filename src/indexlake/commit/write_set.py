@@ -214,7 +214,12 @@ class WriteSet:
 
     @property
     def empty(self) -> bool:
-        return not self.definitions and all(w.empty for w in self.tables.values())
+        return not self.definitions and False not in [w.empty for w in self.tables.values()]
+
+    @property
+    def rows_alone(self) -> bool:
+        """Whether it does nothing but end versions of rows and add new ones."""
+        return not self.definitions and not [w for w in self.tables.values() if w.blocks or w.truncate]
 
     def writes(self, state: TableState) -> TableWrites:
         found = self.tables.get(state.table.table_id)

@@ -16,7 +16,7 @@ from indexlake.expr import constants, tree
 from indexlake.expr.build import MOMENT, Slot
 from indexlake.expr.coercion import castable
 from indexlake.expr.conditions import Condition, condition, equalities
-from indexlake.expr.evaluate import Evaluation
+from indexlake.expr.evaluate import Evaluation, fallible
 from indexlake.expr.fold import Computed, varies
 from indexlake.expr.narrow import Members, Narrowed, members, narrow, sides
 from indexlake.expr.parse import Parsed
@@ -52,6 +52,7 @@ class Template:
         self.type = schema.field(root.name).type if nested and isinstance(root, tree.Column) else to_arrow(root.type)
         if root.type.kind == "uuid":
             self.type = pa.uuid()
+        self.is_condition = bool(pa.types.is_boolean(self.type) or pa.types.is_null(self.type))
         self.columns = frozenset(node.name for node in tree.walk(root) if isinstance(node, tree.Column))
         self.predicate: tree.Node | None = root if root.type == BOOL else None
         if self.predicate is None and not nested and castable(root.type, BOOL):
@@ -60,6 +61,7 @@ class Template:
         self.parameters = _parameters(parsed, slots)
         self.computed = tuple((n, s) for n, s in enumerate(slots) if isinstance(s, Computed) and varies(s.node, slots))
         self.equalities = equalities(self.predicate, schema)
+        self.equal_alone = _equal_alone(self.predicate, self.equalities, schema)
         self.row: RowPlan | Literal[False] | None = None
         self.renamed: dict[Any, Template] = {}
 
@@ -89,6 +91,11 @@ class Bound:
     @property
     def type(self) -> pa.DataType:
         return self._template.type
+
+    @property
+    def is_condition(self) -> bool:
+        """Whether its values are true, false or unknown."""
+        return self._template.is_condition
 
     @property
     def columns(self) -> frozenset[str]:
@@ -194,6 +201,11 @@ class Bound:
         except ExpressionError as error:
             raise named(error, self.text) from None
 
+    @property
+    def fallible(self) -> bool:
+        """Whether some row may have no value but an error."""
+        return fallible(self._template.root)
+
     def evaluate_row(self, row: Mapping[str, Any]) -> Any:
         """The value for one row of Python values; ``ExpressionError`` where Python has no such value."""
         value = self.row_value(row)
@@ -235,6 +247,11 @@ class Bound:
         values = self.values
         return {name: values[slot] for name, slot in self._template.equalities}
 
+    @property
+    def equal_alone(self) -> frozenset[str] | None:
+        """The integers and texts that `equal_to` names, where the predicate says that they are equal and no more."""
+        return self._template.equal_alone
+
     def condition(self) -> Condition:
         """The test, and whether every row that satisfies it also satisfies the predicate."""
         if self._condition is None:
@@ -255,6 +272,16 @@ class Bound:
 
 
 _ONE_ROW = pa.record_batch({"": pa.nulls(1)})
+
+
+def _equal_alone(
+    predicate: tree.Node | None, equal: tuple[tuple[str, int], ...], schema: pa.Schema
+) -> frozenset[str] | None:
+    names = frozenset(name for name, _ in equal)
+    parts = len(predicate.items) if isinstance(predicate, tree.And) else 1
+    types = [schema.field(name).type for name in names]
+    plain = all(pa.types.is_integer(type) or pa.types.is_string(type) for type in types)
+    return names if plain and len(names) == len(equal) == parts else None
 
 
 def _parameters(parsed: Parsed, slots: tuple[Slot | Computed, ...]) -> tuple[tuple[int, int, Slot, bool], ...]:

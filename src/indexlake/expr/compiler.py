@@ -96,16 +96,16 @@ def satisfying(schema: pa.Schema, tests: Sequence[ColumnTest]) -> Bound:
 def _given(parsed: Parsed, params: Parameters) -> list[Any]:
     """The parameter values in the order in which the text names them."""
     names = parsed.parameters
-    if isinstance(params, Mapping):
+    if isinstance(params, dict | Mapping):
         try:
             values = [constants.plain(params[str(name)]) for name in names]
         except KeyError:
             missing = ", ".join(f"${name}" for name in names if str(name) not in params)
             _fail(parsed, f"parameter {missing} has no value; give params={{…}} with it")
-        known = set(map(str, names))
-        unused = [name for name in params if name not in known]
-        if unused:
-            _fail(parsed, f"parameter ${unused[0]} is given but not used")
+        if len(params) != len(names):
+            known = set(map(str, names))
+            unused = next(name for name in params if name not in known)
+            _fail(parsed, f"parameter ${unused} is given but not used")
         return values
     if params is None:
         params = ()

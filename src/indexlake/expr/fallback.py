@@ -58,7 +58,7 @@ def _connection(purpose: str) -> Any:
                 f"{purpose} is evaluated by DuckDB, which is not installed; run: pip install 'indexlake[sql]'",
                 extra="sql",
             ) from None
-        found = duckdb.connect(":memory:", config={"threads": 1})
+        found = duckdb.connect(":memory:", config={"threads": 1, "enable_external_access": "false"})
         found.execute("SET TimeZone='UTC'; SET enable_progress_bar=false; SET arrow_lossless_conversion=true")
         _local.connection = found
     return found

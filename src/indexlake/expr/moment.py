@@ -7,21 +7,23 @@ update, the clauses of a merge) does so inside `statement()`, and all of them se
 from __future__ import annotations
 
 import time
-from contextlib import ContextDecorator
+from collections.abc import Callable
 from contextvars import ContextVar, Token
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 _moment: ContextVar[int | None] = ContextVar("moment", default=None)
 
+P = ParamSpec("P")
+T = TypeVar("T")
 
-class statement(ContextDecorator):  # noqa: N801 (it reads as a word)
+
+class statement:  # noqa: N801 (it reads as a word)
     """One moment (µs since 1970, UTC) for everything compiled inside; an enclosing statement's, if there is one."""
 
     def __init__(self, moment: int | None = None) -> None:
         self._given = moment
         self._token: Token[int | None] | None = None
-
-    def _recreate_cm(self) -> statement:
-        return statement(self._given)
 
     def __enter__(self) -> int:
         moment = _moment.get() if self._given is None else self._given
@@ -33,6 +35,22 @@ class statement(ContextDecorator):  # noqa: N801 (it reads as a word)
     def __exit__(self, *_: object) -> None:
         if self._token is not None:
             _moment.reset(self._token)
+
+
+def as_statement(function: Callable[P, T]) -> Callable[P, T]:
+    """Each call is a statement."""
+
+    @wraps(function)
+    def inner(*args: P.args, **named: P.kwargs) -> T:
+        if _moment.get() is not None:
+            return function(*args, **named)
+        token = _moment.set(_clock())
+        try:
+            return function(*args, **named)
+        finally:
+            _moment.reset(token)
+
+    return inner
 
 
 def present() -> int:

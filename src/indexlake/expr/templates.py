@@ -18,6 +18,8 @@ from indexlake.schema.rules import Template
 
 VOLATILE = ("random", "uuid", "gen_random_uuid", "uuidv4", "uuidv7")
 """Functions that give another value for every row: they may stand in defaults."""
+NEXT = "nextval"
+"""So does the next number of a sequence."""
 
 
 def template_of(text: str, fields: Sequence[Field]) -> Template:
@@ -109,7 +111,8 @@ def _check_generated(f: Field, schema: TableSchema) -> None:
 def _refuse_changing(text: str) -> None:
     """Rules give the same for the same row, whenever they are computed."""
     if calls(text):
-        raise ExpressionError(f"{calls(text)[0][2]}() gives another value each time (in `{text}`)")
+        name = calls(text)[0][2].partition(" ")[0]
+        raise ExpressionError(f"{name}() gives another value each time (in `{text}`)")
     if compiles_to_moment(text):
         raise ExpressionError(f"the present moment changes; only a default may name it (in `{text}`)")
 
@@ -127,14 +130,20 @@ def compiles_to_moment(text: str) -> bool:
 
 @lru_cache(256)
 def calls(text: str) -> tuple[tuple[int, int, str], ...]:
-    """Where a text calls functions that give another value for every row: start, end, name."""
+    """Where a text calls functions that give another value for every row: start, end, name.
+
+    The name of ``nextval`` has that of the sequence behind it.
+    """
     from sqlglot.dialects.duckdb import DuckDB
 
     tokens = DuckDB().tokenize(text)
     found = []
-    for name, opening, closing in zip(tokens, tokens[1:], tokens[2:], strict=False):
-        if name.text.lower() in VOLATILE and opening.text == "(" and closing.text == ")":
-            found.append((name.start, closing.end + 1, name.text.lower()))
+    for name, opening, closing, after in zip(tokens, tokens[1:], tokens[2:], [*tokens[3:], None], strict=False):
+        called = name.text.lower()
+        if called in VOLATILE and opening.text == "(" and closing.text == ")":
+            found.append((name.start, closing.end + 1, called))
+        elif called == NEXT and opening.text == "(" and after is not None and after.text == ")":
+            found.append((name.start, after.end + 1, f"{NEXT} {closing.text}"))
     return tuple(found)
 
 
@@ -145,8 +154,8 @@ def default_parts(text: str, target: object) -> tuple[str, pa.Schema, tuple[str,
     Refuses what cannot be computed.
     """
     found = calls(text)
-    kinds = {"random": pa.float64()}
-    fields = [pa.field(f"v{n}", kinds.get(name, pa.uuid())) for n, (_, _, name) in enumerate(found)]
+    kinds = {"random": pa.float64(), NEXT: pa.int64()}
+    fields = [pa.field(f"v{n}", kinds.get(name.partition(" ")[0], pa.uuid())) for n, (_, _, name) in enumerate(found)]
     new, done = "", 0
     for n, (start, end, _) in enumerate(found):
         new += f'{text[done:start]}"v{n}"'

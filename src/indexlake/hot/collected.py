@@ -6,8 +6,11 @@ than the horizon, with the columns at the horizon.  So a chunk may become severa
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from indexlake.blocks.writer import sorted_by_row_id
@@ -18,6 +21,9 @@ from indexlake.schema.lineage import HeldColumns
 
 Row = tuple[Any, ...]
 """(begin, row id, end, encoded value of each of ``columns`` …)"""
+
+
+Numbers = npt.NDArray[np.int64]
 
 
 class Collected:
@@ -45,21 +51,15 @@ class Collected:
         for group in groups.values():
             self._add(group, group[0][0])
 
-    def add_columns(self, begins: list[int], row_ids: list[int], ends: list[int], columns: list[list[Any]]) -> None:
+    def add_columns(self, begins: Numbers, row_ids: Numbers, ends: Numbers, columns: list[list[Any]]) -> None:
         """The same of rows that are at hand column by column."""
         if self._alike:
-            self._add_values(begins, row_ids, ends, columns)
-        else:
-            self.add(list(zip(begins, row_ids, ends, *columns, strict=True)))
-
-    def _add_values(self, begins: Any, row_ids: Any, ends: Any, columns: Any) -> None:
-        schema = self._schema(begins[0])
-        try:
-            batch = self._batch(begins, row_ids, ends, columns, schema)
-        except ConstraintError:
-            self.add(list(zip(begins, row_ids, ends, *columns, strict=True)))  # in halves, until they fit
-            return
-        self._keep(batch, schema, begins[0])
+            begin = int(begins[0])
+            schema = self._schema(begin)
+            with suppress(ConstraintError):  # they are added in halves then, until they fit
+                self._keep(self._batch(begins, row_ids, ends, columns, schema), schema, begin)
+                return
+        self.add(list(zip(begins.tolist(), row_ids.tolist(), ends.tolist(), *columns, strict=True)))
 
     def _keep(self, batch: pa.RecordBatch, schema: TableSchema, begin: int) -> None:
         self._written_with.setdefault(schema.columns, (schema, max(begin, self._horizon)))

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
-from indexlake.arrow.batch_size import row_chunks
+from indexlake.arrow.batch_size import row_columns
 from indexlake.catalog import log_records, table_heads
 from indexlake.catalog.inline import Change, InlineRows, InlineTables, Row
 from indexlake.errors import ConvertedError
@@ -150,10 +151,10 @@ class InlineTable(InlineRows):
         schema = self._schema
         older = schema.held if schema.evolved else None
         columns = schema.columns if older is None else older.columns
-        for row in self._with_key(columns, key, schema.key_columns, schema.key_codecs):
-            if self._is_visible(row):
-                return HotRow(row[1], row[0], row[3:] if older is None else older.row(row[0], row[3:]))
-        return None
+        row = self._visible_with_key(columns, key, schema.key_columns, schema.key_codecs)
+        if row is None:
+            return None
+        return HotRow(row[1], row[0], row[3:] if older is None else older.row(row[0], row[3:]))
 
     def begun(self, since: int, until: int, fields: Sequence[Field]) -> Iterator[pa.RecordBatch]:
         return self._batches("_begin", since, until, fields)
@@ -192,6 +193,10 @@ class InlineTable(InlineRows):
             rows = [(*row, *key) for key in few for row in self._with_key((), key, columns, codecs)]
             return self._newer(rows, since, without)
         indexed = indexed and not any(is_float(codec) for codec in codecs)
+        if indexed and keys.ints is not None:
+            low, high = (decode_key(codecs, int(key))[0] for key in (keys.ints.min(), keys.ints.max()))
+            if not self._has_between(columns[0], low, high):
+                return []  # new keys often lie above all others
         among: KeySet | None = None
         found: list[HotRow] = []
         seen, most, live = 0, ROWS_PER_KEY * len(keys), self._live_since(since, columns)
@@ -243,11 +248,12 @@ class InlineTable(InlineRows):
         oldest = self._oldest(floor, collected.columns, size, history=history)
         count = 0
         final: Row | None = None
-        for rows in row_chunks(oldest, BATCH_ROWS):
+        for begins, row_ids, ends, *columns in row_columns(oldest, BATCH_ROWS):
             check()
-            collected.add(rows)
-            final = rows[-1]
-            count += len(rows)
+            over = np.array(ends, np.int64) if history else np.zeros(len(ends), np.int64)  # what lives has no end
+            collected.add_columns(np.array(begins, np.int64), np.array(row_ids, np.int64), over, columns)
+            final = begins[-1], row_ids[-1], ends[-1]
+            count += len(begins)
             if collected.bytes > CHUNK_BYTES:
                 count = size  # there may be more
                 break
@@ -259,6 +265,5 @@ class InlineTable(InlineRows):
 
 def _decodable(rows: Iterable[Row], columns: HeldColumns) -> Iterator[tuple[Any, Any, Any, Any]]:
     """(begins, row ids, ends, encoded values of each field), some rows at a time."""
-    for chunk in row_chunks(rows, BATCH_ROWS):
-        begins, row_ids, ends, *values = zip(*chunk, strict=True)
+    for begins, row_ids, ends, *values in row_columns(rows, BATCH_ROWS):
         yield begins, row_ids, ends, columns.values(begins, values)

@@ -68,8 +68,12 @@ class HotRows:
             self.add([c[:half] for c in columns], row_ids[:half], begins[:half])
             self.add([c[half:] for c in columns], row_ids[half:], begins[half:])
             return
-        arrays += [pa.array(row_ids, pa.int64()), pa.array(begins, pa.int64())]
-        self._keep(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
+        self.add_arrays(arrays, row_ids, begins)
+
+    def add_arrays(self, arrays: Sequence[Any], row_ids: Any, begins: Any) -> None:
+        """Take values as Arrow has them."""
+        numbers = pa.array(row_ids, pa.int64()), pa.array(begins, pa.int64())
+        self._keep(pa.RecordBatch.from_arrays([*arrays, *numbers], schema=self.schema))
 
     def _keep(self, batch: pa.RecordBatch) -> None:
         self.count += batch.num_rows

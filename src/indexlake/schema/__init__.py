@@ -10,6 +10,7 @@ from indexlake.schema.definition import (
     new_fields,
 )
 from indexlake.schema.table_schema import (
+    COMMENT,
     END,
     RESERVED_PREFIX,
     ROW_ID,
@@ -21,6 +22,7 @@ from indexlake.schema.table_schema import (
 )
 
 __all__ = [
+    "COMMENT",
     "END",
     "RESERVED_PREFIX",
     "ROW_ID",

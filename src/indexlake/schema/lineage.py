@@ -41,10 +41,10 @@ class HeldColumns:
 
     def __init__(self, fields: Iterable[Field]) -> None:
         self.fields = tuple(fields)
-        self._direct = not any(f.since for f in self.fields)
+        self.direct = not any(f.since for f in self.fields)  # each is read from the column that it has now
         self._all_held_from = max((f.since for f in self.fields), default=0)
         names = [f.column for f in self.fields]
-        if not self._direct:
+        if not self.direct:
             names += [g.column for f in self.fields for g in line(f) if g is not f and not g.released]
         self.columns = tuple(dict.fromkeys(names))
         self._place = {name: n for n, name in enumerate(self.columns)}
@@ -54,12 +54,12 @@ class HeldColumns:
         some = copy(self)
         some.fields = tuple(fields)
         if some.fields != self.fields:
-            some._direct, some._all_held_from = False, _NEVER
+            some.direct, some._all_held_from = False, _NEVER
         return some
 
     def values(self, begins: Sequence[int], columns: Sequence[Column]) -> Sequence[Column]:
         """The encoded values of each field, from those of ``columns`` and the snapshots in which the rows began."""
-        if self._direct:
+        if self.direct:
             return columns
         if min(begins) >= self._all_held_from:
             return columns[: len(self.fields)]
@@ -67,7 +67,7 @@ class HeldColumns:
 
     def row(self, begin: int, values: Sequence[SqlValue]) -> tuple[SqlValue, ...]:
         """The encoded values of one row."""
-        if self._direct or begin >= self._all_held_from:
+        if self.direct or begin >= self._all_held_from:
             return tuple(values[: len(self.fields)])
         return tuple(column[0] for column in self.values([begin], [[value] for value in values]))
 

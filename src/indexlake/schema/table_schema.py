@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
@@ -21,12 +21,15 @@ from indexlake.schema.field_steps import Step
 from indexlake.schema.lineage import HeldColumns, line
 from indexlake.schema.rules import Check, Template
 from indexlake.types import Codec, SqlValue, codec_for
+from indexlake.types.enums import enum_of
 from indexlake.types.uuids import is_uuid
 
 ROW_ID = "_indexlake_row_id"
 VERSION = "_indexlake_snapshot"
 END = "_indexlake_end"
 RESERVED_PREFIX = "_indexlake_"
+COMMENT = b"comment"
+"""The metadata of a column that says what it is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ class Field:
     generated: Template | None = None  # how every row's value is computed
     held_null: bool = False  # it could be null before: older versions of rows may be
     initial: tuple[SqlValue] | None = None  # what rows take that are older than the column, if not the default
+    sequences: Any = field(default=None, compare=False, repr=False)  # who gives the numbers that the default asks for
 
     @property
     def column(self) -> str:
@@ -66,6 +70,11 @@ class Field:
 
     def arrow(self, name: str | None = None) -> pa.Field:
         return pa.field(name or self.name, self.type, self.nullable, self.metadata)
+
+    @property
+    def comment(self) -> str | None:
+        found = (self.metadata or {}).get(COMMENT)
+        return None if found is None else found.decode()
 
     @property
     def older(self) -> SqlValue:
@@ -147,6 +156,11 @@ class TableSchema:
         return self.arrow.append(pa.field(ROW_ID, pa.int64(), False))
 
     @cached_property
+    def sql_arrow(self) -> pa.Schema:
+        """What conditions of SQL may name that we compute: ENUM columns have an order that is none of text."""
+        return pa.schema([f for f in self.arrow_with_row_id if enum_of(f) is None])
+
+    @cached_property
     def file(self) -> pa.Schema:
         """What a data block holds."""
         hidden = [pa.field(ROW_ID, pa.int64(), False), pa.field(VERSION, pa.int64(), True)]
@@ -196,6 +210,10 @@ class TableSchema:
     @cached_property
     def key_names(self) -> tuple[str, ...]:
         return tuple(f.name for f in self.key_fields)
+
+    @cached_property
+    def key_set(self) -> frozenset[str]:
+        return frozenset(self.key_names)
 
     @cached_property
     def key_columns(self) -> tuple[str, ...]:
@@ -256,6 +274,19 @@ class SchemaHistory:
     @property
     def current(self) -> TableSchema:
         return self._schema(len(self._changes))
+
+    @cached_property
+    def asks_sequences(self) -> bool:
+        """Whether a default needs numbers, and nobody is known who gives them."""
+        return any(f.default_sql is not None and "nextval" in f.default_sql and not f.sequences for f in self.fields)
+
+    def asking(self, sequences: Any) -> SchemaHistory:
+        """The same schemas, whose defaults get their numbers here."""
+        fields = [
+            replace(f, sequences=sequences) if f.default_sql is not None and "nextval" in f.default_sql else f
+            for f in self.fields
+        ]
+        return SchemaHistory(fields, self.primary_key, self.checks, self._table_name)
 
     def at(self, snapshot: int) -> TableSchema:
         return self._schema(bisect_right(self._changes, snapshot))

@@ -7,13 +7,14 @@ read, which is told of everything first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from indexlake.blocks.delete_vector import DeleteLog
 from indexlake.catalog import commits
+from indexlake.catalog.table_heads import Head
 from indexlake.hot.memory.store import MemoryStore, Reader
 from indexlake.snapshots.reading import Choose, OpenReading, Reading, Readings
 from indexlake.snapshots.state import TableState
@@ -27,6 +28,7 @@ class MemoryReadings(Readings):
     def __init__(self, catalog: Catalog, store: MemoryStore) -> None:
         super().__init__(catalog, store)
         self._store = store
+        self._heads: dict[int, tuple[TableState, Head]] = {}
 
     def open(self, table_id: int, choose: Choose | None = None) -> OpenReading:
         return _OpenReading(self, table_id, choose)
@@ -61,20 +63,35 @@ class MemoryReadings(Readings):
         """For whoever has the turn of the sequencer.  Its number may be behind, what it holds is not."""
         return self._known(table_id) or self.latest(table_id)
 
-    def publish(self, done: Sequence[Commit], marked: Mapping[int, int]) -> None:
-        """Add deleted rows of blocks to states that had all those before: ``marked`` is the newest of each table.
+    def newest_head(self, table_id: int) -> Head:
+        """The same as the catalog would tell it, but for the newest commit: the sequencer knows that."""
+        state = self.newest_state(table_id)
+        known, head = self._heads.get(table_id, (None, None))
+        if head is None or known is None or known.table is not state.table or known.blocks is not state.blocks:
+            t = state.table
+            head = Head(
+                -1, 0, t.schema_version, t.hot_floor, t.history_floor, t.horizon, t.purge_number, t.end_snapshot,
+                t.changed_in, state.blocks.changed_in, state.at, None,
+            )  # fmt: skip
+            self._heads[table_id] = state, head
+        return head
 
-        The commits are visible already.  Until their deletes are here the states are too old to be used.
+    def publish(self, done: Sequence[Commit]) -> None:
+        """The commits are durable: make them visible, and add deleted rows of blocks to states that had all before.
+
+        Until their deletes are here the states are too old to be used.
         """
-        for commit in done:
-            for table_id, change in commit.tables.items():
-                state = self.states.get(table_id) if change.deleted else None
-                if state is None or state.at < self._store.layout or state.at < marked.get(table_id, 0):
-                    continue  # it will be read from the catalog
-                deletes = dict(state.deletes)
-                for file_id, positions in change.deleted.items():
-                    deletes[file_id] = deletes.get(file_id, _NONE).add(commit.number, positions)
-                self.states.offer(replace(state, deletes=deletes, at=commit.number))
+        deleting = [(c.number, i, each.deleted) for c in done for i, each in c.tables.items() if each.deleted]
+        marked = dict(self._store.marked) if deleting else {}
+        self._store.published(done)
+        for number, table_id, deleted in deleting:
+            state = self.states.get(table_id)
+            if state is None or state.at < self._store.layout or state.at < marked.get(table_id, 0):
+                continue  # it will be read from the catalog
+            deletes = dict(state.deletes)
+            for file_id, positions in deleted.items():
+                deletes[file_id] = deletes.get(file_id, _NONE).add(number, positions)
+            self.states.offer(replace(state, deletes=deletes, at=number))
 
 
 _NONE = DeleteLog()

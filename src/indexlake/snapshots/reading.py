@@ -7,11 +7,13 @@ a row.  ``hot`` and ``transaction`` end with the transaction; the other parts st
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from indexlake.catalog import commits
 from indexlake.errors import ConvertedError
+from indexlake.snapshots.sequences import Sequences
 from indexlake.snapshots.state import Stale, StateCache, TableState, refresh
 
 if TYPE_CHECKING:
@@ -71,6 +73,7 @@ class Readings:
         self.catalog = catalog
         self.store = store
         self.states = StateCache()
+        self.sequences = Sequences(catalog)
         self.successor: Callable[[ConvertedError, Readings], Readings] = _no_successor
 
     def open(self, table_id: int, choose: Choose | None = None) -> OpenReading:
@@ -94,6 +97,9 @@ class Readings:
     def state_in(self, transaction: ReadTransaction, table_id: int) -> TableState:
         """The table's state as of a read transaction.  Raises ``Stale`` when another one has to be begun."""
         state = refresh(transaction, table_id, self.states.get(table_id), self.store)
+        if state.schema.asks_sequences:
+            schema = state.schema.asking(self.sequences)
+            state = replace(state, schema=schema, current=schema.current)
         self.states.offer(state)
         return state
 

@@ -39,6 +39,8 @@ class RowEncoder:
             (f.name, f.codec.encode_one, f.nullable or f.generated is not None, f.default) for f in schema.fields
         ]
         self._computed = {f.name: f for f in schema.fields if f.default_sql is not None}
+        self.asks = any(f.sequences is not None for f in schema.fields)
+        """Whether a default may need a number of a sequence: for several rows they are better taken together."""
         self._names = frozenset(f.name for f in schema.fields)
 
     def encode(self, row: Mapping[str, Any]) -> Values:
@@ -73,19 +75,25 @@ class RowEncoder:
         return result
 
 
-def take_rows(
-    rows: Any, schema: TableSchema, encoder: RowEncoder, limit: int, bar: ProgressBar | None = None
-) -> list[Values] | Iterator[pa.RecordBatch]:
-    """Fewer than ``limit`` rows, and not many bytes, as encoded tuples; otherwise a stream of exact batches."""
-    found: list[Values] | None = None
-    if isinstance(rows, Mapping):
+Taken = list[Values] | Iterator[pa.RecordBatch]
+"""Few rows as encoded tuples, or a stream of exact batches."""
+
+
+def take_dicts(rows: Any, schema: TableSchema, encoder: RowEncoder, limit: int) -> Taken | None:
+    """One row, or fewer than ``limit``, given as dicts; None: they are given in another way."""
+    if isinstance(rows, dict | Mapping):
         found = [encoder.encode(rows)]
-    elif isinstance(rows, list | tuple) and len(rows) < limit and all(isinstance(row, Mapping) for row in rows):
+    elif isinstance(rows, list | tuple) and len(rows) < (2 if encoder.asks else limit) and _are_mappings(rows):
         found = [encoder.encode(row) for row in rows]
-    if found is not None:
-        found = completed_rows(found, schema)
-        few = encoded_bytes(found) <= batch_size.BATCH_BYTES
-        return found if few else (decode_batch(some, schema) for some in row_chunks(found, _DICTS_PER_BATCH))
+    else:
+        return None
+    found = completed_rows(found, schema)
+    few = encoded_bytes(found) <= batch_size.BATCH_BYTES
+    return found if few else (decode_batch(some, schema) for some in row_chunks(found, _DICTS_PER_BATCH))
+
+
+def take_rows(rows: Any, schema: TableSchema, limit: int, bar: ProgressBar | None = None) -> Taken:
+    """Fewer than ``limit`` rows, and not many bytes, as encoded tuples; otherwise a stream of exact batches."""
     given = arrow_batches(rows, schema)
     if bar is not None:
         given = bar.watch(given, getattr(rows, "num_rows", None))
@@ -99,6 +107,10 @@ def take_rows(
         if count >= limit or size > batch_size.BATCH_BYTES:
             return chain(held, batches)
     return [values for batch in held for values in encode_batch(batch, schema)]
+
+
+def _are_mappings(rows: Iterable[Any]) -> bool:
+    return all(isinstance(row, Mapping) for row in rows)
 
 
 def arrow_batches(rows: Any, schema: TableSchema | None) -> Iterator[pa.RecordBatch]:

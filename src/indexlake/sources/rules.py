@@ -62,7 +62,7 @@ def default_array(f: Field, count: int) -> pa.Array:
 
     target = of_column(f)
     text, columns, calls = default_parts(f.default_sql, target)
-    arrays = [pa.nulls(count), *(_called(name, count) for name in calls)]
+    arrays = [pa.nulls(count), *(_called(f, name, count) for name in calls)]
     batch = pa.RecordBatch.from_arrays(arrays, ["", *columns.names])
     return computed(compile(text, columns, target=target), batch, f)
 
@@ -83,8 +83,19 @@ def default_assigned(f: Field) -> Any:
         return value
 
 
-def _called(name: str, count: int) -> pa.Array:
-    if name == "random":
+def differs_by_row(f: Field) -> bool:
+    """Whether rows that take the default take a value of their own each."""
+    from indexlake.expr.templates import calls
+
+    return f.default_sql is not None and bool(calls(f.default_sql))
+
+
+def _called(f: Field, name: str, count: int) -> pa.Array:
+    function, _, sequence = name.partition(" ")
+    if sequence:
+        assert f.sequences is not None, "a table that is read has who gives its numbers"
+        return pa.array(f.sequences.take(sequence, count))
+    if function == "random":
         return pa.array([random.random() for _ in range(count)], pa.float64())
     make = _uuid7 if name == "uuidv7" else uuid4
     return pa.array([make().bytes for _ in range(count)], pa.binary(16)).cast(pa.uuid())

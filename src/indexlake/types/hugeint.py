@@ -14,7 +14,9 @@ HELD_AS = pa.decimal128(38, 0)
 HUGEINT = pa.opaque(pa.binary(16), "hugeint", "DuckDB")
 UHUGEINT = pa.opaque(pa.binary(16), "uhugeint", "DuckDB")
 """How DuckDB takes and gives them: integers in 16 bytes, which are those of the decimal."""
-MARK = {b"indexlake:sql_type": b"HUGEINT"}
+KEY = b"indexlake:sql_type"
+"""The metadata that says what SQL takes a column for, where that is not what Arrow says."""
+MARK = {KEY: b"HUGEINT"}
 
 
 def is_hugeint(field: Any) -> bool:
@@ -26,7 +28,8 @@ def is_hugeint(field: Any) -> bool:
 
 def mark_of(field: Any) -> dict[bytes, bytes] | None:
     """The metadata of another field that holds the same values."""
-    return MARK if is_hugeint(field) else None
+    found = (field.metadata or {}).get(KEY)
+    return None if found is None else {KEY: found}
 
 
 def hugeints(schema: pa.Schema) -> tuple[str, ...]:

@@ -36,9 +36,9 @@ def python_dicts(data: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
         python_columns(data)  # names the first such column
     try:
         rows: list[dict[str, Any]] = data.to_pylist()
-    except (OverflowError, ValueError) as error:
-        python_columns(data)
-        raise error
+    except (OverflowError, ValueError):
+        names = data.schema.names
+        rows = [dict(zip(names, row, strict=True)) for row in zip(*python_columns(data), strict=True)]
     return rows
 
 
@@ -97,10 +97,30 @@ def _values(column: Any, name: str) -> list[Any]:
     if any_outside(column, in_python):
         raise _no_such_value(name, column.type, "Python")
     try:
+        if holds(column.type, _is_tuple):
+            return [_nested(value) for value in column]
         values: list[Any] = column.to_pylist()
     except (OverflowError, ValueError):
         raise _no_such_value(name, column.type, "Python") from None
     return values
+
+
+def _is_tuple(type: Any) -> bool:
+    """Whether it is a struct whose fields are told apart by their places: ``row(1, 'a')``."""
+    return bool(pa.types.is_struct(type)) and len({field.name for field in type}) < len(type)
+
+
+def _nested(value: Any) -> Any:
+    """The value of an Arrow scalar, with tuples for such structs."""
+    if not value.is_valid:
+        return None
+    if pa.types.is_struct(value.type):
+        fields = [_nested(value[n]) for n in range(len(value.type))]
+        named = zip((field.name for field in value.type), fields, strict=True)
+        return tuple(fields) if _is_tuple(value.type) else dict(named)
+    if isinstance(value, pa.ListScalar | pa.LargeListScalar | pa.FixedSizeListScalar) and value.values is not None:
+        return [_nested(item) for item in value.values]
+    return value.as_py()
 
 
 def _no_such_value(name: str, type: Any, who: str) -> ConstraintError:

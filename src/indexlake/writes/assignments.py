@@ -70,14 +70,13 @@ class Assignments:
         return encoded_bytes([self._values.values()])
 
     @property
-    def columns(self) -> set[str]:
+    def columns(self) -> frozenset[str]:
         """The columns that the new values are computed from."""
-        named = {name for expression in self._expressions.values() for name in expression.columns}
-        return named.union(self._copies.values())
+        return frozenset().union(*[e.columns for e in self._expressions.values()], self._copies.values())
 
     def changes(self, fields: tuple[Field, ...]) -> bool:
-        parts = self._values, self._expressions, self._copies
-        return any(f.name in part for f in fields for part in parts)
+        values, expressions, copies = self._values, self._expressions, self._copies
+        return bool([f for f in fields if f.name in values or f.name in expressions or f.name in copies])
 
     def copied(self, f: Field) -> str | None:
         """The column whose value the field takes as it is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from indexlake.expr.moment import statement
+from indexlake.expr.moment import as_statement
 from indexlake.scan.point import read_values
 from indexlake.writes.edit import Edit
 from indexlake.writes.find import PredicateOf, Scanned, Target, find, find_by_scan
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from indexlake.transaction import Transaction
 
 
-@statement()
+@as_statement
 def delete(tx: Transaction, table_id: int, predicate_of: PredicateOf) -> int:
     """Delete the rows that satisfy the predicate.  How many they are."""
     rows = find(tx, table_id, predicate_of, ())
     if isinstance(rows, Target):
-        if rows.held_exactly(rows.predicate.columns):
+        if rows.held_exactly(rows.tested):
             return _delete_one(tx, rows)
         rows = find_by_scan(tx, table_id, predicate_of, ())
     return _delete_found(tx, rows)
@@ -27,7 +27,7 @@ def delete(tx: Transaction, table_id: int, predicate_of: PredicateOf) -> int:
 def _delete_one(tx: Transaction, target: Target) -> int:
     if target.row is None:
         return 0
-    names = target.predicate.columns
+    names = target.tested
     row = target.key_row(names)
     if row is None:
         row = target.python_row(read_values(target.row), names)

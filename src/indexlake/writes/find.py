@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 PredicateOf = Callable[[TableSchema], "Bound"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Target:
     """The only row that may satisfy a predicate, None when there is none, at the state that it was found in."""
 
@@ -41,8 +41,20 @@ class Target:
     key: list[SqlValue] | None  # the primary key, where the predicate names it
     row: LiveRow | None
 
+    @property
+    def is_decided(self) -> bool:
+        """Whether the predicate asks for the primary key and nothing else: the row satisfies it."""
+        return self.key is not None and self.predicate.equal_alone == self.state.current.key_set
+
+    @property
+    def tested(self) -> Set[str]:
+        """The columns that ``is_met`` asks for."""
+        return frozenset() if self.is_decided else self.predicate.columns
+
     def is_met(self, row: dict[str, Any]) -> bool:
-        """Whether the row satisfies the whole predicate; ``row`` has the columns that it names."""
+        """Whether the row satisfies the whole predicate; ``row`` has the columns that are ``tested``."""
+        if self.is_decided:
+            return True
         assert self.row is not None
         row[ROW_ID] = self.row.row_id
         return self.predicate.evaluate_row(row) is True
@@ -66,6 +78,8 @@ class Target:
     def python_row(self, values: Values, names: Set[str]) -> dict[str, Any]:
         """The columns asked for, of the row's encoded values."""
         schema = self.state.current
+        if not names:
+            return {}
         return {
             f.name: codec.decode_one(value)
             for f, codec, value in zip(schema.fields, schema.codecs, values, strict=True)

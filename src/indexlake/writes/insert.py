@@ -15,11 +15,11 @@ from indexlake.blocks.new_block import NewBlock
 from indexlake.blocks.stream import Target
 from indexlake.display.progress import ProgressBar
 from indexlake.errors import ConflictError, ConstraintError, SchemaError
-from indexlake.expr.moment import statement
+from indexlake.expr.moment import as_statement
 from indexlake.partitions.writing import block_rows, write_many, write_sorted
 from indexlake.schema.fitting import Values
 from indexlake.snapshots.state import TableState
-from indexlake.sources.rows import take_rows
+from indexlake.sources.rows import take_dicts, take_rows
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
@@ -34,23 +34,22 @@ class Prepared:
     rows: list[tuple[int, Values]]
     blocks: list[NewBlock]
 
-    @property
-    def count(self) -> int:
-        return len(self.rows) + sum(b.record_count for b in self.blocks)
 
-
-@statement()
+@as_statement
 def prepare_insert(lake: Lake, state: TableState, rows: Any, progress: bool | None = None) -> Prepared:
     """Check and encode the rows, give them row ids, and write blocks when they are many."""
     table, schema = state.table, state.current
-    with ProgressBar(f"loading {table.full_name}", progress) as bar:
-        taken = take_rows(rows, schema, lake._encoder(state), table.config.direct_write_row_count, bar)
-        if isinstance(taken, list):
-            first = lake._row_ids.take(table.table_id, len(taken)) if taken else 0
-            return Prepared(state, list(enumerate(taken, first)), [])
-        target = Target.of(state, lake._writer_id(), waiting=True)
-        blocks = list(write_many(lake.storage, target, taken, partial(lake._row_ids.take, table.table_id)))
-    return Prepared(state, [], blocks)
+    limit, take_ids = table.config.direct_write_row_count, lake._row_ids.take
+    taken = take_dicts(rows, schema, lake._encoder(state), limit)
+    if not isinstance(taken, list):
+        with ProgressBar(f"loading {table.full_name}", progress) as bar:
+            taken = take_rows(rows, schema, limit, bar) if taken is None else taken
+            if not isinstance(taken, list):
+                target = Target.of(state, lake._writer_id(), waiting=True)
+                return Prepared(
+                    state, [], list(write_many(lake.storage, target, taken, partial(take_ids, table.table_id)))
+                )
+    return Prepared(state, list(enumerate(taken, take_ids(table.table_id, len(taken)) if taken else 0)), [])
 
 
 class Insert:
@@ -103,7 +102,7 @@ def _laid_out(lake: Lake, prepared: Prepared, now: TableState) -> Prepared:
 
 def can_be_taken_again(rows: Any) -> bool:
     """Whether rows can be read from the same object twice; only where that is certain."""
-    known = (Mapping, list, tuple, str, os.PathLike, pa.Table, pa.RecordBatch)
+    known = (dict, Mapping, list, tuple, str, os.PathLike, pa.Table, pa.RecordBatch)
     if isinstance(rows, known) or type(rows).__name__ == "DataFrame":
         return True
     from indexlake.sources.files import Files
@@ -118,7 +117,9 @@ def insert(tx: Transaction, state: TableState, prepared: Prepared) -> int:
         tx.watching.note(state.table.table_id, np.zeros(0, np.int64), np.concatenate(ids))
     writes = tx.writes(state)
     writes.insert(prepared.rows)
+    count = len(prepared.rows)
     for block in prepared.blocks:
         writes.insert_block(block)
         writes.inserted += block.record_count
-    return prepared.count
+        count += block.record_count
+    return count

@@ -9,7 +9,7 @@ import numpy as np
 
 from indexlake.arrow.batch_size import rows_of
 from indexlake.commit.write_set import row_id_set
-from indexlake.expr.moment import statement
+from indexlake.expr.moment import as_statement
 from indexlake.scan.point import read_values
 from indexlake.writes.assignments import Assignments
 from indexlake.writes.edit import Edit
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from indexlake.transaction import Transaction
 
 
-@statement()
+@as_statement
 def update(tx: Transaction, table_id: int, assignments: Mapping[str, Any], predicate_of: PredicateOf) -> int:
     """Give the rows that satisfy the predicate new values.  How many they are."""
     rows = find(tx, table_id, predicate_of)
@@ -44,7 +44,7 @@ def _update_one(tx: Transaction, target: Target, assignments: Mapping[str, Any])
     if state.table.config.direct_write_row_count < 2:
         return None
     setter = Assignments(assignments, state.current)
-    needed = target.predicate.columns | setter.columns
+    needed = target.tested | setter.columns
     if not target.held_exactly(needed):
         return None
     if target.row is None:

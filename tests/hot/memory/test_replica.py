@@ -187,3 +187,29 @@ def test_a_replica_goes_on_when_the_lake_becomes_inline(owner: il.Lake, replica:
     t.insert({"id": 2, "v": 2})
     assert _rows(replica.table("t")) == {1: 1, 2: 2}
     assert replica.snapshot_id == owner.snapshot_id
+
+
+def test_sparks_data_source_reads_the_last_checkpoint(owner: il.Lake, any_address: Address) -> None:
+    pytest.importorskip("pyspark")
+    from indexlake.spark.source import IndexLakeSource
+
+    t = _table(owner)
+    t.insert([{"id": n, "v": 0} for n in range(5)])
+    _checkpoint(owner, "t")
+    t.update({"v": 1}, "id = 3")
+
+    options = {"catalog": any_address.catalog, "table": "t"}
+    if any_address.catalog_schema is not None:
+        options["catalog_schema"] = any_address.catalog_schema
+
+    def read() -> dict[int, int]:
+        source = IndexLakeSource(options)
+        reader = source.reader(source.schema())
+        batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+        return {row["id"]: row["v"] for batch in batches for row in batch.to_pylist()}
+
+    assert read() == dict.fromkeys(range(5), 0)
+    _checkpoint(owner, "t")
+    assert read() == {0: 0, 1: 0, 2: 0, 3: 1, 4: 0}
+    t.insert({"id": 7, "v": 7})
+    assert t.get(7) == {"id": 7, "v": 7}, "the owner goes on"

@@ -130,7 +130,8 @@ class _Transaction:
         self.rows, self.row, self.query = inner.rows, inner.row, inner.query
         self.execute, self.send, self.execute_many = inner.execute, inner.send, inner.execute_many
         self.execute_batch, self.insert_rows = inner.execute_batch, inner.insert_rows
-        self.savepoint, self.rollback = inner.savepoint, inner.rollback
+        self.savepoint = inner.savepoint
+        self._open = True
 
     def commit(self) -> None:
         newest = commits.last_snapshot(self._inner)
@@ -173,4 +174,15 @@ class _Transaction:
         try:
             self._inner.__exit__(*how)
         finally:
+            self._end()
+
+    def rollback(self) -> None:
+        try:
+            self._inner.rollback()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        if self._open:
+            self._open = False
             self._store.turn.release()

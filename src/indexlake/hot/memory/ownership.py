@@ -98,10 +98,12 @@ def lock_folder(catalog: Catalog, folder: str, *, beside: bool) -> FolderLock:
         raise is_open_elsewhere(owner) from None
 
 
-def become_owner(tx: Transaction, lock: FolderLock | None, bound: int, *, take_over: bool) -> tuple[int, float]:
+def become_owner(
+    tx: Transaction, lock: FolderLock | None, bound: int, *, take_over: bool, above: int = 0
+) -> tuple[int, float]:
     """Raise the epoch, unless somebody else may own the lake.  Returns it, and how long to wait before the log is read.
 
-    ``bound`` is the lake's bound if it never had a log.
+    ``bound`` is the lake's bound if it never had a log; the epoch is above that of files that lie there.
     """
     known, host = log_records.read_owner(tx), socket.gethostname()
     wait = 0.0
@@ -114,7 +116,7 @@ def become_owner(tx: Transaction, lock: FolderLock | None, bound: int, *, take_o
         _check_files(tx, known, lock.folder)
     folder, place = ("", "") if lock is None else (lock.folder, lock.place)
     identity = f"process {os.getpid()}", host, folder, place
-    return log_records.take_over(tx, *identity, now(), bound), wait
+    return log_records.take_over(tx, *identity, now(), bound, above), wait
 
 
 def _check_files(tx: Transaction, known: LogOwner, folder: str) -> None:

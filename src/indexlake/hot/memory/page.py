@@ -14,6 +14,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+
+from indexlake.types import Codec
+from indexlake.types.selection import take
 
 BITS = 12
 PAGE_ROWS = 1 << BITS
@@ -32,8 +36,8 @@ class Page:
     """
 
     __slots__ = (
-        "_begins", "_ends", "_moved", "begins", "bytes", "columns", "count", "ends", "moved", "number", "place",
-        "previous", "row_ids", "values",
+        "_arrow", "_begins", "_ends", "_moved", "begins", "bytes", "columns", "count", "ends", "moved", "number",
+        "place", "previous", "row_ids", "values",
     )  # fmt: skip
 
     def __init__(self, number: int, columns: tuple[str, ...]) -> None:
@@ -48,11 +52,8 @@ class Page:
         self.moved = array("q", _ZEROS)  # the commit since which a block holds the version
         self.previous = array("q", _ZEROS)  # the version of the same row before, -1: none here
         self.values: list[list[Any]] = [[] for _ in columns]
+        self._arrow: dict[str, Any] = {}  # what was asked for of a full page, which does not change
         self._begins, self._ends, self._moved = map(_numbers, (self.begins, self.ends, self.moved))
-
-    @property
-    def is_full(self) -> bool:
-        return self.count == PAGE_ROWS
 
     def add(self, row_id: int, begin: int, values: Any, previous: int) -> int:
         """The slot of a new version."""
@@ -134,6 +135,15 @@ class Page:
         if mask is None or mask.all():
             return held if count == PAGE_ROWS else held[:count]  # a full page does not change
         return list(compress(held, mask.tolist()))
+
+    def array(self, name: str, codec: Codec, mask: Mask) -> Any:
+        """The same decoded, as Arrow has them; of a full page they are decoded once."""
+        if len(mask) < PAGE_ROWS:
+            return codec.decode(self.column(name, mask))
+        found = self._arrow.get(name)
+        if found is None:
+            found = self._arrow[name] = codec.decode(self.column(name, None))
+        return found if mask.all() else take(found, pa.array(np.flatnonzero(mask)))
 
     def row(self, slot: int, columns: tuple[str, ...]) -> list[Any]:
         """The values of one version in some columns."""

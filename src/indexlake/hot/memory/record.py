@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -49,7 +49,7 @@ class Change:
     locked: BitMap64 | None = None
     deleted: dict[int, Any] = field(default_factory=dict)  # positions of closed rows in blocks, by data file id
     columns: tuple[str, ...] = ()
-    rows: list[tuple[int, Any]] = field(default_factory=list)
+    rows: Collection[tuple[int, Any]] = ()
 
 
 @dataclass(slots=True)
@@ -70,13 +70,16 @@ def pack(commit: Commit, durable: int) -> bytes:
     tables = []
     for table_id, change in commit.tables.items():
         closed: Any = None
+        rows, deleted, ids, columns = change.rows, [], (), []
         if change.closed:
             closed = list(change.closed) if len(change.closed) <= _FEW else change.closed.serialize()
-        if closed is None and not change.rows:
+        elif not rows:
             continue
-        ids, values = [row[0] for row in change.rows], [row[1] for row in change.rows]
-        columns = list(zip(*values, strict=True)) if values else []
-        deleted = [(file_id, positions.serialize()) for file_id, positions in change.deleted.items()]
+        if rows:
+            ids, values = zip(*rows, strict=True)
+            columns = list(zip(*values, strict=True))
+        if change.deleted:
+            deleted = [(file_id, positions.serialize()) for file_id, positions in change.deleted.items()]
         tables.append((table_id, closed, deleted, field_ids(change.columns), ids, columns))
     return framed(
         (

@@ -70,7 +70,9 @@ def recover(
         assert known is not None
         lake = known.lake_id, known.incarnation
         _check_folder(folder, lake[0])
-        store.epoch, wait = become_owner(tx, lock, commits.last_snapshot(tx)[0], take_over=take_over)
+        # A catalog that was restored does not know the epochs of the log that lies there.
+        above = max((found[0] for found in map(numbers_of, os.listdir(folder)) if found), default=0)
+        store.epoch, wait = become_owner(tx, lock, commits.last_snapshot(tx)[0], take_over=take_over, above=above)
         tx.commit()
     faults.step("recovery.epoch")
     time.sleep(wait)

@@ -22,7 +22,7 @@ from indexlake.hot.inline import InlineStore, InlineTable
 from indexlake.hot.memory.log_transaction import LogTransaction
 from indexlake.hot.memory.ownership import CHECK_SECONDS, described
 from indexlake.hot.memory.page import BITS, LIVE, SLOT
-from indexlake.hot.memory.record import Commit
+from indexlake.hot.memory.record import Change, Commit
 from indexlake.hot.memory.redo import RedoLog
 from indexlake.hot.memory.versions import Versions
 from indexlake.hot.memory.view import PRIMARY, MemoryTable
@@ -232,7 +232,7 @@ class MemoryStore:
         """Make new versions durable with the commit that brings them: in the log, or in the catalog."""
         if isinstance(tx, LogTransaction):
             change = tx.change(table_id)
-            change.columns, change.rows = columns, list(rows)
+            change.columns, change.rows = columns, rows
         else:
             self._in_catalog.add(table_id)
             into: Any = InlineTable(tx, table_id, None, None, snapshot, True, self.spill)  # type: ignore[arg-type]
@@ -270,10 +270,9 @@ class MemoryStore:
         server = commits.newest(r)[2]
         self._skew = None if server is None else server - now()
 
-    def time(self) -> int:
-        """When a commit that is made now was made."""
-        last = self.committed_at
-        return max(last, self.catalog.time(None, last) if self._skew is None else now() + self._skew)
+    def time(self, last: int) -> int:
+        """The lake's time; ``last`` is that of the newest commit."""
+        return self.catalog.time(None, last) if self._skew is None else now() + self._skew
 
     def check(self) -> None:
         """Raise if this process cannot commit."""
@@ -330,22 +329,24 @@ class MemoryStore:
             if commit.number <= self.visible:
                 continue  # it was published before an interrupt
             for table_id, change in commit.tables.items():
-                touched = self._touched.setdefault(table_id, [])
-                for rows in (change.closed, change.locked):
-                    if rows:
-                        touched.append((commit.number, rows))
-                if change.deleted:
-                    self.marked[table_id] = commit.number
-                change.rows = []  # their versions hold them
-                if len(touched) > MOST_TOUCHED:
-                    self._touched_from = max(self._touched_from, touched[MOST_TOUCHED // 2][0])
-                    del touched[: MOST_TOUCHED // 2 + 1]
+                change.rows = ()  # their versions hold them
+                if change.closed or change.locked:
+                    self._touch(table_id, commit.number, change)
             if commit.token is not None and commit.result is not None:
                 self.remember(commit.token, commit.result)
             if not self.untold or self.untold[-1].number < commit.number:
                 self.untold.append(commit)
             self.committed_at = commit.committed_at
             self.visible = commit.number
+
+    def _touch(self, table_id: int, number: int, change: Change) -> None:
+        touched = self._touched.setdefault(table_id, [])
+        touched += [(number, rows) for rows in (change.closed, change.locked) if rows]
+        if change.deleted:
+            self.marked[table_id] = number
+        if len(touched) > MOST_TOUCHED:
+            self._touched_from = max(self._touched_from, touched[MOST_TOUCHED // 2][0])
+            del touched[: MOST_TOUCHED // 2 + 1]
 
     # ------------------------------------------------------------ commits of the catalog
 
@@ -383,7 +384,7 @@ class MemoryStore:
         if number > self.visible:
             self._touched.clear()  # the catalog knows what this commit touched
             self._touched_from = number
-            self.committed_at = max(self.committed_at, committed_at)
+            self.committed_at = committed_at
             self.layout = number
             self.visible = number
 

@@ -94,16 +94,16 @@ class MemTree:
                 if self._sorted is not None:
                     self._sorted.discard(key)
 
-    def forget(self, gone: Mapping[int, Page]) -> None:
+    def forget(self, gone: Mapping[int, Page], *, everything: bool = False) -> None:
         """The versions of these pages, by number, are gone.  Where they are many the tree is made anew."""
-        if sum(page.count for page in gone.values()) <= len(self) // FEW:
+        if not everything and sum(page.count for page in gone.values()) <= len(self) // FEW:
             for page in gone.values():
                 for key in self.keys(page.place, page.values, page.count):
                     if key is not None:
                         self._keep(key, lambda v: v >> BITS not in gone)
             return
         left: dict[Key, Versions] = {}
-        for key, found in self._versions.items():
+        for key, found in () if everything else self._versions.items():
             if isinstance(found, int):
                 if found >> BITS not in gone:
                     left[key] = found

@@ -19,8 +19,9 @@ from indexlake.schema import Field
 _VERSION_BYTES = 156
 """What a version takes besides its values and trees: numbers in its page, and the newest version of its row."""
 
-_NULL_BYTES, _NUMBER_BYTES = 8, 32
-"""What a value takes: a place, and the object; that of a text or of bytes is as long as it is, and a little more."""
+_NULL_BYTES, _NUMBER_BYTES = 16, 32
+"""What a value takes: a place in a list, another in Arrow once its page was scanned, and the object; that of a text or
+of bytes is as long as it is, and a little more."""
 
 _TREE_BYTES = 80
 """What a version takes in a tree."""
@@ -102,7 +103,7 @@ class Versions:
     def _page(self, columns: tuple[str, ...]) -> Page:
         """The page that takes the next version with these columns."""
         page = self._filling.get(columns)
-        if page is None or page.is_full:
+        if page is None or page.count == PAGE_ROWS:
             page = Page(self._next, columns)
             self._next += 1
             self.pages = {**self.pages, page.number: page}
@@ -156,7 +157,9 @@ class Versions:
         if not gone:
             return 0
         freed = sum(page.count for page in gone.values())
-        if freed > len(self.newest) // FEW:
+        if len(gone) == len(self.pages):
+            self.newest = {}
+        elif freed > len(self.newest) // FEW:
             self.newest = {row_id: version for row_id, version in self.newest.items() if version >> BITS not in gone}
         else:
             for page in gone.values():
@@ -164,7 +167,7 @@ class Versions:
                     if self.newest.get(row_id, -1) >> BITS in gone:
                         del self.newest[row_id]
         for tree in self.trees.values():
-            tree.forget(gone)
+            tree.forget(gone, everything=len(gone) == len(self.pages))
         for page in gone.values():
             if self._filling.get(page.columns) is page:
                 del self._filling[page.columns]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from indexlake.arrow.batch_size import column_chunks
+from indexlake.arrow.batch_size import BATCH_BYTES, column_chunks
 from indexlake.errors import ConstraintError
 from indexlake.expr.test import ALWAYS, ColumnTest, Test, conjuncts
 from indexlake.hot.collected import Collected
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 256 << 20
 PRIMARY = 0
+_NONE = np.zeros(0, np.int64)
 
 
 class MemoryTable:
@@ -109,9 +110,16 @@ class MemoryTable:
 
     def _arrow(self, masks: Iterable[tuple[Page, Mask]], columns: HeldColumns) -> HotRows:
         hot = HotRows(columns.fields, self._store.spill)
-        for ids, begins, _, values in _gathered(masks, columns.columns, BATCH_ROWS):
-            for part in column_chunks(values, len(ids)):
-                hot.add(columns.values(begins[part], [held[part] for held in values]), ids[part], begins[part])
+        if columns.direct and all(_is_plain(f.type) for f in columns.fields):
+            for some, size in _groups(masks):
+                if size <= BATCH_BYTES:
+                    hot.add_arrays(*_arrays(some, columns.fields))
+                else:
+                    for ids, begins, _, values in _cut(_together(some, columns.columns), size):
+                        hot.add(values, ids, begins)
+            return hot
+        for ids, begins, _, values in _batches(masks, columns.columns):
+            hot.add(columns.values(begins, values), ids, begins)
         return hot
 
     def begun(self, since: int, until: int, fields: Sequence[Field]) -> Iterator[pa.RecordBatch]:
@@ -122,16 +130,16 @@ class MemoryTable:
 
     def _changes(self, kind: str, since: int, until: int, fields: Sequence[Field]) -> Iterator[pa.RecordBatch]:
         columns = HeldColumns(fields)
-        for ids, begins, ends, values in _gathered(self._changed(kind, since, until), columns.columns):
-            numbers = begins if kind == "begin" else ends
-            order = np.lexsort((ids, numbers))
-            for start in range(0, len(order), BATCH_ROWS):
-                some = order[start : start + BATCH_ROWS]
-                taken = [[held[n] for n in some] for held in values]
-                for part in column_chunks(taken, len(some)):
-                    hot, rows = HotRows(fields, self._store.spill), some[part]
-                    hot.add(columns.values(begins[rows], [held[part] for held in taken]), ids[rows], numbers[rows])
-                    yield from hot.batches()
+        ids, begins, ends, values = _together(self._changed(kind, since, until), columns.columns)
+        numbers = begins if kind == "begin" else ends
+        order = np.lexsort((ids, numbers))
+        for start in range(0, len(order), BATCH_ROWS):
+            some = order[start : start + BATCH_ROWS]
+            taken = [[held[n] for n in some] for held in values]
+            for part in column_chunks(taken, len(some)):
+                hot, rows = HotRows(fields, self._store.spill), some[part]
+                hot.add(columns.values(begins[rows], [held[part] for held in taken]), ids[rows], numbers[rows])
+                yield from hot.batches()
 
     def _changed(self, kind: str, since: int, until: int) -> Iterator[tuple[Page, Mask]]:
         """Versions that no block holds and that began or ended in (since, until]."""
@@ -249,25 +257,25 @@ class MemoryTable:
         until = self._cut(since, table.config.block_row_count)
         if until is None:
             return None
-        live = Collected(state.schema, table.horizon, table.begin_snapshot, history=False)
-        dead = Collected(state.schema, table.horizon, table.begin_snapshot, history=True)
         chosen: list[tuple[Page, Mask]] = []
+        live: list[tuple[Page, Mask]] = []
+        dead: list[tuple[Page, Mask]] = []
         for page, here in self._masks("here", self._at):
-            check()
-            row_ids, begins, ends = page.numbers(len(here))
+            _, begins, ends = page.numbers(len(here))
             mask = here & (begins > since) & (begins <= until)
-            if not mask.any():
-                continue
-            chosen.append((page, mask))
-            for collected, part in (
-                (live, mask & (ends > until)),
-                (dead, mask & (ends <= until) & (ends > table.horizon)),
-            ):
-                if part.any():
-                    numbers = (begins[part].tolist(), row_ids[part].tolist(), ends[part].tolist())
-                    collected.add_columns(*numbers, [page.column(name, part) for name in collected.columns])
-        parts = [cut for part in live.parts() for cut in part.cut(table.config.block_row_count)]
-        return Chunk((*parts, *dead.parts()), chosen, everything=until == self._snapshot, at=until)
+            if mask.any():
+                chosen.append((page, mask))
+                live.append((page, mask & (ends > until)))
+                dead.append((page, mask & (ends <= until) & (ends > table.horizon)))
+        found = []
+        for masks, history in ((live, False), (dead, True)):
+            collected = Collected(state.schema, table.horizon, table.begin_snapshot, history=history)
+            for ids, begins, ends, values in _batches(masks, collected.columns):
+                check()
+                collected.add_columns(begins, ids, ends, values)
+            found.append(collected.parts())
+        parts = [cut for part in found[0] for cut in part.cut(table.config.block_row_count)]
+        return Chunk((*parts, *found[1]), chosen, everything=until == self._snapshot, at=until)
 
     def _cut(self, since: int, size: int) -> int | None:
         """Up to which commit a chunk goes, so that it holds about ``size`` versions; None: there are none."""
@@ -284,23 +292,63 @@ class MemoryTable:
         return self._snapshot if len(numbers) <= size else int(np.partition(numbers, size - 1)[size - 1])
 
 
-def _gathered(
-    masks: Iterable[tuple[Page, Mask]], names: Sequence[str], most: int | None = None
-) -> Iterator[tuple[Any, Any, Any, list[list[Any]]]]:
-    """(row ids, begins, ends, values of each column) of versions in pages, about ``most`` at a time."""
-    numbers: list[Any] = []
+Gathered = tuple[Any, Any, Any, list[list[Any]]]
+"""(row ids, begins, ends, values of each column) of some versions."""
+
+
+def _batches(masks: Iterable[tuple[Page, Mask]], names: Sequence[str]) -> Iterator[Gathered]:
+    """Versions in pages, as many at a time as a batch should hold."""
+    for some, size in _groups(masks):
+        yield from _cut(_together(some, names), size)
+
+
+def _groups(masks: Iterable[tuple[Page, Mask]]) -> Iterator[tuple[list[tuple[Page, Mask]], int]]:
+    """Pages whose versions make a batch, and about how many bytes they take."""
+    some: list[tuple[Page, Mask]] = []
+    rows = size = 0
+    for page, mask in masks:
+        some.append((page, mask))
+        rows, size = rows + len(mask), size + page.bytes
+        if rows >= BATCH_ROWS or size > BATCH_BYTES:
+            yield some, size
+            some, rows, size = [], 0, 0
+    if some:
+        yield some, size
+
+
+def _is_plain(type: pa.DataType) -> bool:
+    """Whether arrays of it can be joined whatever they hold."""
+    other = isinstance(type, pa.BaseExtensionType) or pa.types.is_nested(type) or pa.types.is_dictionary(type)
+    return not (other or pa.types.is_string_view(type) or pa.types.is_binary_view(type))
+
+
+def _arrays(masks: Sequence[tuple[Page, Mask]], fields: Sequence[Field]) -> tuple[list[Any], Any, Any]:
+    """Values of each field, row ids and begins."""
+    ids, begins, _, _ = _together(masks, ())
+    parts = [[page.array(f.column, f.codec, mask) for page, mask in masks] for f in fields]
+    return [part[0] if len(part) == 1 else pa.concat_arrays(part) for part in parts], ids, begins
+
+
+def _cut(found: Gathered, size: int) -> Iterator[Gathered]:
+    """In parts where the values may take too many bytes for a batch."""
+    ids, begins, ends, values = found
+    if size <= BATCH_BYTES:
+        if len(ids):
+            yield found
+        return
+    for part in column_chunks(values, len(ids)):
+        yield ids[part], begins[part], ends[part], [held[part] for held in values]
+
+
+def _together(masks: Iterable[tuple[Page, Mask]], names: Sequence[str]) -> Gathered:
+    numbers: list[Any] = [(_NONE, _NONE, _NONE)]
     values: list[list[Any]] = [[] for _ in names]
-    count = 0
     for page, mask in masks:
         numbers.append([each[mask] for each in page.numbers(len(mask))])
         for name, held in zip(names, values, strict=True):
             held += page.column(name, mask)
-        count += len(numbers[-1][0])
-        if most is not None and count >= most:
-            yield *(np.concatenate(part) for part in zip(*numbers, strict=True)), values  # type: ignore[misc]
-            numbers, values, count = [], [[] for _ in names], 0
-    if numbers:
-        yield *(np.concatenate(part) for part in zip(*numbers, strict=True)), values  # type: ignore[misc]
+    ids, begins, ends = (np.concatenate(part) for part in zip(*numbers, strict=True))
+    return ids, begins, ends, values
 
 
 def _answer(tree: MemTree, tests: Sequence[ColumnTest]) -> Iterable[int] | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from indexlake.commit.write_set import WriteResult
 from indexlake.errors import ExpressionError, SchemaError
-from indexlake.expr.moment import statement
+from indexlake.expr.moment import as_statement
 from indexlake.schema import TableSchema
 from indexlake.storage.spill import Spill
 from indexlake.writes.merge.clauses import Clause, Params, When
@@ -111,7 +111,7 @@ class Merge:
             )
         return self._table._write("merge", self._apply, token)
 
-    @statement()
+    @as_statement
     def _apply(self, tx: Transaction) -> int:
         # The source first: it may be anybody's code and take long, and a single statement should not read the past.
         source = self._rows.source(self._table._schema_now(), self._table._lake.storage.spill)

@@ -1,0 +1,109 @@
+"""The numbers of a lake's sequences.
+
+A number is taken in a commit of its own before anybody sees it, so none is given out twice: not to another thread or
+process, not after a crash, and not after a transaction that took it was rolled back.  What is taken and not used is a
+gap.  The catalog counts how often a sequence was asked; the number follows from that and from its definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexlake.catalog.definitions import split_name
+from indexlake.catalog.named import Named, find_named
+from indexlake.catalog.sequence_calls import calls_of, take_calls
+from indexlake.errors import ConstraintError, NotFoundError, OwnershipError
+
+if TYPE_CHECKING:
+    from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
+
+LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
+Numbers = npt.NDArray[np.int64]
+
+
+class Sequences:
+    """Those of one opened lake.  In another process, where a task of it runs, there are none."""
+
+    def __init__(self, catalog: Catalog | None) -> None:
+        self._catalog = catalog
+        self._last: dict[int, int] = {}  # what each has given here, by the number of its definition
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Sequences, (None,)
+
+    def take(self, name: str, count: int) -> Numbers:
+        """The next numbers, in their order."""
+        if not count:
+            return np.empty(0, np.int64)
+        if self._catalog is None:
+            raise OwnershipError(
+                f"The sequence {name!r} gives no numbers to a task that runs in another process. Name the column in "
+                "the rows that you load, or insert them with lake.sql or table.insert."
+            )
+        with self._catalog.transaction() as tx:
+            found = _found(tx, name)
+            most = calls_at_most(found.body)
+            before = calls_of(tx, found.named_id)
+            left = count if most is None else min(count, most - before)
+            if left > 0:
+                take_calls(tx, found.named_id, left)
+            tx.commit()
+        if left < count:
+            end = "largest" if found.body["increment"] > 0 else "smallest"
+            bound = found.body["max" if found.body["increment"] > 0 else "min"]
+            raise ConstraintError(
+                f"The sequence {found.full_name!r} has reached its {end} value, {bound}. Replace it with another, or "
+                "make it with CYCLE.",
+                constraint=found.full_name,
+            )
+        numbers = numbers_of(found.body, before, count)
+        self._last[found.named_id] = int(numbers[-1])
+        return numbers
+
+    def last(self, name: str) -> int:
+        """The number that was taken last, through this opened lake."""
+        assert self._catalog is not None
+        with self._catalog.read() as r:
+            found = _found(r, name)
+        if found.named_id not in self._last:
+            raise ConstraintError(
+                f"currval: no number of the sequence {found.full_name!r} was taken since this lake was opened. Call "
+                "nextval first.",
+                constraint=found.full_name,
+            )
+        return self._last[found.named_id]
+
+
+def _found(r: ReadTransaction | Transaction, name: str) -> Named:
+    namespace, own = split_name(name)
+    found = find_named(r, "sequence", namespace, own)
+    if found is None:
+        raise NotFoundError(f"There is no sequence {name!r}.", name=name)
+    return found
+
+
+def calls_at_most(body: Mapping[str, Any]) -> int | None:
+    """How often a sequence can be asked; None: for ever."""
+    return None if body["cycle"] else _before_cycle(body)
+
+
+def _before_cycle(body: Mapping[str, Any]) -> int:
+    start, step = body["start"], body["increment"]
+    return int((body["max"] - start) // step if step > 0 else (start - body["min"]) // -step) + 1
+
+
+def numbers_of(body: Mapping[str, Any], before: int, count: int) -> Numbers:
+    """What it gives after so many calls."""
+    start, step = body["start"], body["increment"]
+    first = _before_cycle(body)
+    if before + count <= first:
+        return np.arange(count, dtype=np.int64) * np.int64(step) + np.int64(start + before * step)
+    again = body["min"] if step > 0 else body["max"]
+    size = (body["max"] - body["min"]) // abs(step) + 1
+    asked = range(before, before + count)
+    found = [start + n * step if n < first else again + (n - first) % size * step for n in asked]
+    return np.array(found, np.int64)
