@@ -31,7 +31,8 @@ def content(t: il.Table) -> list[dict[str, Any]]:
 def in_blocks(t: il.Table) -> list[dict[str, Any]]:
     """The rows that do not lie in the hot store."""
     places = {r["_indexlake_row_id"]: r["location"] for r in t.row_metadata().read_all().to_pylist()}
-    return [row for row in content(t) if places[row["_indexlake_row_id"]] != "inline"]
+    hot = "inline", "memory:"
+    return [row for row in content(t) if not places[row["_indexlake_row_id"]].startswith(hot)]
 
 
 def metas(lake: il.Lake, table_id: int) -> list[str]:

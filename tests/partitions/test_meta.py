@@ -9,7 +9,9 @@ import pytest
 
 import indexlake as il
 from indexlake.partitions.meta import meta_from_bytes, meta_to_bytes, read_header
+from indexlake.pipeline import partition_policy, reshape
 from indexlake.pipeline.meta import publish_meta, read_meta
+from indexlake.pipeline.runner import ThreadRunner
 from tests.partitions.clustered_tables import clustered, in_blocks, metas, newest_meta, rows
 from tests.support.waiting import wait_until
 
@@ -23,6 +25,11 @@ def test_a_namespace_and_a_clustered_table_get_folders_and_an_empty_meta_file(la
     meta = newest_meta(lake, t)
     assert (meta.full_name, meta.snapshot, meta.blocks, meta.hot_rows) == ("s.t", lake.snapshot_id, (), 0)
     assert [(p.begin_key, p.end_key) for p in meta.partitions] == [(None, None)]
+
+
+def live_blocks(lake, t):
+    state = lake._readings.latest(t._table_id)
+    return {b for b in state.blocks.records if b.end_snapshot is None and b.role != "history"}
 
 
 def test_a_heap_table_has_no_meta_file(lake):
@@ -66,7 +73,7 @@ def test_a_job_leaves_a_meta_file_that_equals_the_catalog(lake, job):
     t.insert(rows(100, 5))
     getattr(lake.pipeline(), job)()
     state = lake._readings.latest(t._table_id)
-    live = {b for b in state.blocks.records if b.end_snapshot is None and b.role != "history"}
+    live = live_blocks(lake, t)
     meta = newest_meta(lake, t)
     assert set(meta.blocks) == live
     assert live
@@ -116,6 +123,31 @@ def test_the_newest_is_that_of_the_highest_snapshot_and_not_the_last_one_written
     assert read_meta(lake.storage, late).deletes == {}
     assert read_meta(lake.storage, late).snapshot == slow[0]
     assert len(newest_meta(lake, t).deletes) == 1, "the slow publisher did not take it back in time"
+
+
+def test_a_merge_that_was_dropped_is_told_of_by_no_meta_file(two_handles, on_step):
+    one, two = two_handles
+    t = clustered(one)
+    t.insert(rows(0, 120)[::2])
+    t.insert(rows(0, 120)[1::2])
+    won = []
+
+    def rival(step):
+        if step == "reshape.written" and not won:
+            won.append(step)
+            done = reshape.reshape(
+                two, t._table_id, "merge", partition_policy.everything, ThreadRunner(two.storage), "two"
+            )
+            assert done.merges == 1
+
+    on_step(rival)
+    one.pipeline(runner="threads").merge()
+    on_step(None)
+    assert won
+    named = {path for file in metas(one, t._table_id) for path in (b.path for b in read_meta(one.storage, file).blocks)}
+    with one.catalog.read() as r:
+        assert named <= {path for (path,) in r.rows("select relative_path from indexlake_data_file", ())}
+    assert {b.path for b in newest_meta(one, t).blocks} == {b.path for b in live_blocks(one, t)}
 
 
 def test_the_snapshot_is_pinned_until_the_file_is_there(lake, on_step):

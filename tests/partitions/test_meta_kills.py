@@ -12,6 +12,7 @@ import pytest
 
 import indexlake as il
 from indexlake.catalog.owner import check_owner
+from tests.crash.failing import failing
 from tests.partitions.clustered_tables import clustered, content, in_blocks, lose_catalog, metas, newest_meta, rows
 from tests.support.lakes import connect
 
@@ -102,3 +103,25 @@ def test_killed_while_it_restores(tmp_path, lost, step):
         assert content(lake.table("s.t")) == expected
         lake.pipeline().run()
         assert lake.pipeline().verify().ok
+
+
+@pytest.mark.parametrize("prefix", ["sql.", "storage."])
+def test_a_restore_that_fails_at_a_call_can_be_done_again(tmp_path, lost, prefix):
+    files, expected = lost
+    for nth in range(1, 1_000, 9 if prefix == "sql." else 3):
+        into = tmp_path / f"new{nth}"
+        with failing(prefix, nth=nth) as failure:
+            try:
+                il.restore(files, into)
+                done = True
+            except il.IndexLakeError:
+                done = False
+        if failure.fired is None:
+            break
+        if not done:
+            il.restore(files, into)
+        with connect(into) as lake:
+            check_owner(lake)
+            assert content(lake.table("s.t")) == expected, f"{prefix} {nth} at {failure.fired}"
+            assert lake.pipeline().verify().ok
+    assert 1 < nth < 990

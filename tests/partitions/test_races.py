@@ -449,7 +449,12 @@ def test_a_race_harms_nobody(stage: Stage, race: Callable[[Stage], None]) -> Non
     race(stage)
 
 
-@pytest.mark.parametrize("rule", RULES)
+_INLINE = {"zero_carry": "a dump of memory carries deletes over by another rule, which the next ones switch off"}
+
+
+@pytest.mark.parametrize(
+    "rule", [pytest.param(r, marks=pytest.mark.inline_only(_INLINE[r]) if r in _INLINE else ()) for r in RULES]
+)
 def test_without_the_rule_a_race_is_lost(stage: Stage, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     race, switch_off = RULES[rule]
     switch_off(monkeypatch)

@@ -126,6 +126,31 @@ def test_into_the_folder_that_lost_its_catalog(tmp_path):
         assert len(lake.table("s.t")) == 60
 
 
+def test_beside_the_redo_log_of_the_lost_catalog(tmp_path):
+    folder = tmp_path / "lake"
+    with connect(folder, hot="memory") as lake:
+        t = clustered(lake)
+        t.insert(rows(0, 60))
+        publish_meta(lake, t._table_id)
+        expected = content(t)
+    for n in range(3):  # each time it is opened, the log goes on in other files
+        with connect(folder) as lake:
+            lake.table("s.t").insert(rows(1_000 + n, 1))
+    for path in folder.glob("catalog*"):
+        path.unlink()
+    assert len(il.restore(folder / "files", folder).tables) == 1
+    with connect(folder) as lake:
+        assert lake.hot == "inline"
+        assert content(lake.table("s.t")) == expected
+        lake.convert(hot="memory")
+        for n in range(3):
+            lake.table("s.t").insert(rows(2_000 + n, 1))
+    with connect(folder) as lake:
+        assert lake.hot == "memory"
+        assert [row["id"] for row in content(lake.table("s.t"))] == [*range(60), 2_000, 2_001, 2_002]
+        check_whole(lake)
+
+
 def test_columns_that_were_altered(lake, tmp_path):
     t = clustered(lake)
     t.insert(rows(0, 60))

@@ -60,6 +60,7 @@ def seen_now(lake: il.Lake) -> int:
     return len(lake.at(time=datetime.now(UTC)).table("t"))
 
 
+@pytest.mark.inline_only("only one process commits")
 @databases
 @pytest.mark.parametrize("ahead", [YEAR, 2 * 3600 * SECOND, -YEAR])
 def test_a_process_whose_clock_is_wrong_hides_no_commit(
@@ -144,6 +145,7 @@ def test_commits_of_a_machine_whose_clock_was_ahead_are_dated_again_by_the_next_
     assert not caplog.records
 
 
+@pytest.mark.inline_only("the horizon does not pass what is in memory alone")
 def test_history_of_a_clock_that_was_ahead_is_kept_and_expires_in_time(connect: Connect) -> None:
     lake = connect()
     t = create(lake)
@@ -224,6 +226,7 @@ def test_every_date_in_the_catalog_comes_from_one_clock(
                 assert all(now() - 600 * SECOND < at <= now() + DAY for at in found), f"{table}.{name}"
 
 
+@pytest.mark.inline_only("one thread reads the catalog inside its own transaction of it")
 def test_a_pin_that_a_wrong_clock_made_does_not_hold_history_for_a_year(connect: Connect) -> None:
     lake = connect()
     t = create(lake)
@@ -254,6 +257,7 @@ def test_the_time_of_a_snapshot_is_found_to_the_second(connect: Connect) -> None
     ]
 
 
+@pytest.mark.inline_only("the horizon does not pass what is in memory alone")
 def test_a_clock_of_the_caller_measures_ages_and_dates_nothing(tmp_path: Path) -> None:
     time = now()
     with il.connect(tmp_path / "lake", automatic=False, clock=lambda: time) as lake:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import sys
+import threading
 from contextlib import contextmanager
 from itertools import pairwise
 
@@ -10,7 +15,9 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
+from indexlake.pipeline.convert import FREE_ROUNDS
 from indexlake.storage import faults
+from tests.support.lakes import connect
 
 CONFIG = il.TableConfig(partition_row_count=1_000, direct_write_row_count=500, block_row_count=2_000, retention=3_600)
 LAYOUTS = ("clustered", "heap")
@@ -279,3 +286,67 @@ def test_a_clustered_table_moves_to_another_namespace(lake):
     lake.pipeline().merge("elsewhere.t2")
     assert len(contents(t)) == len(before) + 1_000
     assert not lake.pipeline().verify("elsewhere.t2").problems
+
+
+def test_it_ends_though_others_never_stop_to_write_blocks(two_handles, converted_to):
+    lake, writer = two_handles
+    t = make(lake, other(converted_to))
+    fill(t)
+    count, rounds, inserts = len(t), [], []
+
+    def meanwhile(step):
+        if step == "convert.round" and len(rounds) < 20:
+            first = 20_000 + 1_000 * len(rounds)
+            rounds.append(first)
+            inserts.append(threading.Thread(target=writer.table("t").insert, args=(rows_of(first, first + 600),)))
+            inserts[-1].start()
+            inserts[-1].join(1)
+
+    with calling(meanwhile):
+        lake.cluster_table("t", converted_to)
+    for insert in inserts:
+        insert.join(30)
+    assert len(rounds) < 10
+    assert len(contents(t)) == count + 600 * len(rounds)
+    assert layout_of(lake, t) == converted_to
+    if converted_to == "clustered":
+        check(lake, t, converted_to)
+    assert not [job for job in lake.jobs() if job.state == "running"]
+    assert not lake.pipeline().verify("t").problems
+
+
+def _dies_in_its_last_round(path, layout):
+    lake, rounds = connect(path), []
+
+    def meanwhile(step):
+        if step == "convert.round":
+            rounds.append(step)
+            if len(rounds) > FREE_ROUNDS:
+                os.kill(os.getpid(), signal.SIGKILL)
+            lake.table("t").insert(rows_of(20_000 * len(rounds), 20_000 * len(rounds) + 600))
+
+    faults.install(meanwhile)
+    lake.cluster_table("t", layout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+def test_one_that_is_killed_keeps_nobody_from_writing(tmp_path):
+    with connect(tmp_path / "lake") as lake:
+        fill(make(lake))
+        count = len(lake.table("t"))
+    one = multiprocessing.get_context("fork").Process(
+        target=_dies_in_its_last_round, args=(tmp_path / "lake", LAYOUTS[0])
+    )
+    one.start()
+    one.join(60)
+    assert one.exitcode == -signal.SIGKILL
+    with connect(tmp_path / "lake") as lake:
+        t = lake.table("t")
+        last = [job for job in lake.jobs() if job.kind == "cluster" and job.state == "running"]
+        assert len(last) == 2
+        t.insert(rows_of(100_000, 100_600))
+        assert [job.state for job in lake.jobs() if job.kind == "cluster"].count("lost") == 1
+        assert layout_of(lake, t) == "heap"
+        lake.cluster_table("t")
+        assert len(contents(t)) == count + 600 * (FREE_ROUNDS + 1)
+        check(lake, t, "clustered")

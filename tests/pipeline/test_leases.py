@@ -187,6 +187,7 @@ def test_the_snapshot_of_a_long_job_is_pinned_although_nothing_is_retained(any_l
     wanted = {r["id"]: "meanwhile" if r["id"] % 5 == 0 else r["text"] for r in before if r["id"] != 7}
     assert {r["id"]: r["text"] for r in content(t)} == wanted
     age_readers(any_lake)
+    any_lake.pipeline().dump("t")  # the horizon does not pass what is in memory alone
     assert expire_now(any_lake) == any_lake.snapshot_id - 1, "the pin went with the job"
     assert any_lake.pipeline().verify().ok
 

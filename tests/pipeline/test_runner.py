@@ -32,6 +32,7 @@ def test_a_dump_task_survives_pickling_and_writes_the_same_block(lake):
     assert len(table) == 50  # nothing is visible before the commit
 
 
+@pytest.mark.inline_only("a commit is dumped whole")
 def test_a_backlog_is_dumped_in_several_chunks_at_a_time(lake):
     table = filled(lake, 95, block_row_count=10)
     before = table.scan(order_by="id").to_arrow()

@@ -6,6 +6,7 @@ layout; rows that were changed or deleted since their round was planned become d
 then nothing is different, whatever happens to the job; earlier snapshots read the old blocks as long as they are kept.
 
 Other jobs that write blocks anew wait for it.  Should one of them have ended a block nevertheless, all begins again.
+Where others add blocks all the time, the last rounds have a turn of their own: what adds blocks waits for its end.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from indexlake.blocks.block import BlockRecord
 from indexlake.blocks.new_block import NewBlock
 from indexlake.blocks.open_files import OpenFiles
 from indexlake.blocks.stream import BLOCK_BYTES, Target
-from indexlake.catalog import data_files, definitions, fields, partitions
+from indexlake.catalog import activity, data_files, definitions, fields, partitions
 from indexlake.commit.effects import swap_blocks
 from indexlake.commit.requirements import require_plan
 from indexlake.commit.section import Section
+from indexlake.commit.turns import slot_of
 from indexlake.display.progress import ProgressBar
 from indexlake.errors import NotFoundError, SchemaError
 from indexlake.partitions.partition import Partition
@@ -45,6 +47,9 @@ TASK_BYTES = 128 << 20
 
 OTHERS = (("compact", ""), ("freeze", ""), ("thaw", ""), ("merge", ""), ("merge", "due"), ("split", ""))
 """Kind and scope of the jobs that end blocks."""
+
+FREE_ROUNDS = 3
+"""If blocks came during so many rounds, those who want to add more wait while there is another."""
 
 WAIT_SECONDS = 0.1
 
@@ -112,31 +117,51 @@ def _alone(job: Job) -> Iterator[None]:
     """While no other job ends blocks of the table."""
     with ExitStack() as held:
         for kind, scope in OTHERS:
-            while True:
-                try:
-                    other = Job(job.lake, kind, job.table_id, scope).__enter__()
-                    held.callback(other.__exit__, None, None, None)  # whatever comes of this one, nothing of it failed
-                    break
-                except JobBusy:
-                    job.check()
-                    time.sleep(WAIT_SECONDS)
+            _hold(held, job, kind, scope)
         yield
+
+
+def _hold(held: ExitStack, job: Job, kind: str, scope: str) -> None:
+    """Wait until nobody does a job on the table, and let nobody begin it."""
+    while True:
+        try:
+            other = Job(job.lake, kind, job.table_id, scope).__enter__()
+            held.callback(other.__exit__, None, None, None)  # whatever comes of this one, nothing of it failed
+            return
+        except JobBusy:
+            job.check()
+            time.sleep(WAIT_SECONDS)
+
+
+def _without_new_blocks(held: ExitStack, job: Job) -> None:
+    """From here on whoever wants to add a block to the table waits for the turn that this job has."""
+    turns = job.lake._turns
+    if turns.mine is None:
+        turn = turns.catalog.turn(slot_of(job.table_id))
+        while not turn.acquire(WAIT_SECONDS):
+            job.check()
+        held.callback(turn.release)
+    _hold(held, job, "dump", "")
+    _hold(held, job, *activity.LAST_ROUNDS)
 
 
 def _converted(job: Job, runner: Runner, state: TableState) -> RewriteResult | None:
     """None: a block that was read has ended meanwhile."""
     work = _Conversion(state, _target(job.lake, state))
-    while True:
-        state = job.lake._readings.latest(work.target.table_id)
-        done = work.done
-        blocks = [b for b in state.blocks.records if is_live(b) and b.data_file_id not in done]
-        if blocks or not work.rounds:
-            _round(job, runner, work, state, blocks)
-            faults.step("convert.round")
-        found = _commit(job, work)
-        if found is not None:
-            return _result(work) if found else None
-        job.check()
+    with ExitStack() as held:
+        while True:
+            state = job.lake._readings.latest(work.target.table_id)
+            done = work.done
+            blocks = [b for b in state.blocks.records if is_live(b) and b.data_file_id not in done]
+            if blocks or not work.rounds:
+                _round(job, runner, work, state, blocks)
+                faults.step("convert.round")
+            found = _commit(job, work)
+            if found is not None:
+                return _result(work) if found else None
+            job.check()
+            if len(work.rounds) == FREE_ROUNDS:
+                _without_new_blocks(held, job)
 
 
 def is_live(block: BlockRecord) -> bool:

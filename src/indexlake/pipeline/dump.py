@@ -113,8 +113,8 @@ def dump(
                         result = result.with_block(block)
                 # What is committed meanwhile is for the next dump: this one comes to an end.
                 ended = moved == len(tasks) and (not tasks or tasks[-1].chunk.everything)
-                purge(lake, table_id, job)
-                faults.step("dump.purged")
+            purge(lake, table_id, job)  # once: SQLite drops all rows together in no time
+            faults.step("dump.purged")
     return result
 
 

@@ -21,6 +21,7 @@ from indexlake.pipeline.job import BEAT_SECONDS, Job, JobBusy, this_process
 from indexlake.storage.names import new_writer_id
 
 if TYPE_CHECKING:
+    from indexlake.commit.write_set import TableWrites
     from indexlake.lake import Lake
 
 log = logging.getLogger("indexlake")
@@ -68,16 +69,19 @@ class Maintenance:
 
     # ------------------------------------------------------------ what the lake tells it
 
-    def committed(self, table_id: int, changed: int, limit: int) -> None:
-        """After a commit that wrote ``changed`` row versions into the hot store."""
+    def committed(self, table_id: int, writes: TableWrites) -> None:
+        """After a commit: the table may be due for a dump, or have blocks to be merged or indexed."""
         if not self._automatic:
             return
-        known = self._estimates.get(table_id)
-        if known is not None:
-            self._estimates[table_id] = known + changed
-            if known + changed < limit:
-                return
-        self._queue(table_id)
+        if changed := len(writes.rows):
+            known = self._estimates.get(table_id)
+            if known is not None:
+                self._estimates[table_id] = known + changed
+            if known is None or known + changed >= writes.state.table.config.inline_row_count_limit:
+                self._queue(table_id)
+        state = writes.state
+        if writes.blocks and (state.ranges is not None or any(index.slow for index in state.live_indexes)):
+            self.added_blocks(table_id)
 
     def added_blocks(self, table_id: int) -> None:
         """After a commit of blocks that an index does not cover yet, or that may have to be merged."""
