@@ -47,6 +47,8 @@ class TableConfig:
     delta_row_limit
         Delta rows of a partition from which on they are merged whatever their part.  None: there is no such limit; with
         random keys one makes a table write every row many times.
+    comment
+        What the table is about, for whoever looks at it.
     """
 
     inline_row_count_limit: int = 100_000
@@ -59,6 +61,7 @@ class TableConfig:
     partition_bytes: int = 250_000_000
     merge_ratio: float = 1.0
     delta_row_limit: int | None = None
+    comment: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "retention", _time("retention", self.retention))
@@ -74,6 +77,8 @@ class TableConfig:
             raise SchemaError(f"block_row_count must be at most {1 << 31}; got {self.block_row_count}.")
         if type(self.merge_ratio) not in (int, float) or not 0 < self.merge_ratio <= 100:
             raise SchemaError(f"merge_ratio must be a number above 0, at most 100; got {self.merge_ratio!r}.")
+        if self.comment is not None and not isinstance(self.comment, str):
+            raise SchemaError(f"comment is a text, or None; got {self.comment!r}.")
         if self.dump_format not in FORMATS:
             raise SchemaError(f"dump_format must be one of {', '.join(FORMATS)}; got {self.dump_format!r}.")
 

@@ -27,6 +27,7 @@ from indexlake.errors import (
     CatalogError,
     IndexLakeError,
     NotFoundError,
+    OwnershipError,
     SchemaError,
     StorageError,
 )
@@ -37,6 +38,7 @@ from indexlake.hot.spec import HOT_BYTES, HotSpec
 from indexlake.lake import Lake
 from indexlake.storage import Storage
 from indexlake.storage.cache import CACHE_BYTES, CacheSpec
+from indexlake.storage.exchange import Given
 from indexlake.storage.names import OWNER
 from indexlake.storage.options import checked_options
 from indexlake.storage.spill import Spill
@@ -78,6 +80,7 @@ def connect(
     durability: Durability = "fdatasync",
     take_over: bool = False,
     hot_bytes: int = HOT_BYTES,
+    files: Given = None,
 ) -> Lake:
     """Open a lake, or make one.  A ``~`` at the start of a path is the home directory.
 
@@ -126,11 +129,15 @@ def connect(
     hot_bytes
         For ``hot="memory"``, about how much memory the newest rows may take, 1 GiB by default.  They go to blocks in
         the background from half of it on; writers are slowed down from three quarters on, and wait when it is full.
+    files
+        Folders whose files SQL may read and write (``copy``, ``from 'file.parquet'``, ``read_csv`` …), besides
+        ``exchange`` below the storage root: a folder, ``s3://bucket/folder``, or a list of them; ``"/"`` is every local
+        file.  A mapping gives each bucket its storage options: ``{"s3://other/in": {…}}``.
     """
     root = storage_address(storage)
     open_lake = partial(
         Lake, automatic=automatic, retry_timeout=checked_timeout(retry_timeout), clock=clock,
-        hot_bytes=HotSpec.checked_bytes(hot_bytes),
+        hot_bytes=HotSpec.checked_bytes(hot_bytes), files=files,
     )  # fmt: skip
     create = create and not read_only
     opening = Opening.of(
@@ -146,6 +153,26 @@ def connect(
         address = os.fspath(catalog)
         raise NotFoundError(f"There is no lake in {address!r}. {tables.advice(read_only)}", name=address)
     return opening.lake(root, open_lake, create=create, read_only=read_only)
+
+
+def connect_to_read(
+    catalog: str,
+    storage_options: Mapping[str, str] | None,
+    catalog_schema: str | None,
+    cache_dir: str | None,
+    cache_bytes: int,
+) -> Lake:
+    """A lake that is there, for a reader that leaves a pin in the catalog.
+
+    Where its newest rows are in the memory of another process, or in a log that is not here, the last checkpoint is
+    read.
+    """
+    opening = Opening.of(catalog, storage_options, catalog_schema, cache=CacheSpec.of(cache_dir, cache_bytes))
+    open_lake = partial(Lake, automatic=False)
+    try:
+        return opening.lake(None, open_lake, create=False, read_only=False)
+    except (OwnershipError, SchemaError):
+        return opening.lake(None, open_lake, create=False, read_only=True)
 
 
 def storage_address(storage: str | os.PathLike[str] | None) -> str | None:

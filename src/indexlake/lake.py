@@ -46,6 +46,7 @@ from indexlake.snapshots.state import TableState
 from indexlake.snapshots.time_travel import LakeView, snapshot_number
 from indexlake.sources.rows import RowEncoder
 from indexlake.storage import Storage
+from indexlake.storage.exchange import Exchange, Given
 from indexlake.transaction import Transaction
 from indexlake.writes.row_ids import RowIdAllocator
 
@@ -83,9 +84,11 @@ class Lake(LakeDefinitions):
         recovery: Recovery | None = None,
         log_place: Callable[[HotSpec], LogPlace] | None = None,
         hot_bytes: int = HOT_BYTES,
+        files: Given = None,
     ) -> None:
         self._recovery = recovery
         self.storage = storage
+        self._exchange = Exchange.of(files, storage)
         self.read_only = read_only
         self._new = new
         self._pid = os.getpid()
@@ -120,6 +123,15 @@ class Lake(LakeDefinitions):
         )
         self._readings = readings  # first: who reads by them sees what is committed by the other
         self._committer = Committer(catalog, hot, self._files, readings, self._turns, log)
+
+    @property
+    def _own_places(self) -> tuple[str, ...]:
+        """The catalog and the redo log, where they are local."""
+        places = [] if "://" in self.catalog.location else [self.catalog.location]
+        if self._log_place is not None:
+            with suppress(IndexLakeError):  # it has none
+                places.append(self._log_place(HotSpec()).folder or "")
+        return tuple(filter(None, places))
 
     def _after_conversion(self, error: ConvertedError, readings: Readings) -> Readings:
         """Those that go on where the lake was converted by this very handle."""
@@ -242,7 +254,7 @@ class Lake(LakeDefinitions):
                     rows = apply(tx)
                     if tx.write_set.empty and token is None:
                         return WriteResult(rows, tx.snapshot_id)
-                    return self._commit(tx.write_set)
+                    return self._committed(tx.write_set)
                 except (ConflictError, SnapshotExpiredError) as error:
                     turn = turn or Turn(self._turns)
                     turn.lost(error, tx.write_set)
@@ -255,28 +267,23 @@ class Lake(LakeDefinitions):
     def _commit(self, ws: WriteSet) -> WriteResult:
         if ws.empty and ws.token is None:
             return WriteResult(0, ws.base if ws.base >= 0 else None)
-        if self._pressure is not None and any(writes.rows for writes in ws.tables.values()):
-            self._pressure.admit()
-        result = self._committed(ws)
-        for table_id, writes in ws.tables.items():
-            written = len(writes.rows)
-            if written:
-                limit = writes.state.table.config.inline_row_count_limit
-                self._maintenance.committed(table_id, written, limit)
-            state = writes.state
-            if writes.blocks and (state.ranges is not None or any(index.slow for index in state.live_indexes)):
-                self._maintenance.added_blocks(table_id)
-        return result
+        return self._committed(ws)
 
     def _committed(self, ws: WriteSet) -> WriteResult:
+        if self._pressure is not None and [w for w in ws.tables.values() if w.rows]:
+            self._pressure.admit()
         while True:
             committer = self._committer
             try:
-                return committer.commit(ws)
+                result = committer.commit(ws)
+                break
             except ConvertedError:
                 with self._converting:
                     if self._committer is committer:
                         raise
+        for table_id, writes in ws.tables.items():
+            self._maintenance.committed(table_id, writes)
+        return result
 
     # ------------------------------------------------------------ SQL
 

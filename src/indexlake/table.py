@@ -367,7 +367,7 @@ class Table(TableDefinition, Result):
 
     def _reaching(self, rows: Any) -> Any:
         """The rows; files in the lake's own bucket are reached as it is."""
-        if isinstance(rows, Mapping):
+        if isinstance(rows, dict | Mapping):
             return rows
         from indexlake.sources.files import reaching
 

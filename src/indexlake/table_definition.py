@@ -50,6 +50,12 @@ class TableDefinition:
         """What new rows take that do not name the column: a value, None for none, or ``il.expr("now()")``."""
         return self.alter().set_default(column, default).commit()
 
+    def set_comment(self, comment: str | None, column: str | None = None) -> WriteResult:
+        """Say what the table is about, or one of its columns; None: nothing is said any more."""
+        if column is None:
+            return self.alter().set_config(comment=comment).commit()
+        return self.alter().set_comment(column, comment).commit()
+
     def set_not_null(self, column: str) -> None:
         """The column may not be null any more: refused, with a row that is, where there is one."""
         from indexlake.pipeline.validate import set_not_null

@@ -66,6 +66,7 @@ def test_columns_match_by_name_and_missing_ones_take_their_default(lake: il.Lake
     assert contents(lake.table("t")) == dict.fromkeys(range(3), ("y", 7))
 
 
+@pytest.mark.inline_only("another process writes, which only the owner can")
 def test_names_that_spark_would_have_to_quote_are_names_like_others(lake: il.Lake, spark: Any, tmp_path: Path) -> None:
     names = ["a.b", "back`tick", "c", 'quo"te']
     table = lake.create_table("odd", pa.schema([(name, pa.int64()) for name in names]), primary_key="a.b")

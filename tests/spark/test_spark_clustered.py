@@ -48,6 +48,7 @@ def test_a_key_that_a_frame_has_twice_is_refused_and_named(lake: il.Lake, table:
     assert len(table) == 0
 
 
+@pytest.mark.inline_only("another process reads, and sees the last checkpoint")
 def test_reads_follow_the_partitions(
     lake: il.Lake, table: il.Table, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

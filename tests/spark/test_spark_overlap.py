@@ -188,6 +188,7 @@ def test_keys_the_change_feed_and_row_ids_do_not_notice_rewrites(lake: il.Lake, 
     assert t.upsert([{"id": 5, "v": 1, "text": "yes"}]).updated == 1
 
 
+@pytest.mark.inline_only("another process reads, and sees the last checkpoint")
 def test_dataframes_made_before_are_read_while_jobs_replace_and_delete_files(
     lake: il.Lake, folder: Path, spark: Any
 ) -> None:

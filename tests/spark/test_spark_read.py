@@ -351,6 +351,7 @@ def test_a_dataframe_gives_the_same_rows_whatever_jobs_do(odd_lake: il.Lake, spa
     assert p.vacuum(dry_run=False, grace=timedelta(0)).files > 0, "nothing is kept longer than it is needed"
 
 
+@pytest.mark.inline_only("the horizon does not pass what is in memory alone")
 def test_a_dataframe_of_an_expired_snapshot_is_refused(odd_lake: il.Lake, spark: Any) -> None:
     t = in_every_tier(odd_lake)
     old = t.at(odd_lake.snapshot_id)
@@ -362,6 +363,7 @@ def test_a_dataframe_of_an_expired_snapshot_is_refused(odd_lake: il.Lake, spark:
         old.to_spark(spark)
 
 
+@pytest.mark.inline_only("a reader beside the owner sees its last checkpoint")
 def test_a_lake_that_is_read_only_can_be_read(odd_lake: il.Lake, spark: Any, tmp_path: Path) -> None:
     t = in_every_tier(odd_lake)
     folder = next(tmp_path.iterdir())

@@ -35,6 +35,7 @@ def test_a_load_computes_and_refuses(lake: il.Lake, spark: Any, layout: str) -> 
     assert all(r["twice"] == 2 * r["a"] and r["n"] == 12 for r in rows)
 
 
+@pytest.mark.inline_only("another process writes, which only the owner can")
 def test_a_frame_that_is_written_keeps_the_rules(lake: il.Lake, tmp_path: Path, spark: Any) -> None:
     t = rules(lake, "heap")
 
@@ -48,3 +49,24 @@ def test_a_frame_that_is_written_keeps_the_rules(lake: il.Lake, tmp_path: Path, 
     rows = t.scan().to_pylist()
     assert len(rows) == len({r["code"] for r in rows}) == 2000
     assert all(r["twice"] == 2 * r["a"] and r["n"] == 12 for r in rows)
+
+
+def test_enums_sequences_and_macros(lake: il.Lake, spark: Any) -> None:
+    lake.sql("""
+        create sequence s;
+        create table e (id bigint primary key, m enum ('z', 'a'), n bigint default nextval('s'));
+        create macro plus(x, y := 1) as x + y
+    """)
+    load = lake.pipeline(spark=spark).load
+    with pytest.raises(il.ConstraintError, match="m_enum"):
+        load(frame(spark, 20).selectExpr("id", "'b' as m", "id as n"), "e")
+    with pytest.raises(il.OwnershipError, match=r"'main\.s' gives no numbers to a task.*Name the column"):
+        load(frame(spark, 20).selectExpr("id", "'a' as m"), "e")
+    assert len(lake.table("e")) == 0
+    load(frame(spark, 20).selectExpr("id", "if(id < 5, 'z', 'a') as m", "id * 10 as n"), "e")
+    assert lake.sql("select max(m), count(distinct n) from e").fetchone() == ("a", 20)
+    asked = "select plus(id), plus(n, y := 5) from e where plus(id, 2) = 5"
+    spoken = lake.sql(asked, engine="spark")
+    assert spoken.fetchall() == lake.sql(asked).fetchall() == [(4, 35)]
+    with pytest.raises(il.ExpressionError, match="Spark has no ENUM"):
+        lake.sql("select m from e", engine="spark")

@@ -14,6 +14,8 @@ import pytest
 
 import indexlake as il
 
+pytestmark = pytest.mark.inline_only("another process writes, which only the owner can")
+
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.string()), pa.field("n", pa.int32())])
 
 

@@ -24,6 +24,8 @@ from indexlake.spark.source import IndexLakeSource, PushingReader
 from indexlake.storage.environment import STORAGE_OPTIONS
 from tests.support.lakes import clock_of
 
+pytestmark = pytest.mark.inline_only("another process reads, and sees the last checkpoint")
+
 ORDERS = pa.schema([pa.field("id", pa.int64(), False), ("City", pa.string()), ("total", pa.float64())])
 CONFIG = il.TableConfig(block_row_count=40, direct_write_row_count=30)
 

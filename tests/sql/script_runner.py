@@ -6,8 +6,13 @@ block says what it is, every further line (or several, joined by a trailing back
     run                       succeeds on both; counts of changed rows are equal
     query [ordered]           gives the same columns and rows on both; in the same order if `ordered`
     fail <ErrorClass>         fails on both, on the lake with that error; tables are as before
-    lake run | query | fail   the same for the lake alone, which then has to give what follows a line `----`
+    lake run | query | fail   the same for the lake alone, which then has to give what follows a line `----`: rows, or
+                              words of the error
+    lake answers              gives rows, whichever they are: how a query is planned, what the engine tells of itself
     dump                      moves the hot rows of all tables to blocks (nothing to the judge)
+
+A comment `#= …` names the forms that the next block shows; docs/sql.md lists them (see `forms_page`).  `{files}` in a
+statement is a folder for files: one of the lake's, one of the judge's.
 """
 
 from __future__ import annotations
@@ -36,23 +41,27 @@ class Block:
     header: tuple[str, ...]
     statements: tuple[str, ...]
     expected: tuple[str, ...]
+    forms: tuple[str, ...] = ()
 
 
 def read(path: Path) -> list[Block]:
     blocks: list[Block] = []
     lines: list[tuple[int, str]] = []
+    forms: list[str] = []
     for number, line in enumerate([*path.read_text().splitlines(), ""], 1):
+        if line.startswith("#="):
+            forms.append(line[2:].strip())
         if line.startswith("#"):
             continue
         if line.strip():
             lines.append((number, line))
         elif lines:
-            blocks.append(_block(lines))
-            lines = []
+            blocks.append(_block(lines, forms))
+            lines, forms = [], []
     return blocks
 
 
-def _block(lines: list[tuple[int, str]]) -> Block:
+def _block(lines: list[tuple[int, str]], forms: list[str]) -> Block:
     texts = [text for _, text in lines[1:]]
     expected: list[str] = []
     if "----" in texts:
@@ -66,14 +75,17 @@ def _block(lines: list[tuple[int, str]]) -> Block:
         else:
             joined.append(carry + text)
             carry = ""
-    return Block(lines[0][0], tuple(lines[0][1].split()), tuple(joined), tuple(expected))
+    return Block(lines[0][0], tuple(lines[0][1].split()), tuple(joined), tuple(expected), tuple(forms))
 
 
 class Runner:
     """One file, on one lake."""
 
-    def __init__(self, lake: il.Lake, dump_format: str | None) -> None:
+    def __init__(self, lake: il.Lake, dump_format: str | None, files: Path) -> None:
         self.lake = lake
+        self.files, self.files_of_judge = files / "ours", files / "theirs"
+        for folder in (self.files, self.files_of_judge):
+            folder.mkdir(parents=True)
         self.format = dump_format
         self.judge = duckdb.connect(":memory:")
         self.judge.execute("set TimeZone = 'UTC'")
@@ -101,12 +113,21 @@ class Runner:
                     self._change(text, alone)
                 elif kind == "query":
                     self._query(text, "ordered" in options, block.expected if alone else None)
+                elif kind == "answers":
+                    assert alone, "a judge would compare"
+                    assert self._ours(text).to_arrow().num_rows > 0
                 elif kind == "fail":
-                    self._failure(text, options[0], alone)
+                    self._failure(text, options[0], alone, block.expected)
                 else:
                     raise AssertionError(f"what is {header}?")
             except Exception as error:
                 raise AssertionError(f"{text}\n{type(error).__name__}: {error}") from error
+
+    def _ours(self, text: str) -> il.SqlResult:
+        return self.lake.sql(text.replace("{files}", str(self.files)))
+
+    def _theirs(self, text: str) -> duckdb.DuckDBPyConnection:
+        return self.judge.execute(text.replace("{files}", str(self.files_of_judge)))
 
     def _dump(self) -> None:
         if self.format is not None:
@@ -117,22 +138,22 @@ class Runner:
                 self.lake.pipeline().dump(name)
 
     def _change(self, text: str, alone: bool) -> None:
-        ours = self.lake.sql(text)
+        ours = self._ours(text)
         assert isinstance(ours, SqlChange)
         if alone:
             return
-        theirs = self.judge.execute(text).fetchall()
-        counted = text.split()[0].lower() in ("insert", "update", "delete", "merge")
+        theirs = self._theirs(text).fetchall()
+        counted = text.split()[0].lower() in ("insert", "update", "delete", "merge", "copy")
         if counted and ";" not in text and theirs:
             assert ours.rows == theirs[0][0], f"{ours.rows} rows changed, {theirs[0][0]} by the judge"
 
     def _query(self, text: str, ordered: bool, expected: tuple[str, ...] | None) -> None:
-        ours = self.lake.sql(text).to_arrow()
+        ours = self._ours(text).to_arrow()
         if expected is not None:
             rows = ["|".join("NULL" if v is None else str(v) for v in row.values()) for row in ours.to_pylist()]
             assert rows == list(expected), f"got {rows}"
             return
-        theirs = self.judge.execute(text).to_arrow_table()
+        theirs = self._theirs(text).to_arrow_table()
         assert ours.schema.names == theirs.schema.names
         assert [str(t) for t in _plain_types(ours)] == [str(t) for t in _plain_types(theirs)]
         mine, other = list(_rows(ours)), list(_rows(theirs))
@@ -141,16 +162,18 @@ class Runner:
         else:
             assert Counter(mine) == Counter(other), f"only ours {_less(mine, other)}\nonly judge {_less(other, mine)}"
 
-    def _failure(self, text: str, name: str, alone: bool) -> None:
+    def _failure(self, text: str, name: str, alone: bool, words: tuple[str, ...]) -> None:
         before = self._everything()
         with pytest.raises(getattr(errors, name)) as raised:
-            self.lake.sql(text).to_arrow()
+            self._ours(text).to_arrow()
         assert raised.type.__name__ == name
+        for expected in words:
+            assert expected in str(raised.value), str(raised.value)
         assert "__il" not in str(raised.value), "names of our own are none of the user's business"
         assert self._everything() == before, "a statement that failed has changed something"
         if not alone:
             try:
-                self.judge.execute(text).fetchall()
+                self._theirs(text).fetchall()
             except duckdb.Error:
                 return
             raise AssertionError("this had to fail on the judge too")
@@ -166,6 +189,8 @@ def _plain_types(table: pa.Table) -> Iterator[pa.DataType]:
 
 
 def _unnamed(type: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(type):  # an ENUM: text, where it is a column of a table
+        return type.value_type
     if pa.types.is_fixed_size_list(type):
         return pa.list_(_unnamed(type.value_type), type.list_size)
     if pa.types.is_list(type):

@@ -15,8 +15,8 @@ SCRIPTS = sorted(FOLDER.glob("*.test"))
 @pytest.mark.parametrize("tier", ["hot", "vortex", "parquet"])
 @pytest.mark.parametrize("script", SCRIPTS, ids=[p.stem for p in SCRIPTS])
 def test_every_statement_does_what_duckdb_does(script: Path, tier: str, tmp_path: Path) -> None:
-    with il.connect(str(tmp_path / "lake"), automatic=False) as lake:
-        Runner(lake, None if tier == "hot" else tier).run(script)
+    with il.connect(str(tmp_path / "lake"), automatic=False, files=tmp_path / "files" / "ours") as lake:
+        Runner(lake, None if tier == "hot" else tier, tmp_path / "files").run(script)
 
 
 def test_there_are_several_hundred_statements() -> None:

@@ -71,6 +71,32 @@ alter table x rename column w to word
 insert into x (id, word) values (9, 'a')
 alter table x drop constraint one
 insert into x (id, word) values (9, 'a')
+create table k (a int, b int, c int)
+insert into k values (1, 1, 1), (1, 2, null), (2, 1, 3)
+alter table k add primary key (c)
+alter table k add primary key (a)
+insert into k values (1, 1, null)
+delete from k where c is null
+delete from k where b = 5
+alter table k add constraint k_key primary key (a, b)
+insert into k values (1, 1, 9)
+insert into k (a, c) values (7, 9)
+insert into k values (1, 7, 9) on conflict (a, b) do update set c = 0
+insert into k values (1, 7, 9) on conflict (a, b) do update set c = 0
+alter table k add primary key (a)
+create sequence s start 5 increment 3
+create table q (id int default nextval('s') primary key, v int check (v > 0))
+insert into q (v) values (1)
+insert into q (v) values (-1)
+insert into q (v) values (2), (3)
+insert into q (v) select v + 10 from q where v = 2
+insert into q values (default, 4)
+insert into q values (nextval('s'), 5)
+update q set id = nextval('s') where v = 5
+drop sequence s
+alter table q alter column id drop default
+drop sequence s
+insert into q (v) values (9)
 create table bad (a int check (nosuch > 1))
 create table bad (a int, b int generated always as (nosuch) stored)
 create table bad (a int, b int generated always as (a) stored, c int generated always as (b) stored)

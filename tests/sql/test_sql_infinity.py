@@ -132,7 +132,12 @@ def test_infinite_defaults_and_keys(tmp_path_factory: pytest.TempPathFactory) ->
             lake.sql("insert into p (d) values ('infinity')")
         assert lake.sql("update p set until = default, v = v + 1 where d = 'infinity'").updated == 1
         assert lake.sql("select v from p where d = 'infinity'").scalar() == 2
-        assert [row["default"] for row in lake.sql("describe p").to_pylist()] == [None, "infinity", None, "-infinity"]
+        assert [row["default"] for row in lake.sql("describe p").to_pylist()] == [
+            None,
+            "'infinity'",
+            None,
+            "'-infinity'",
+        ]
         assert lake.sql("delete from p where d = 'infinity'").deleted == 1
 
 

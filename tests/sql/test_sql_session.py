@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 
+import duckdb
 import pytest
 
 import indexlake as il
+from indexlake.sql.parse.refused_calls import REFUSED
 
 
 def test_every_statement_of_a_text_has_its_result(lake: il.Lake) -> None:
@@ -118,7 +120,7 @@ def test_a_setting_holds_for_the_queries_of_this_lake(lake: il.Lake) -> None:
         ("load httpfs", "extension"),
         ("use other", "namespace="),
         ("vacuum", "pipeline"),
-        ("set timezone = 'UTC'", "AT TIME ZONE"),
+        ("set timezone = 'Asia/Tokyo'", "AT TIME ZONE"),
         ("set nosuch = 1", "'nosuch'"),
     ],
 )
@@ -126,3 +128,89 @@ def test_a_refusal_says_what_to_do_instead_and_where(lake: il.Lake, text: str, i
     with pytest.raises(il.ExpressionError, match=instead) as error:
         lake.sql(f"select 1;\n{text}")
     assert "line 2: " in str(error.value)
+
+
+REFUSED_CALLS = [
+    "call enable_logging(storage='file', storage_path='anything')",
+    "from enable_logging(level='debug')",
+    'select * from t, "Enable_Logging" ()',
+    "from system.main.enable_logging()",
+    "from query('from enable_logging()')",
+    "from query('from enable' || '_logging()')",
+    "from query($$from query('from enable_logging()')$$)",
+    "set threads = (select count(*) from query('from enable_logging()'))",
+    "create macro m() as table from enable_logging()",
+    "create view v as from disable_logging()",
+    "prepare p as call truncate_duckdb_logs()",
+    "from by_text('from enable_logging()')",
+    "from json_execute_serialized_sql(json_serialize_sql('from enable_logging()'))",
+    "call enable_profiling(format='json', save_location='anything')",
+    "call disable_profiling()",
+    "call force_checkpoint()",
+    "from checkpoint()",
+    "from duckdb_logs_parsed('QueryLog')",
+    "from query_table($1)",
+]
+
+
+def test_functions_that_change_the_engine_are_refused(lake: il.Lake) -> None:
+    lake.sql("create table t (a int); insert into t values (1); create macro by_text(f) as table from query(f)")
+    for text in REFUSED_CALLS:
+        with pytest.raises(il.ExpressionError, match=r"cannot be called here|as (one )?constants?"):
+            lake.sql(text, ["t"] if "$1" in text else None)
+    assert lake.sql("select 42, count(*) from t").fetchall() == [(42, 1)]
+    assert lake.sql("from by_text('select 5')").scalar() == 5
+    lake.sql("create table checkpoint (a int); insert into checkpoint (a) values (3)")
+    assert lake.sql("with query(a) as (from checkpoint) select a from query").scalar() == 3
+
+
+READING = {
+    "duckdb_approx_database_count", "duckdb_columns", "duckdb_connection_count", "duckdb_constraints",
+    "duckdb_coordinate_systems", "duckdb_databases", "duckdb_dependencies", "duckdb_extensions",
+    "duckdb_external_file_cache", "duckdb_functions", "duckdb_indexes", "duckdb_keywords", "duckdb_memory",
+    "duckdb_optimizers", "duckdb_prepared_statements", "duckdb_schemas", "duckdb_secret_types", "duckdb_secrets",
+    "duckdb_sequences", "duckdb_settings", "duckdb_table_sample", "duckdb_tables", "duckdb_temporary_files",
+    "duckdb_types", "duckdb_variables", "duckdb_views", "generate_series", "glob", "histogram", "histogram_values",
+    "icu_calendar_names", "json_each", "json_tree", "parquet_bloom_probe", "parquet_file_metadata",
+    "parquet_full_metadata", "parquet_kv_metadata", "parquet_metadata", "parquet_scan", "parquet_schema",
+    "pg_timezone_names", "pragma_collations", "pragma_database_size", "pragma_metadata_info", "pragma_platform",
+    "pragma_show", "pragma_storage_info", "pragma_table_info", "pragma_user_agent", "pragma_version", "query",
+    "query_table", "range", "read_blob", "read_csv", "read_csv_auto", "read_json", "read_json_auto",
+    "read_json_objects", "read_json_objects_auto", "read_ndjson", "read_ndjson_auto", "read_ndjson_objects",
+    "read_parquet", "read_text", "repeat", "repeat_row", "sniff_csv", "summary", "test_all_types",
+    "test_vector_types", "unnest", "which_secret",
+}  # fmt: skip
+
+
+def test_every_table_function_of_duckdb_is_known_to_read_only_or_is_refused() -> None:
+    with duckdb.connect() as plain:
+        found = plain.execute(
+            "select distinct function_name from duckdb_functions() where function_type in ('table', 'table_macro')"
+        ).fetchall()
+    unknown = {name for (name,) in found} - READING - REFUSED.keys()
+    assert not unknown, "decide whether a text may call them"
+
+
+def test_no_setting_can_make_a_lake_unusable(lake: il.Lake) -> None:
+    for name in (
+        "max_expression_depth = 1",
+        "debug_force_external = true",
+        "debug_verify_vector = 'dictionary_operator'",
+    ):
+        for word in ("set", "set global", "pragma"):
+            with pytest.raises(il.ExpressionError, match="cannot be changed"):
+                lake.sql(f"{word} {name}")
+    for name in ("progress_bar_time = -1", "streaming_buffer_size = '0B'"):
+        with pytest.raises(il.ExpressionError, match="cannot be changed"):
+            lake.sql(f"set {name}")
+    shown = "select current_setting('memory_limit')"
+    before = lake.sql(shown).scalar()
+    for name in ("memory_limit", "max_memory", "Memory_Limit"):
+        for value in ("'0B'", "'1e-9GB'", "'.5 kb'", "'1000 bytes'", "'15MB'"):
+            with pytest.raises(il.ExpressionError, match="at least 16MB"):
+                lake.sql(f"set {name} = {value}")
+        lake.sql(f"set {name} = '20MB'; set threads = 1")
+        assert lake.sql(shown).scalar() != before
+        lake.sql(f"reset {name}; reset worker_threads")
+        assert lake.sql(shown).scalar() == before
+    assert lake.sql("select sum(i) from range(1000) r(i)").scalar() == 499_500

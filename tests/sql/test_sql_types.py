@@ -40,6 +40,7 @@ HELD = {
     "TIMESTAMP_S": ["'1900-01-01'", "'2024-02-29 12:34:56'"],
     "TIMESTAMP_MS": ["'1900-01-01'", "'2024-02-29 12:34:56.789'"],
     "TIMESTAMP_NS": ["'1900-01-01'", "'2024-02-29 12:34:56.789012345'"],
+    "ENUM('z', 'b', 'it''s')": ["'b'", "'z'", "'it''s'"],
     "TIMESTAMP WITH TIME ZONE": ["'1970-01-01 00:00:00+00'", "'2024-02-29 12:34:56+02'"],
 }
 NESTED = {
@@ -54,7 +55,6 @@ REFUSED = {
     "TIME WITH TIME ZONE": ("'12:00:00+05:30'", "Use TIME, TIMESTAMPTZ or VARCHAR."),
     "BIT": ("'0101'", "Use VARCHAR, for example '0101'."),
     "GEOMETRY": ("'POINT(1 2)'", "Use BLOB or VARCHAR."),
-    "ENUM('a', 'b')": ("'a'", "Use VARCHAR."),
     "JSON": ("'{}'", "Use VARCHAR; -> and ->> and the JSON functions take text."),
     "VARIANT": ("1", "Use VARCHAR, or a STRUCT."),
     "UNION(n INTEGER, s VARCHAR)": ("1", "Use a STRUCT with one field for each case."),

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from indexlake.catalog.driver import ReadTransaction, Transaction
+from indexlake.catalog.named import find_named
+from indexlake.errors import NotFoundError
 from indexlake.schema import Field, SchemaHistory, default_from_text, default_to_text
 from indexlake.schema.field_steps import steps_from_text, steps_to_text
 from indexlake.schema.rules import Check, Template
@@ -83,6 +86,13 @@ def held_columns(r: ReadTransaction | Transaction, table_id: int) -> tuple[str, 
 
 def insert_fields(tx: Transaction, table_id: int, fields: list[Field], snapshot: int) -> None:
     """Add field records that begin with this snapshot."""
+    for f in fields:
+        for namespace, name in sequences_in(f.default_sql):
+            if find_named(tx, "sequence", namespace, name) is None:
+                raise NotFoundError(
+                    f"There is no sequence '{namespace}.{name}', which the default of column {f.name!r} asks.",
+                    name=f"{namespace}.{name}",
+                )
     tx.execute_many(
         """insert into indexlake_field (field_id, table_id, field_name, data_type, nullable, default_value, metadata,
         position, source_field_id, steps, default_sql, generated, initial_value, begin_snapshot)
@@ -95,6 +105,16 @@ def insert_fields(tx: Transaction, table_id: int, fields: list[Field], snapshot:
             for f in fields
         ],
     )  # fmt: skip
+
+
+def sequences_in(default_sql: str | None) -> list[tuple[str, str]]:
+    """The sequences that a default asks: namespaces and names."""
+    found = _NEXTVAL.findall(default_sql or "")
+    parts = (name.replace("''", "'").rpartition(".") for name in found)
+    return [(namespace or "main", name) for namespace, _, name in parts]
+
+
+_NEXTVAL = re.compile(r"""\bnextval\s*\(\s*'((?:[^']|'')*)'\s*\)""", re.IGNORECASE)
 
 
 def _metadata(text: str | None) -> Mapping[bytes, bytes] | None:

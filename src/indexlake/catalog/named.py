@@ -6,7 +6,7 @@ A definition is never changed: what replaces it is another record.  Its body mea
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,9 +49,13 @@ def find_named(
     return found[0] if found else None
 
 
-def list_named(r: ReadTransaction | Transaction, at: int | None = None) -> list[Named]:
+def list_named(
+    r: ReadTransaction | Transaction, at: int | None = None, kinds: Sequence[str] | None = None
+) -> list[Named]:
     """All definitions of now or of a snapshot, by name."""
-    return _select(r, at, "1 = 1", ())
+    if kinds is None:
+        return _select(r, at, "1 = 1", ())
+    return _select(r, at, f"d.kind in ({', '.join('?' * len(kinds))})", tuple(kinds))
 
 
 def _select(r: ReadTransaction | Transaction, at: int | None, where: str, params: tuple[str, ...]) -> list[Named]:
@@ -76,3 +80,7 @@ def insert_named(tx: Transaction, named_id: int, namespace_id: int, new: Named, 
 
 def end_named(tx: Transaction, named_id: int, snapshot: int) -> None:
     tx.execute("update indexlake_named set end_snapshot = ? where named_id = ?", (snapshot, named_id))
+
+
+def set_body(tx: Transaction, named_id: int, body: Mapping[str, Any]) -> None:
+    tx.execute("update indexlake_named set body = ? where named_id = ?", (json.dumps(dict(body)), named_id))

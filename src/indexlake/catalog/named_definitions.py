@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from indexlake.catalog.definitions import find_table, make_namespace, namespace_id_of
 from indexlake.catalog.driver import Transaction
-from indexlake.catalog.named import Named, end_named, find_named, insert_named
+from indexlake.catalog.fields import sequences_in
+from indexlake.catalog.named import Named, end_named, find_named, insert_named, set_body
+from indexlake.catalog.sequence_calls import forget_calls
 from indexlake.catalog.tables import next_values
-from indexlake.errors import AlreadyExistsError, NotFoundError
+from indexlake.errors import AlreadyExistsError, NotFoundError, SchemaError
 
 if TYPE_CHECKING:
     from indexlake.hot.store import HotStore
@@ -44,6 +46,8 @@ class CreateNamed:
                     name=full,
                 )
             end_named(tx, there.named_id, snapshot)
+            if self.kind == "sequence":
+                forget_calls(tx, there.named_id)
         namespace_id = namespace_id_of(tx, self.namespace)
         if namespace_id is None:
             namespace_id = make_namespace(tx, self.namespace, snapshot)
@@ -69,5 +73,70 @@ class DropNamed:
             full = f"{self.namespace}.{self.name}"
             hint = "" if table is None else f" {full!r} is a table: DROP TABLE drops it."
             raise NotFoundError(f"There is no {self.kind} {full!r}.{hint}", name=full)
+        if self.kind == "sequence":
+            _refuse_needed(tx, there)
+            forget_calls(tx, there.named_id)
         end_named(tx, there.named_id, snapshot)
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class RenameNamed:
+    kind: str
+    namespace: str
+    name: str
+    new: str
+    missing_ok: bool = False
+    table_id: ClassVar[None] = None
+
+    def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
+        there = find_named(tx, self.kind, self.namespace, self.name)
+        if not DropNamed(self.kind, self.namespace, self.name, self.missing_ok).apply(tx, hot, snapshot):
+            return False
+        assert there is not None
+        return CreateNamed(self.kind, there.namespace, self.new, there.body).apply(tx, hot, snapshot)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeNamed:
+    """Some entries of a definition's body change; what it gives and has given stays."""
+
+    kind: str
+    namespace: str
+    name: str
+    changes: Mapping[str, Any]
+    table_id: ClassVar[None] = None
+
+    def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
+        there = find_named(tx, self.kind, self.namespace, self.name)
+        if there is None:
+            full = f"{self.namespace}.{self.name}"
+            raise NotFoundError(f"There is no {self.kind} {full!r}.", name=full)
+        body = {**there.body, **self.changes}
+        if body == there.body:
+            return False
+        if self.kind == "sequence":  # its numbers belong to this record
+            set_body(tx, there.named_id, body)
+            return True
+        namespace_id = namespace_id_of(tx, self.namespace)
+        assert namespace_id is not None
+        end_named(tx, there.named_id, snapshot)
+        new = Named(next_values(tx, "named"), self.kind, there.namespace, there.name, body)
+        insert_named(tx, new.named_id, namespace_id, new, snapshot)
+        return True
+
+
+def _refuse_needed(tx: Transaction, sequence: Named) -> None:
+    """Defaults of tables name a sequence by its full name."""
+    rows = tx.rows(
+        """select t.table_name, f.field_name, f.default_sql from indexlake_field f
+        join indexlake_table t on t.table_id = f.table_id
+        where f.end_snapshot is null and t.end_snapshot is null and f.default_sql is not null"""
+    )
+    for table, column, text in rows:
+        if sequence.full_name.lower() in [f"{space}.{name}".lower() for space, name in sequences_in(text)]:
+            raise SchemaError(
+                f"The sequence {sequence.full_name!r} is the default of column {column!r} of table {table!r}. Drop the "
+                "default first (ALTER TABLE … ALTER … DROP DEFAULT), or the table.",
+                column=column,
+            )

@@ -238,6 +238,9 @@ def sql(
     namespace: Annotated[str, typer.Option(help="Where names without a namespace are looked up.")] = "main",
     at: Annotated[int | None, typer.Option(help="A past snapshot.")] = None,
     engine: Annotated[str, typer.Option(help="What evaluates queries: duckdb or spark.")] = "duckdb",
+    files: Annotated[
+        list[str] | None, typer.Option(help="A folder whose files the text may read and write; may be repeated.")
+    ] = None,
     limit: Annotated[int, typer.Option(help="Maximum number of rows in a table on the screen.", min=0)] = 100,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
@@ -247,7 +250,7 @@ def sql(
 
     if as_json and as_csv:
         raise typer.BadParameter("choose one of --json and --csv.")
-    with open_lake(lake, reading=True) as opened:
+    with open_lake(lake, reading=True, files=files) as opened:
         if engine == "spark":
             start_spark(opened.storage)
         result = opened.sql(sys.stdin.read() if text == "-" else text, namespace=namespace, engine=engine, at=at)

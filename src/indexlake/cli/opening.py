@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,14 @@ if TYPE_CHECKING:
     from indexlake.lake import Lake
 
 
-def open_lake(address: str, *, create: bool = False, automatic: bool = True, reading: bool = False) -> Lake:
+def open_lake(
+    address: str,
+    *,
+    create: bool = False,
+    automatic: bool = True,
+    reading: bool = False,
+    files: Sequence[str] | None = None,
+) -> Lake:
     """The lake.  ``reading``: also in a folder that cannot be written to, and beside a process that owns the lake."""
     import indexlake
 
@@ -29,6 +37,7 @@ def open_lake(address: str, *, create: bool = False, automatic: bool = True, rea
         automatic=automatic,
         cache_dir=environment.cache_dir(),
         log_dir=environment.log_dir(),
+        files=files,
     )
     try:
         lake = connect(read_only=reading and os.path.isdir(folder) and not is_writable(folder))

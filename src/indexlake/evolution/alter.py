@@ -23,6 +23,7 @@ from indexlake.evolution.alterations import (
     MarkValidated,
     RenameColumn,
     RenameTable,
+    SetComment,
     SetConfig,
     SetDefault,
     SetNullable,
@@ -107,6 +108,10 @@ class Alter:
         """What new rows take that do not name the column: a value, None for none, or ``il.expr("now()")``."""
         return self._add(SetDefault(column, default))
 
+    def set_comment(self, column: str, comment: str | None) -> Alter:
+        """What a column is about, for whoever looks at it; None: nothing is said."""
+        return self._add(SetComment(column, comment))
+
     def drop_not_null(self, column: str) -> Alter:
         """The column may be null from now on."""
         return self._add(SetNullable(column, True))
@@ -171,6 +176,7 @@ _OPERATIONS = {
     RenameTable: "rename table",
     SetConfig: "set config",
     SetDefault: "set default",
+    SetComment: "set comment",
     SetNullable: "set nullable",
     AddCheck: "add check",
     DropCheck: "drop check",

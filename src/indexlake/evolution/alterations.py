@@ -18,14 +18,14 @@ from indexlake.errors import NotFoundError, SchemaError
 from indexlake.evolution.table_rules import default_text, new_check
 from indexlake.expr.expression import Expression
 from indexlake.expr.templates import calls, check_rules
-from indexlake.schema import Field, TableSchema, check_columns, encode_default, unknown_column
+from indexlake.schema import COMMENT, Field, TableSchema, check_columns, encode_default, unknown_column
 from indexlake.schema.field_path import Path, Place, find, parse, shown, type_at
 from indexlake.schema.field_steps import AddField, DropField, RenameField, Step, Widen
 from indexlake.schema.rules import Check
 from indexlake.schema.widening import check_widening, limits
 from indexlake.sources.rules import default_encoded
 from indexlake.types import SqlValue, check_supported, codec_for
-from indexlake.types.hugeint import HELD_AS, MARK, is_hugeint
+from indexlake.types.hugeint import HELD_AS, KEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,8 @@ class WidenColumn:
             raise SchemaError(f"{where!r} is a field inside a column and has no metadata of its own.", column=where)
 
         old = type_at(column.field.type, place)
-        if not place and old == self.type == HELD_AS:
+        marks = {**(column.field.metadata or {}), **(self.metadata or {})}
+        if not place and old == self.type and (old == HELD_AS or KEY in marks):
             return d.with_column(column, self._remarked(column))
         check_widening(where, old, self.type)
         if place and limits(old, self.type) is not None:
@@ -244,13 +245,13 @@ class WidenColumn:
         return d.with_column(column, widened)
 
     def _remarked(self, column: Column) -> Column:
-        """A HUGEINT as the decimal that it is, or the other way round: no value changes."""
+        """What SQL takes it for is another, such as a HUGEINT for the decimal that it is: no value changes."""
         f = column.field
-        marked = is_hugeint(pa.field(f.name, self.type, metadata=self.metadata))
-        if is_hugeint(f) == marked:
-            name = "HUGEINT" if marked else f.type
+        before, after = (f.metadata or {}).get(KEY), (self.metadata or {}).get(KEY)
+        if before == after:
+            name = f.type if after is None else after.decode()
             raise SchemaError(f"Column {f.name!r} is of type {name} already.", column=f.name)
-        rest = {key: value for key, value in (f.metadata or {}).items() if key not in MARK}
+        rest = {key: value for key, value in (f.metadata or {}).items() if key != KEY}
         return replace(column, field=replace(f, metadata={**rest, **(self.metadata or {})} or None))
 
 
@@ -273,6 +274,23 @@ class SetDefault:
             default = encode_default(f.name, codec_for(f.type), self.default)
         changed = replace(f, default=default, default_sql=text, initial=(f.older,))
         return d.with_column(column, replace(column, field=changed))
+
+
+@dataclass(frozen=True, slots=True)
+class SetComment:
+    """Kept with the column's metadata, as Spark and others do."""
+
+    column: str
+    comment: str | None
+
+    def on(self, d: Definition) -> Definition:
+        if self.comment is not None and not isinstance(self.comment, str):
+            raise SchemaError(f"A comment is a text, or None; got {self.comment!r}.", column=self.column)
+        column = d.column(self.column)
+        metadata = {key: value for key, value in (column.field.metadata or {}).items() if key != COMMENT}
+        if self.comment is not None:
+            metadata[COMMENT] = self.comment.encode()
+        return d.with_column(column, replace(column, field=replace(column.field, metadata=metadata or None)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +375,7 @@ class SetConfig:
 
 Alteration = (
     AddColumn | DropColumn | RenameColumn | WidenColumn | RenameTable | SetConfig
-    | SetDefault | SetNullable | AddCheck | DropCheck | MarkValidated
+    | SetDefault | SetComment | SetNullable | AddCheck | DropCheck | MarkValidated
 )  # fmt: skip
 
 

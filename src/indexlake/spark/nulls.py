@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from indexlake.errors import CorruptionError
@@ -33,7 +34,8 @@ def filled_columns(
     known = [place for place in places if place is not None]
     if len(known) < len(places):
         return frozenset({ROW_ID})
-    found = {f.column: f.name for f in fields if not blocks.may_hold_null(f.column, known)}
+    among = np.array(known, np.intp)
+    found = {f.column: f.name for f in fields if not blocks.may_hold_null(f.column, among)}
     hot = {column for batch in plan.hot.batches() for column in found if holds_null(batch.column(column))}
     return frozenset({name for column, name in found.items() if column not in hot} | {ROW_ID})
 

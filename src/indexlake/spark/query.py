@@ -87,6 +87,10 @@ def frame_of(planned: PlannedQuery) -> DataFrame:
         for name, search in zip(found, planned.searches, strict=True):
             _local(spark, search.rows).createOrReplaceTempView(name)
             made.append(name)
+        for name, path in planned.file_tables.items():
+            with _translated(spark):
+                spark.read.parquet(f"file://{path}").createOrReplaceTempView(name)
+            made.append(name)
         register(spark, words.of_space)
         with _translated(spark, INTEGERS if words.divides else None):
             return spark.sql(words.text, args=words.arguments)

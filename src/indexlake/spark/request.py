@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, quote, urlsplit, urlunsplit
 
-from indexlake.connect import connect
+from indexlake.connect import connect, connect_to_read
 from indexlake.errors import SchemaError
 from indexlake.scan.scan import bind_predicate
 from indexlake.storage import environment
@@ -83,6 +83,11 @@ class Request:
             given.get("token"), given.get("cache_dir"),
             _number("cache_bytes", given.get("cache_bytes", str(CACHE_BYTES)), " of bytes"),
         )  # fmt: skip
+
+    def open_to_read(self) -> Lake:
+        return connect_to_read(
+            self.catalog, self.storage_options or None, self.catalog_schema, self.cache_dir, self.cache_bytes
+        )
 
     def open(self) -> Lake:
         return connect(

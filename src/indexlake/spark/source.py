@@ -57,7 +57,7 @@ class IndexLakeSource(DataSource):
 
     def schema(self) -> StructType:
         request = Request.of(self.options)
-        with request.open() as lake:
+        with request.open_to_read() as lake:
             table = _pinned(lake, request.table_of(lake))
             self._snapshot = table._snapshot
             request.check_where(table)  # a wrong one is refused at once
@@ -91,7 +91,7 @@ class TableReader(DataSourceReader):
 
     def plan(self, request: Request, schema: StructType, filters: Sequence[Filter]) -> list[Filter]:
         """Plan at the pinned snapshot; returns the filters that are left to Spark."""
-        with request.open() as lake:
+        with request.open_to_read() as lake:
             table = request.table_of(lake)
             if not request.pinned:
                 table = _pinned(lake, table)

@@ -9,6 +9,7 @@ short while it is open.
 from __future__ import annotations
 
 import io
+import mmap
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
@@ -61,6 +62,11 @@ class InputFile(io.RawIOBase):
         To keep slices costs nothing.  Nothing of the map is verified but what `read_at` was asked for.
         """
         return self._bytes.map
+
+    def let_go(self) -> None:
+        """Give the memory of what was read of a map back to the system: what is asked for again is there again."""
+        if self.map is not None and isinstance(self.map.obj, mmap.mmap):
+            self.map.obj.madvise(mmap.MADV_DONTNEED)
 
     def duplicate(self) -> InputFile:
         """Another cursor on the same open file."""

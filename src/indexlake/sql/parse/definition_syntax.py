@@ -7,6 +7,7 @@ from typing import NoReturn
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.index_syntax import create_index, drop_index
+from indexlake.sql.parse.named_syntax import KINDS, create_named, drop_named
 from indexlake.sql.parse.token_reader import TokenReader
 
 _COLUMN_WORDS = ("not", "null", "default", "primary", "unique", "check", "references", "collate", "generated", "as",
@@ -24,10 +25,13 @@ def create(r: TokenReader) -> st.Definition:
     temporary = r.take("temp") or r.take("temporary")
     if r.take("view"):
         return _create_view(r, replace, temporary)
+    if r.here is not None and r.here.is_word(*KINDS):
+        r.place += 1
+        return create_named(r, replace, temporary, _if_not_exists(r, replace))
     if temporary:
         if not r.take("table"):
             what = r.here.text.upper() if r.here is not None else ""
-            r.fail(f"CREATE TEMP {what} is not supported; there are CREATE TEMP TABLE and CREATE TEMP VIEW.")
+            r.fail(f"CREATE TEMP {what} is not supported; there are CREATE TEMP TABLE, VIEW, TYPE and MACRO.")
         return _create_temporary_table(r, replace)
     if r.take("schema"):
         name = st.CreateSchema(if_not_exists=r.take("if", "not", "exists"), name=r.name("a schema name"))
@@ -41,10 +45,6 @@ def create(r: TokenReader) -> st.Definition:
 
 
 _INSTEAD = {
-    "sequence": "give numbers yourself, or use DEFAULT uuid()",
-    "type": "write the type itself with each column",
-    "macro": "use a view, or write the expression itself",
-    "function": "use a view, or write the expression itself",
     "trigger": "use CHECK and GENERATED ALWAYS AS, or read the change feed",
     "secret": "give options to il.connect",
     "database": "use CREATE SCHEMA, or another lake",
@@ -55,7 +55,10 @@ _INSTEAD = {
 def _refuse_create(r: TokenReader) -> NoReturn:
     what = r.here.text if r.here is not None else ""
     way = f": {_INSTEAD[what.lower()]}" if what.lower() in _INSTEAD else ""
-    r.fail(f"CREATE {what.upper()} is not supported{way}. There are CREATE TABLE, VIEW, INDEX and SCHEMA.")
+    r.fail(
+        f"CREATE {what.upper()} is not supported{way}. There are CREATE TABLE, VIEW, INDEX, SCHEMA, SEQUENCE, TYPE and "
+        "MACRO."
+    )
 
 
 def _if_not_exists(r: TokenReader, replace: bool) -> bool:
@@ -175,9 +178,7 @@ def _column(r: TokenReader) -> tuple[st.ColumnDefinition, bool, list[st.Constrai
 
 
 def _column_after_name(r: TokenReader, name: str, place: int) -> tuple[st.ColumnDefinition, bool, list[st.Constraint]]:
-    if r.sees("generated") or r.sees("as"):
-        r.fail(f"Give the generated column {name!r} a type: {name} BIGINT GENERATED ALWAYS AS (…) STORED.")
-    type_text = _type(r)
+    type_text = None if r.sees("generated") or r.sees("as") else _type(r)
     nullable, is_key = True, False
     default: Fragment | None = None
     generated: Fragment | None = None
@@ -194,8 +195,8 @@ def _column_after_name(r: TokenReader, name: str, place: int) -> tuple[st.Column
             default = r.operand("Expected the default's value here.", *_AFTER_DEFAULT)
         elif r.take("generated", "always", "as") or r.take("as"):
             generated = r.parenthesised()
-            if not r.take("stored") and r.take("virtual"):
-                r.fail("Generated columns are stored: leave VIRTUAL out, or make a view.")
+            if not r.take("stored"):
+                r.take("virtual")
         elif r.sees("check") or r.sees("unique"):
             constraints.append(_constraint(r, own, name))
         else:
@@ -217,11 +218,11 @@ def _refuse_constraint(r: TokenReader) -> NoReturn:
     )
 
 
-def drop(r: TokenReader) -> st.DropTable | st.DropSchema | st.DropIndex | st.DropView:
+def drop(r: TokenReader) -> st.DropTable | st.DropSchema | st.DropIndex | st.DropView | st.DropNamed:
     r.expect("drop")
     if r.sees("index"):
         return drop_index(r)
-    found: st.DropTable | st.DropSchema | st.DropView
+    found: st.DropTable | st.DropSchema | st.DropView | st.DropNamed
     if r.take("schema"):
         if_exists = r.take("if", "exists")
         name = r.name("a schema name")
@@ -239,22 +240,34 @@ def drop(r: TokenReader) -> st.DropTable | st.DropSchema | st.DropIndex | st.Dro
         found = st.DropView(r.table_name(), if_exists)
         if not r.take("cascade"):
             r.take("restrict")
+    elif r.here is not None and r.here.is_word(*KINDS):
+        found = drop_named(r)
     else:
-        what = r.here.text if r.here is not None else ""
-        r.fail(f"DROP {what.upper()} is not supported; there are DROP TABLE, VIEW, INDEX and SCHEMA.")
+        what = r.here.text.upper() if r.here is not None else ""
+        r.fail(f"DROP {what} is not supported; there are DROP TABLE, VIEW, INDEX, SCHEMA, SEQUENCE, TYPE and MACRO.")
     r.expect_end()
     return found
 
 
-def alter(r: TokenReader) -> st.AlterTable:
+def alter(r: TokenReader) -> st.AlterTable | st.RenameView:
     r.expect("alter")
     for what, way in (
         ("schema", "make another and move its tables: ALTER TABLE s.t RENAME TO other.t"),
-        ("view", "CREATE VIEW under the new name, then DROP VIEW"),
         ("index", "drop it and create it anew"),
+        ("sequence", "CREATE OR REPLACE SEQUENCE … START with the number that is to come next"),
+        ("type", "CREATE OR REPLACE TYPE"),
+        ("macro", "CREATE OR REPLACE MACRO"),
+        ("database", "a lake has no such settings"),
     ):
         if r.sees(what):
             r.fail(f"ALTER {what.upper()} is not supported: {way}.")
+    if r.take("view"):
+        if_exists = r.take("if", "exists")
+        view = r.table_name()
+        r.expect("rename", "to")
+        renamed = st.RenameView(view, r.name("the new name"), if_exists)
+        r.expect_end()
+        return renamed
     r.expect("table")
     if_exists = r.take("if", "exists")
     table = r.table_name()
@@ -315,10 +328,9 @@ def _action(r: TokenReader) -> st.AlterAction:
 def _addition(r: TokenReader) -> st.AddColumn | st.AddConstraint:
     name = r.name("a constraint name") if r.take("constraint") else None
     if r.sees("primary", "key"):
-        r.fail(
-            "A primary key is given when the table is created: CREATE OR REPLACE TABLE …, or use ADD CONSTRAINT … "
-            "UNIQUE and SET NOT NULL."
-        )
+        place = r.tokens[r.place].start
+        r.expect("primary", "key")
+        return st.AddConstraint(st.Constraint(name, None, tuple(r.names()), place, is_key=True))
     if name is not None or r.sees("check") or r.sees("unique"):
         if not r.sees("check") and not r.sees("unique"):
             _refuse_constraint(r)
@@ -328,7 +340,7 @@ def _addition(r: TokenReader) -> st.AddColumn | st.AddConstraint:
     place = r.here.start if r.here is not None else 0
     column, is_key, constraints = _column_after_name(r, ".".join(r.parts("a column name")), place)
     if is_key:
-        r.fail("A primary key is given when the table is created.", r.tokens[0])
+        r.fail("Add the column first, then ALTER TABLE … ADD PRIMARY KEY (…).", r.tokens[0])
     if constraints or column.generated is not None:
         what = "A generated column is" if column.generated is not None else "Constraints of a new column are"
         how = "when the table is created" if column.generated is not None else "with ADD CONSTRAINT, after the column"

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from indexlake.sql.parse.tokens import Source, Token, tokenize
+from indexlake.sql.parse.tokens import Source, Token, text_literal, tokenize
 
 Edit = tuple[int, int, str]  # of the original: start, end, what stands there instead
 
@@ -45,10 +45,17 @@ class Fragment:
     def parameter_edits(self) -> list[Edit]:
         return [(t.start, t.end, f"${self.key(t)}") for t in self.tokens if t.kind == "parameter"]
 
+    def _literal_edits(self) -> list[Edit]:
+        """``x'61'`` is the text ``x61`` to DuckDB; others who read it know no such literal."""
+        found = (t for t in self.tokens if t.kind == "string" and t.text[0] in "xXbB")
+        return [(t.start, t.end, text_literal(t.text[0].lower() + t.value)) for t in found]
+
     def spliced(self, edits: Sequence[Edit] = (), prefix: str = "", suffix: str = "") -> Spliced:
         """A copy with edits; an edit that covers a parameter takes its place."""
         covered = [(start, end) for start, end, _ in edits]
-        own = [e for e in self.parameter_edits() if not any(a <= e[0] < b for a, b in covered)]
+        own = [
+            e for e in (*self.parameter_edits(), *self._literal_edits()) if not any(a <= e[0] < b for a, b in covered)
+        ]
         copy = _Copy()
         copy.add(prefix, self.start, False)
         place = self.start

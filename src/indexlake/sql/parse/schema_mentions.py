@@ -8,10 +8,15 @@ from indexlake.sql.parse.fragment import Edit, Fragment
 from indexlake.sql.parse.tokens import quoted
 
 SCHEMAS = ("information_schema", "pg_catalog")
-TABLES = ("sqlite_master", "sqlite_schema")
+TABLES = (
+    "sqlite_master", "sqlite_schema", "pg_class", "pg_tables", "pg_views", "pg_type", "pg_attribute", "pg_namespace",
+    "pg_index", "pg_indexes", "pg_constraint", "pg_database", "pg_sequences", "pg_attrdef", "pg_enum",
+    "pragma_database_list",
+)  # fmt: skip
 FUNCTIONS = (
     "duckdb_tables", "duckdb_columns", "duckdb_schemas", "duckdb_constraints", "duckdb_indexes", "duckdb_views",
-    "duckdb_sequences", "duckdb_types", "duckdb_databases", "pragma_table_info", "pragma_show", "pragma_show_tables",
+    "duckdb_sequences", "duckdb_types", "duckdb_databases", "duckdb_functions", "pragma_table_info", "pragma_show",
+    "pragma_show_tables",
 )  # fmt: skip
 _NO_ALIAS = (
     "where", "join", "left", "right", "inner", "full", "cross", "natural", "asof", "positional", "semi", "anti", "on",
@@ -55,7 +60,7 @@ def schema_mentions(fragment: Fragment) -> tuple[Mention, ...]:
             continue
         after = tokens[last + 1] if last + 1 < len(tokens) else None
         if after is None or not after.is_symbol("."):
-            named = after is not None and (after.is_word("as") or _is_alias(after.kind, after.value))
+            named = after is not None and (after.is_word("as") or is_alias(after.kind, after.value))
             text = fragment.source.text[first.start : tokens[last].end]
             alias = None if named else (first if tokens[last].is_symbol(")") else tokens[last]).value
             alias = "shown" if first.is_symbol("(") and not named else alias
@@ -73,7 +78,8 @@ def _shows(fragment: Fragment, n: int) -> bool:
     return not is_query and fragment.tokens[_closing(fragment, n - 1) - 1].kind in ("word", "name")
 
 
-def _is_alias(kind: str, value: str) -> bool:
+def is_alias(kind: str, value: str) -> bool:
+    """Whether a token behind a table is another name for it."""
     return kind == "name" or (kind == "word" and value not in _NO_ALIAS)
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from indexlake.errors import ExpressionError
-from indexlake.sql.parse import definition_syntax, session_syntax, write_syntax
+from indexlake.sql.parse import copy_syntax, definition_syntax, named_syntax, session_syntax, write_syntax
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment, composed, edited
-from indexlake.sql.parse.token_reader import TokenReader
+from indexlake.sql.parse.token_reader import DATABASE, TokenReader
 from indexlake.sql.parse.tokens import Source, Token, tokenize
 
 MAX_PARSED = 512
@@ -66,6 +66,11 @@ def _parse(source: Source) -> Script:
     return Script(source, tuple(statements), tuple(starts), names, tuple(texts))
 
 
+def parse_statement(text: Fragment) -> st.Statement:
+    """A statement whose text was put together from that of another one."""
+    return _statement(TokenReader(text.source, text.tokens, text.question_marks))
+
+
 def _numbered(tokens: Sequence[Token]) -> dict[int, int]:
     """The number of each ``?``, by its place."""
     marks = [t for t in tokens if t.kind == "parameter" and t.text == "?"]
@@ -82,7 +87,8 @@ def _split(tokens: Sequence[Token]) -> list[list[Token]]:
     return [part for part in parts if part]
 
 
-_QUERY_WORDS = ("select", "from", "values", "table", "pivot", "unpivot", "summarize")
+_QUERY_WORDS = ("select", "from", "values", "table", "summarize")
+_PIVOTS = ("pivot", "unpivot", "pivot_wider", "pivot_longer")
 
 
 def _statement(r: TokenReader) -> st.Statement:
@@ -92,11 +98,14 @@ def _statement(r: TokenReader) -> st.Statement:
     head = r.here
     if head is None:
         r.fail("Expected a statement after WITH.")
-    if head.is_word("pivot", "unpivot"):
+    if head.is_word(*_PIVOTS):
         r.place = 0
         return st.Query(_pivot(r))
     if head.is_symbol("(") or head.is_word(*_QUERY_WORDS):
         r.place = 0
+        for token, after in zip(r.tokens, r.tokens[1:], strict=False):
+            if token.is_word("into") and not after.is_word("name"):
+                r.fail("SELECT … INTO is not supported: write CREATE TABLE … AS SELECT …", token)
         return st.Query(r.rest())
     writes: dict[str, Callable[[TokenReader, Fragment | None], st.Statement]] = {
         "insert": write_syntax.insert,
@@ -109,9 +118,11 @@ def _statement(r: TokenReader) -> st.Statement:
     if prefix is None and head.kind == "word":
         others: dict[str, Callable[[TokenReader], st.Statement]] = {
             "truncate": write_syntax.truncate,
+            "copy": copy_syntax.copy,
             "create": definition_syntax.create,
             "drop": definition_syntax.drop,
             "alter": definition_syntax.alter,
+            "comment": named_syntax.comment,
             "prepare": lambda r: session_syntax.prepare(r, _statement),
             "execute": session_syntax.execute,
             "deallocate": session_syntax.deallocate,
@@ -119,6 +130,8 @@ def _statement(r: TokenReader) -> st.Statement:
             "reset": session_syntax.reset_setting,
             "pragma": session_syntax.pragma,
             "call": session_syntax.call,
+            "use": session_syntax.use,
+            "load": session_syntax.load,
             "checkpoint": session_syntax.nothing,
             "analyze": session_syntax.nothing,
             "explain": _explain,
@@ -131,24 +144,36 @@ def _statement(r: TokenReader) -> st.Statement:
         for control, texts in _CONTROLS.items():
             if any(len(words) == len(r.tokens) and r.take(*words) for words in map(str.split, texts)):
                 return st.Control(control)
+        if head.value in {text.split()[0] for texts in _CONTROLS.values() for text in texts}:
+            r.fail(
+                "A transaction begins with BEGIN and ends with COMMIT or ROLLBACK, and nothing else beside it. To read "
+                "only, read a snapshot: lake.sql(…, at=…).",
+                r.tokens[-1],
+            )
+        if r.sees("force", "checkpoint"):
+            return session_syntax.nothing(r)
     session_syntax.refuse_by_name(r)
     raise r.wrong(
         f"{head.text!r} is not a supported statement. Supported: select, insert, update, delete, merge, "
-        "truncate, create/drop/alter table, create/drop index, create/drop schema, begin, commit, rollback, show, "
-        "describe, explain, pivot, unpivot, summarize, prepare, execute, deallocate, set, reset, pragma, call."
+        "truncate, copy, create/drop/alter table, create/drop view, index, schema, sequence, type, macro, comment on, "
+        "begin, commit, rollback, show, describe, explain, pivot, unpivot, summarize, prepare, execute, "
+        "deallocate, set, reset, pragma, call."
     )
 
 
 _CONTROLS: dict[Literal["begin", "commit", "rollback"], tuple[str, ...]] = {
-    "begin": ("begin", "begin transaction", "start transaction"),
-    "commit": ("commit", "commit transaction", "end"),
-    "rollback": ("rollback", "rollback transaction", "abort"),
-}
+    "begin": (
+        "begin", "begin transaction", "begin work", "start transaction", "begin read write",
+        "begin transaction read write", "start transaction read write",
+    ),
+    "commit": ("commit", "commit transaction", "commit work", "end", "end transaction"),
+    "rollback": ("rollback", "rollback transaction", "rollback work", "abort", "abort transaction"),
+}  # fmt: skip
 
 
 def _common_tables(r: TokenReader) -> Fragment:
     """``with a as (…), b as (…)``, up to the statement that uses them."""
-    return r.until("select", "from", "values", "insert", "update", "delete", "merge", "pivot", "unpivot", "table")
+    return r.until("select", "from", "values", "insert", "update", "delete", "merge", "table", *_PIVOTS)
 
 
 def _pivot(r: TokenReader) -> Fragment:
@@ -164,6 +189,11 @@ def _pivot(r: TokenReader) -> Fragment:
 def _explain(r: TokenReader) -> st.Explain:
     r.expect("explain")
     analyze = r.take("analyze")
+    if r.sees_symbol("(") and r.tokens[r.place + 1].is_word("analyze", "format"):
+        options = r.parenthesised()
+        analyze = analyze or options.has_word("analyze")
+        if options.has_word("format") and not options.has_word("text", "default"):
+            r.fail("EXPLAIN gives text: leave the format out.", options.tokens[0])
     inner = _statement(TokenReader(r.source, r.tokens[r.place :], r.question_marks)) if not r.at_end else None
     if not isinstance(inner, st.Query):
         r.fail("EXPLAIN shows the plan of a query: of a change, explain the select that finds its rows.")
@@ -188,19 +218,36 @@ def _all_tables(r: TokenReader) -> st.Query:
     return st.Query(edited(first, [(first.start, first.end, "from (show all tables)")]))
 
 
-def _show(r: TokenReader) -> st.ShowTables | st.ShowSchemas | st.ShowIndexes | st.DescribeTable | st.Query:
+def _namespace(r: TokenReader) -> str:
+    first = r.here
+    parts = r.parts("a namespace")
+    if len(parts) > 2 or (len(parts) == 2 and parts[0].lower() != DATABASE):
+        r.fail("A namespace has one name.", first)
+    return parts[-1]
+
+
+def _show(r: TokenReader) -> st.Reading:
     r.expect("show")
-    found: st.ShowTables | st.ShowSchemas | st.ShowIndexes | st.DescribeTable | st.Query
+    found: st.Reading
     if r.at_end or r.take("all", "tables"):
         found = _all_tables(r)
+    elif r.sees("databases") or r.sees("variables"):
+        what = "(show databases)" if r.take("databases") else "duckdb_variables()"
+        r.place = len(r.tokens)
+        first = Fragment(r.source, r.tokens[:1], {})
+        found = st.Query(edited(first, [(first.start, first.end, f"from {what}")]))
+    elif r.sees("select") or r.sees("from") or r.sees("with") or r.sees("values") or r.sees_symbol("("):
+        return st.DescribeQuery(st.Query(r.rest()))
     elif r.take("tables"):
-        found = st.ShowTables(r.name("a namespace") if r.take("from") or r.take("in") else None)
+        found = st.ShowTables(_namespace(r) if r.take("from") or r.take("in") else None)
     elif r.take("schemas") or r.take("namespaces"):
         found = st.ShowSchemas()
     elif r.take("indexes"):
         found = st.ShowIndexes(r.table_name() if r.take("from") or r.take("in") else None)
     elif r.take("columns", "from") or r.take("columns", "in"):
         found = st.DescribeTable(r.table_name())
+    elif r.sees("create"):
+        r.fail("SHOW CREATE is not supported: select sql from duckdb_tables() or duckdb_views().")
     elif r.sees("index", "from") or r.sees("index", "in"):
         r.fail("Write show indexes [from t].")
     else:

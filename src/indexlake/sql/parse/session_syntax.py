@@ -15,14 +15,20 @@ _INSTEAD = {
     "attach": "A text concerns one lake: open another with il.connect, and join their results in Python.",
     "detach": "A text concerns one lake; there is nothing to detach.",
     "install": "No extension is installed; geometries, JSON, Parquet and full text search are there without one.",
-    "load": "No extension is loaded; geometries, JSON, Parquet and full text search are there without one.",
-    "use": "Name the namespace of the call instead: lake.sql(…, namespace='…').",
+    "force": "No extension is installed; FORCE CHECKPOINT there is.",
     "vacuum": "Files that nobody needs are removed by lake.pipeline().vacuum().",
     "export": "A lake is its folder and its catalog; copy a table with COPY … TO.",
     "import": "Insert files into a table: t.insert('folder/*.parquet'), or COPY … FROM.",
     "grant": "Who may read and write is decided where the lake is stored.",
     "revoke": "Who may read and write is decided where the lake is stored.",
     "savepoint": "Transactions have no savepoints.",
+    "release": "Transactions have no savepoints.",
+    "upsert": "Write INSERT OR REPLACE INTO …, or INSERT … ON CONFLICT DO UPDATE SET ….",
+    "replace": "Write INSERT OR REPLACE INTO ….",
+    "fetch": "There are no cursors: a result is read batch by batch, with to_batches().",
+    "close": "There are no cursors: a result is read batch by batch, with to_batches().",
+    "listen": "What others commit is told by the change feed: t.changes(since=…).",
+    "notify": "What others commit is told by the change feed: t.changes(since=…).",
     "declare": "There are no cursors: a result is read batch by batch, with to_batches().",
     "lock": "Rows are locked by reading them in a transaction with scan(…, for_update=True).",
     "reindex": "Indexes are kept up to date by themselves.",
@@ -84,17 +90,27 @@ def deallocate(r: TokenReader) -> st.Deallocate:
     return st.Deallocate(None if name.lower() == "all" else name, place)
 
 
-def set_setting(r: TokenReader) -> st.Setting:
+def set_setting(r: TokenReader) -> st.Setting | st.Variable:
     r.expect("set")
-    if r.sees("variable"):
-        r.fail("SET VARIABLE is not supported: give values as parameters, lake.sql(…, {'name': value}).")
+    if r.take("variable"):
+        name = r.name("the name of a variable")
+        if not r.take_symbol("=") and not r.take("to"):
+            r.fail("Expected = here.")
+        value = r.rest("a value")
+        return st.Variable(name.lower(), st.Query(composed(["select (", value, ") as value"], r.source)))
+    if r.sees("transaction"):
+        r.fail("SET TRANSACTION is not supported: every transaction reads one snapshot, and the first to commit wins.")
     for scope in ("session", "global", "local"):
         r.take(scope)
     return _assigned(r)
 
 
-def reset_setting(r: TokenReader) -> st.Setting:
+def reset_setting(r: TokenReader) -> st.Setting | st.Variable:
     r.expect("reset")
+    if r.take("variable"):
+        name = r.name("the name of a variable")
+        r.expect_end()
+        return st.Variable(name.lower(), None)
     for scope in ("session", "global", "local"):
         r.take(scope)
     place = r.here.start if r.here is not None else 0
@@ -105,12 +121,28 @@ def reset_setting(r: TokenReader) -> st.Setting:
 
 def _assigned(r: TokenReader) -> st.Setting:
     place = r.here.start if r.here is not None else 0
+    if r.take("time", "zone"):
+        return st.Setting("timezone", r.rest("a value"), place)
     name = r.name("a setting")
-    if r.sees("time", "zone"):
-        r.fail("The time zone is UTC and cannot be set: convert with AT TIME ZONE.")
     if not r.take_symbol("=") and not r.take("to"):
         r.fail("Expected = here.")
-    return st.Setting(name.lower(), r.rest("a value"), place)
+    value = r.rest("a value")
+    return st.Setting(name.lower(), None if value.is_default else value, place)
+
+
+def use(r: TokenReader) -> st.Setting:
+    r.expect("use")
+    place = r.here.start if r.here is not None else 0
+    return st.Setting("schema", r.rest("a namespace"), place)
+
+
+def load(r: TokenReader) -> st.Nothing:
+    """What is built in needs no loading."""
+    r.expect("load")
+    token = r.here
+    if token is None or token.value.lower() not in _BUILT_IN:
+        r.fail("LOAD is not supported: no extension is loaded. JSON, Parquet, ICU and full text search are there.")
+    return nothing(r)
 
 
 def pragma(r: TokenReader) -> st.Setting | st.Query | st.Nothing:
@@ -124,11 +156,17 @@ def pragma(r: TokenReader) -> st.Setting | st.Query | st.Nothing:
         return _assigned(r)
     name = first.value
     if name in _CHECKS and after is None:
-        return st.Nothing()
+        return nothing(r)
+    if name in _SHOWN and after is None:
+        return st.Query(composed([f"from (show {_SHOWN[name]}) as ", r.rest()], r.source))
+    if name == "database_list" and after is None:
+        return st.Query(composed(["from pragma_", r.rest()], r.source))
+    if name in ("enable_profiling", "disable_profiling", "enable_profile"):
+        r.fail("There is no profile of every query: EXPLAIN ANALYZE shows one of a query.")
     if name not in _FUNCTIONS:
         r.fail(
             f"PRAGMA {name} is not supported. There are table_info('t'), show_tables, version, database_size, "
-            "and settings of the engine: threads, memory_limit, …"
+            "collations, platform, and settings of the engine: threads, memory_limit, …"
         )
     arguments = "" if after is not None else "()"
     return st.Query(composed(["from pragma_", r.rest(), arguments], r.source))
@@ -145,11 +183,14 @@ def nothing(r: TokenReader) -> st.Nothing:
     return st.Nothing()
 
 
-_FUNCTIONS = ("table_info", "show_tables", "version", "database_size", "show")
+_FUNCTIONS = ("table_info", "version", "database_size", "show", "collations", "platform", "user_agent")
+_SHOWN = {"show_tables": "tables", "show_tables_expanded": "all tables", "show_databases": "databases"}
+_BUILT_IN = ("parquet", "json", "icu", "core_functions")
 _CHECKS = frozenset({
+    "enable_optimizer", "disable_optimizer", "enable_print_progress_bar", "disable_print_progress_bar",
     "enable_verification", "disable_verification", "verify_parallelism", "disable_verify_parallelism",
     "verify_external", "disable_verify_external", "verify_serializer", "verify_fetch_row", "disable_verify_fetch_row",
     "enable_progress_bar", "disable_progress_bar", "enable_object_cache", "disable_object_cache",
     "enable_checkpoint_on_shutdown", "disable_checkpoint_on_shutdown", "force_checkpoint",
 })  # fmt: skip
-"""Checks that an engine makes of itself, and how it keeps a database of its own, of which we use nothing."""
+"""Checks that an engine makes of itself, how it plans, and how it keeps a database of its own: nothing to do here."""

@@ -5,8 +5,9 @@ Expressions and queries stay as they were written.  Nothing here knows which tab
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.token_reader import TableName
@@ -106,6 +107,32 @@ class Truncate:
 
 
 @dataclass(frozen=True, eq=False)
+class CopyOption:
+    name: str
+    value: str  # as an argument of a function of DuckDB's
+    place: int
+
+
+@dataclass(frozen=True, eq=False)
+class CopyFrom:
+    """The rows of files go into a table."""
+
+    table: TableName
+    columns: tuple[str, ...] | None
+    file: Fragment
+    options: tuple[CopyOption, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class CopyTo:
+    """The rows of a query go into a file, or into several."""
+
+    query: Query
+    file: Fragment
+    options: Fragment | None  # as DuckDB takes them
+
+
+@dataclass(frozen=True, eq=False)
 class MergeClause:
     """``when …``: which rows, on which further condition, and what happens to them."""
 
@@ -137,7 +164,7 @@ class Merge:
 @dataclass(frozen=True, eq=False)
 class ColumnDefinition:
     name: str
-    type: Fragment
+    type: Fragment | None  # None: that of what is computed
     nullable: bool
     default: Fragment | None
     place: int
@@ -152,6 +179,7 @@ class Constraint:
     condition: Fragment | None
     unique: tuple[str, ...]
     place: int
+    is_key: bool = False  # and are never null
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,6 +229,42 @@ class CreateView:
 class DropView:
     view: TableName
     if_exists: bool
+
+
+@dataclass(frozen=True, eq=False)
+class RenameView:
+    view: TableName
+    new: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, eq=False)
+class CreateNamed:
+    """A sequence, a type or a macro."""
+
+    kind: str  # "sequence" | "type" | "macro" | "table macro"
+    name: TableName
+    if_not_exists: bool
+    replace: bool
+    temporary: bool
+    body: Mapping[str, Any]  # as it is stored
+    texts: tuple[Fragment, ...] = ()  # what DuckDB has to understand
+    query: Query | None = None  # whose values are those of an enum
+
+
+@dataclass(frozen=True, eq=False)
+class DropNamed:
+    kind: str
+    name: TableName
+    if_exists: bool
+
+
+@dataclass(frozen=True, eq=False)
+class CommentOn:
+    kind: str  # "table" | "view" | "column" | "sequence" | "type" | "macro" | "table macro"
+    name: TableName
+    column: str | None
+    comment: Fragment | None  # None: there is none from now on
 
 
 @dataclass(frozen=True, eq=False)
@@ -354,23 +418,36 @@ class Setting:
 
 
 @dataclass(frozen=True, eq=False)
+class Variable:
+    """A value with a name, for ``getvariable``."""
+
+    name: str
+    value: Query | None  # None: it is forgotten
+
+
+@dataclass(frozen=True, eq=False)
 class Nothing:
     """There is nothing to do."""
 
 
-Write = Insert | Update | Delete | Truncate | Merge
+Write = Insert | Update | Delete | Truncate | Merge | CopyFrom
 Definition = (
     CreateTable
     | CreateTemporaryTable
     | CreateSchema
     | CreateView
+    | CreateNamed
     | DropTable
     | DropSchema
     | DropView
+    | RenameView
+    | DropNamed
+    | CommentOn
     | AlterTable
     | CreateIndex
     | DropIndex
 )
-Reading = Query | Explain | DescribeTable | DescribeQuery | ShowTables | ShowSchemas | ShowIndexes
-Around = Prepare | Deallocate | Setting | Nothing
-Statement = Write | Definition | Reading | Control | Around | Execute
+Reading = Query | Explain | DescribeTable | DescribeQuery | ShowTables | ShowSchemas | ShowIndexes | CopyTo
+Around = Prepare | Deallocate | Setting | Variable | Nothing
+Meant = Write | Definition | Reading | Control
+Statement = Meant | Around | Execute

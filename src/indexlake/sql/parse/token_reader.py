@@ -11,6 +11,8 @@ from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.tokens import Source, Token
 
 T = TypeVar("T")
+DATABASE = "memory"
+"""What DuckDB calls the only database that there is, as ``information_schema`` shows it."""
 _OPENING, _CLOSING = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
 
 
@@ -127,6 +129,8 @@ class TokenReader:
         token = self.here
         parts = self.parts("a table name")
         assert token is not None
+        if len(parts) == 3 and parts[0].lower() == DATABASE:
+            parts = parts[1:]
         if len(parts) > 2:
             self.fail("A table is named `table` or `namespace.table`.", token)
         return TableName(parts[0] if len(parts) == 2 else None, parts[-1], token.start)
@@ -166,6 +170,12 @@ class TokenReader:
             return not (token.is_word("from") and before is not None and before.is_word("distinct"))
 
         self._skip_to(stops)
+        return self._fragment(first, what)
+
+    def until_symbol(self, *symbols: str, what: str) -> Fragment:
+        """The tokens up to one of these symbols outside of parentheses."""
+        first = self.place
+        self._skip_to(lambda token: token.is_symbol(*symbols))
         return self._fragment(first, what)
 
     def operand(self, problem: str, *words: str) -> Fragment:

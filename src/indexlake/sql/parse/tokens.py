@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, NoReturn
 
 from indexlake.errors import ExpressionError
+from indexlake.sql.parse.refused_calls import refuse_calls
 
 Kind = Literal["word", "name", "string", "number", "parameter", "symbol"]
 
@@ -85,7 +86,7 @@ class Source:
 
 
 def tokenize(source: Source) -> list[Token]:
-    """All tokens but white space and comments."""
+    """All tokens but white space and comments, if no function is called that may not be."""
     text, place, found = source.text, 0, []
     while place < len(text):
         match = _TOKEN.match(text, place)
@@ -110,6 +111,7 @@ def tokenize(source: Source) -> list[Token]:
             written = match.group()
             found.append(Token(_KINDS[str(kind)], written, _value(str(kind), written), place, end))
         place = end
+    refuse_calls(source, found, lambda inner, at: tokenize(Source(inner, (source, lambda _: at))))
     return found
 
 
@@ -142,3 +144,7 @@ def _comment_end(source: Source, start: int) -> int:
 
 def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def text_literal(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

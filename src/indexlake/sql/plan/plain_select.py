@@ -15,6 +15,7 @@ from indexlake.schema import TableSchema
 from indexlake.sql.plan.calls import is_call, is_row_by_row
 from indexlake.sql.plan.query import ParsedQuery
 from indexlake.sql.plan.table_references import Pushed
+from indexlake.types.enums import enum_of
 
 _CLAUSES = {"expressions", "from_", "from", "where", "order", "limit", "offset"}
 MOST_SORTED = 100_000
@@ -138,7 +139,7 @@ def _order(
             return None
         if not item.this.table and name.lower() in result_names:
             return None  # the name of a result column comes before that of the table
-        if not schema.field(name).codec.ordered:
+        if not schema.field(name).codec.ordered or enum_of(schema.field(name)) is not None:
             return None
         found.append((name, "desc" if item.args.get("desc") else "asc"))
     return tuple(found)

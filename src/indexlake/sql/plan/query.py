@@ -20,11 +20,13 @@ from indexlake.sql.parse.token_reader import TableName
 from indexlake.sql.parse.tokens import quoted
 from indexlake.sql.plan.at_clause import At
 from indexlake.sql.plan.qualified_names import Qualified, qualifier_edits
+from indexlake.sql.plan.row_ids import NAME, names_row_id, star_edits, with_row_id
 from indexlake.sql.plan.scopes import Scopes
 
 _NAME = r"(?:\"(?:[^\"]|\"\")+\"|\w+)"
 _PRINTED = re.compile(
-    r"(?:(?:\(SELECT \* FROM __il_(\d+) TABLESAMPLE System\(100\.0 PERCENT\)\)|__il_(\d+)) AS "
+    r"(?:(?:\(SELECT \*(?: EXCLUDE \(\w+\), \w+ AS rowid|, \w+ AS rowid)? FROM __il_(\d+)"
+    r"(?: TABLESAMPLE System\(100\.0 PERCENT\))?\)|__il_(\d+)) AS "
     rf"|__il_\d+_(\d+)\.{_NAME}\.){_NAME}"
 )
 """How DuckDB prints what stands for a table, in the names that it gives to expressions."""
@@ -93,19 +95,29 @@ class ParsedQuery:
     def text(
         self,
         prefix: str = "",
+        suffix: str = "",
         *,
         columns: Sequence[Collection[str]] = (),
         namespace: str = "main",
         careful: bool = False,
         places: Mapping[int, str] | None = None,
+        typed: Mapping[int, str] | None = None,
     ) -> Spliced:
         """What DuckDB is asked.
 
         ``columns``: of each reference, in lower case.  ``namespace``: of the tables that are named without one.
         ``careful``: DuckDB may read every table as often as it likes.  ``places``: the full names of the references
-        that are ``in_schema``, by their numbers.
+        that are ``in_schema``, by their numbers.  ``typed``: what stands for a scan whose columns DuckDB has to be told
+        the types of.
         """
         edits = self.edits_over(columns, namespace)
+        if names_row_id(self.fragment):
+            own = {r.start: r for r in self.references if columns and NAME not in columns[r.number]}
+            edits = [
+                (start, end, with_row_id(new, view_name(own[start].number), self.fragment) if start in own else new)
+                for start, end, new in edits
+            ]
+            edits += star_edits(self.fragment, [(r.start, r.alias) for r in own.values()])
         if places:
             named = {self.references[number].start: name for number, name in places.items()}
             edits = [(start, end, named.get(start, new)) for start, end, new in edits]
@@ -113,7 +125,10 @@ class ParsedQuery:
             views = {r.start: view_name(r.number) for r in self.references if r.once}
             bare = {start: (quoted(view), sampled(view)) for start, view in views.items()}
             edits = [(start, end, new.replace(*bare.get(start, ("", "")))) for start, end, new in edits]
-        return self.fragment.spliced(edits, prefix)
+        if typed:
+            whole = {self.references[n].start: (quoted(view_name(n)), text) for n, text in typed.items()}
+            edits = [(start, end, new.replace(*whole.get(start, ("", "")), 1)) for start, end, new in edits]
+        return self.fragment.spliced(edits, prefix, suffix)
 
     def edits_over(self, columns: Sequence[Collection[str]], namespace: str) -> list[Edit]:
         """The changes of the text, given the columns of each reference in lower case."""
@@ -168,6 +183,8 @@ ACTIONS = "__il_actions"
 """What became of each of them, for ``returning`` of a merge."""
 SOURCE = "__il_source"
 """The rows of the source of a merge."""
+FILE = "__il_file_"
+"""How the names of tables begin that stand for files."""
 CONSTANTS = frozenset((DEFAULTS, CHANGED, ACTIONS, SOURCE))
 
 

@@ -18,11 +18,11 @@ from indexlake.expr.dialect import expression_dialect
 from indexlake.sql.parse.fragment import Edit, Fragment
 from indexlake.sql.parse.schema_mentions import PREFIX, Mention, schema_mentions
 from indexlake.sql.parse.search_call import SearchCall, search_calls
-from indexlake.sql.parse.token_reader import TableName
+from indexlake.sql.parse.token_reader import DATABASE, TableName
 from indexlake.sql.parse.tokens import Token, quoted
 from indexlake.sql.plan.at_clause import at_after
 from indexlake.sql.plan.qualified_names import qualified_names
-from indexlake.sql.plan.query import CONSTANTS, ParsedQuery, Reference, sampled, search_name, view_name
+from indexlake.sql.plan.query import CONSTANTS, FILE, ParsedQuery, Reference, sampled, search_name, view_name
 from indexlake.sql.plan.query_searches import searches_in, searches_named, without_searches
 from indexlake.sql.plan.scopes import Scopes, with_selects
 from indexlake.sql.plan.text_groups import text_groups
@@ -122,7 +122,7 @@ def _read_once(tree: Any, scopes: Scopes) -> Callable[[Any], bool]:
         if cte is None:
             return True
         named = scopes.uses(cte)
-        return len(named) < 2 and all(map(once, [cte, *named]))
+        return len(named) == 1 and all(map(once, [cte, *named]))
 
     return once
 
@@ -145,15 +145,18 @@ def _reference(
     while n >= 2 and tokens[n - 1].is_symbol("."):
         n -= 2
         parts.insert(0, tokens[n])
+    first = parts[0]
+    if len(parts) == 3 and first.value.lower() == DATABASE:
+        parts = parts[1:]
     if len(parts) > 2:
         fragment.source.fail("A table is named `table` or `namespace.table`.", parts[0].start)
-    name = TableName(_name(parts[0]) if len(parts) == 2 else None, _name(last), parts[0].start)
+    name = TableName(_name(parts[0]) if len(parts) == 2 else None, _name(last), first.start)
     at, end = at_after(fragment, last)
     replacement = quoted(view_name(number)) if bare or once else sampled(view_name(number))
     if not bare and alias is None:
         replacement += f" as {quoted(name.name)}"
     return Reference(
-        number, name, parts[0].start, end, alias or name.name, replacement, at, node, once, is_bare=bare
+        number, name, first.start, end, alias or name.name, replacement, at, node, once, is_bare=bare
     )  # fmt: skip
 
 
@@ -233,4 +236,4 @@ def _parsed_by_duckdb(
 
 def _is_constant(name: str) -> bool:
     """Whether a table is made for the query, and none of the lake's."""
-    return name in CONSTANTS or name.startswith(PREFIX)
+    return name in CONSTANTS or name.startswith((PREFIX, FILE))

@@ -68,7 +68,7 @@ class Choice:
         conjuncts = self.pushed.conjuncts
         if not conjuncts:
             return None, True
-        schema = table.schema.arrow_with_row_id
+        schema = table.schema.sql_arrow
         names = tuple(dict.fromkeys(name for c in conjuncts for name in c.parameters))
         key = (table.schema, tuple(type(parameters.values[name]) for name in names))
         usable = self._usable.get(key)

@@ -17,6 +17,7 @@ from indexlake.sql.plan.calls import is_call
 from indexlake.sql.plan.conjuncts import Conjunct, JoinTree, conjuncts_of
 from indexlake.sql.plan.derived_tables import DerivedTables
 from indexlake.sql.plan.query import ParsedQuery, Reference
+from indexlake.sql.plan.row_ids import NAME, names_row_id
 from indexlake.sql.plan.scopes import Scopes
 
 
@@ -32,11 +33,12 @@ class Pushed:
 
 def analyse(query: ParsedQuery, schemas: Sequence[TableSchema]) -> tuple[Pushed, ...]:
     """By reference, in their order."""
+    by_name = names_row_id(query.fragment)
     if query.scopes is None:
-        return tuple(Pushed(schema.names, False, (), False) for schema in schemas)
+        return tuple(Pushed(schema.names, by_name and NAME not in schema.by_name, (), False) for schema in schemas)
     names = _Names(query.tree, query.scopes)
     columns_of = {
-        id(r.node): {**{f.name.lower(): f.name for f in schema.fields}, ROW_ID: ROW_ID}
+        id(r.node): {NAME: ROW_ID, **_visible(r.node, schema), ROW_ID: ROW_ID}
         for r, schema in zip(query.references, schemas, strict=True)
     }
     derived = DerivedTables(lambda node: columns_of.get(id(node)), query.scopes)
@@ -51,9 +53,17 @@ def analyse(query: ParsedQuery, schemas: Sequence[TableSchema]) -> tuple[Pushed,
     result = []
     for reference, schema in zip(query.references, schemas, strict=True):
         columns, row_id = _columns(names, reference, schema)
+        row_id = row_id or (by_name and NAME not in schema.by_name)
         key = id(reference.node)
         result.append(Pushed(columns, row_id, tuple(found.get(key, ())), complete.get(key, False)))
     return tuple(result)
+
+
+def _visible(node: Any, schema: TableSchema) -> dict[str, str]:
+    """The columns of a table by the names that they have in the query: ``t as a(x, y)`` renames the first ones."""
+    names = [*(name.lower() for name in node.alias_column_names), *schema.names[len(node.alias_column_names) :]]
+    shown = [(name.lower(), f.name) for name, f in zip(names, schema.fields, strict=False)]
+    return {name: own for name, own in shown if sum(name == other for other, _ in shown) == 1}
 
 
 def _columns(names: _Names, reference: Reference, schema: TableSchema) -> tuple[tuple[str, ...], bool]:
@@ -142,6 +152,8 @@ class _Names:
             if common.args.get("recursive") or parent.alias_column_names:
                 return None
             places = self.scopes.uses(parent)
+            if not places:
+                return None  # what names it is not seen here
         names: set[str] = set()
         for place in places:
             user = self.scopes.select_of(place)

@@ -4,6 +4,7 @@ key is there already."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,11 +13,11 @@ from indexlake.commit.write_set import WriteResult
 from indexlake.errors import SchemaError
 from indexlake.expr.expression import expr
 from indexlake.schema import Field, TableSchema
-from indexlake.sources.rules import default_array, default_assigned
+from indexlake.sources.rules import default_array, differs_by_row
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.tokens import quoted
 from indexlake.sql.run.inserted_rows import InsertedRows
-from indexlake.sql.run.merge_sides import Sides, assigned_field
+from indexlake.sql.run.merge_sides import Sides, assigned_default, assigned_field
 from indexlake.sql.run.writing import Writing
 from indexlake.types.hugeint import mark_of
 from indexlake.writes.merge.conflicts import Fields, firsts, insert_absent, unique_keys
@@ -42,6 +43,8 @@ def insert_or(writing: Writing, statement: st.Insert, conflict: st.Conflict) -> 
         inserted = {name: expr(f"s.{quoted(name)}") for name in rows.schema.names}
         wanted = {f.name for key in keys for f in key} | _excluded(conflict)
         missing = [f for f in schema.fields if f.name not in inserted and {f.name, f.name.lower()} & wanted]
+        inserted |= {f.name: expr(f"s.{quoted(f.name)}") for f in missing}  # what is looked for is what is inserted
+        missing += [_own_default(f) for f in _set_to_default(schema, conflict)]
         source = take_source(_with_defaults(rows, missing), schema, writing.view.lake.storage.spill)
         if conflict.action == "nothing":
             return insert_absent(tx, own._table_id, source, keys)
@@ -70,9 +73,23 @@ def _merged(
     values: dict[str, Any] = {}
     for a in conflict.assignments:
         f = assigned_field(schema, a)
-        values[f.name] = default_assigned(f) if a.value.is_default else sides.value(a.value)
+        if a.value.is_default and differs_by_row(f):
+            values[f.name] = expr(f"s.{quoted(_own_default(f).name)}")
+        else:
+            values[f.name] = assigned_default(f) if a.value.is_default else sides.value(a.value)
     merge = merge.when_matched_update(values, *sides.condition(conflict.where))
     return merge.when_not_matched_insert(inserted).execute().rows
+
+
+def _set_to_default(schema: TableSchema, conflict: st.Conflict) -> list[Field]:
+    """The columns that take a default which differs from row to row."""
+    fields = [assigned_field(schema, a) for a in conflict.assignments if a.value.is_default]
+    return [f for f in fields if differs_by_row(f)]
+
+
+def _own_default(f: Field) -> Field:
+    """The default as a column of the rows to insert, beside the value that they may have."""
+    return replace(f, name=f"__il_default {f.name}")
 
 
 def _keys(table: Table, statement: st.Insert, conflict: st.Conflict, keys: Sequence[Fields]) -> list[Fields]:

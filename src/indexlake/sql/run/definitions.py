@@ -18,16 +18,20 @@ from indexlake.expr.expression import expr
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.parameters import Parameters
+from indexlake.sql.parse.tokens import quoted
 from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.run import temporary_tables
 from indexlake.sql.run.constant_values import constant_value
+from indexlake.sql.run.duckdb_types import check_held
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
 from indexlake.sql.run.index_definitions import create_index, drop_index
+from indexlake.sql.run.named_definitions import comment_on, create_named, drop_named
 from indexlake.sql.run.planning import plan_query
 from indexlake.sql.run.result import SqlChange
-from indexlake.sql.run.type_names import declared_field, sql_names
-from indexlake.sql.run.view_definitions import create_view, drop_view
+from indexlake.sql.run.type_names import declared_field, enum_checks, is_enum_check, sql_names, stored_field
+from indexlake.sql.run.view_definitions import create_view, drop_view, rename_view
+from indexlake.types.enums import enum_of
 from indexlake.types.outside import python_value
 
 if TYPE_CHECKING:
@@ -66,6 +70,18 @@ class Definitions:
         if isinstance(statement, st.DropView):
             drop_view(self._engine, self._view, statement)
             return _done("drop view")
+        if isinstance(statement, st.RenameView):
+            rename_view(self._engine, self._view, statement)
+            return _done("alter view")
+        if isinstance(statement, st.CreateNamed):
+            create_named(self._engine, self._view, statement, self._parameters)
+            return _done(f"create {statement.kind}")
+        if isinstance(statement, st.DropNamed):
+            drop_named(self._engine, self._view, statement)
+            return _done(f"drop {statement.kind}")
+        if isinstance(statement, st.CommentOn):
+            comment_on(self._engine, self._view, statement, self._parameters)
+            return _done("comment")
         if isinstance(statement, st.CreateIndex):
             create_index(self._engine, self._view, statement, self._parameters)
             return _done("create index")
@@ -91,8 +107,8 @@ class Definitions:
         if statement.query is not None:
             return self._create_from_query(statement, name, statement.query, layout, config)
         fields, defaults, generated = [], {}, {}
-        for column in statement.columns:
-            field = declared_field(self._engine, column.type, column.name)
+        declared = self._declared(statement)
+        for column, field in zip(statement.columns, declared, strict=True):
             fields.append(field.with_nullable(column.nullable))
             if column.default is not None:
                 defaults[column.name] = self._default(column.name, column.default, field)
@@ -102,7 +118,7 @@ class Definitions:
         table = self._lake.create_table(
             name, pa.schema(fields), primary_key=list(statement.primary_key) or None, layout=layout,
             exist_ok=statement.if_not_exists, config=config, defaults=defaults, replace=statement.replace,
-            generated=generated, checks=self._checks(statement),
+            generated=generated, checks=[*self._checks(statement), *enum_checks(fields)],
         )  # fmt: skip
         try:
             for constraint in statement.constraints:
@@ -113,10 +129,74 @@ class Definitions:
             raise
         return _done("create table")
 
+    def _declared(self, statement: st.CreateTable) -> list[pa.Field]:
+        """The columns; one that is generated and has no type has that of what is computed."""
+        found = [c.type and declared_field(self._engine, c.type, c.name) for c in statement.columns]
+        typed = [(c.name, f) for c, f in zip(statement.columns, found, strict=True) if f is not None]
+        types = sql_names(self._engine, [f for _, f in typed])
+        nulls = ", ".join(
+            f"cast(null as {type}) as {quoted(name)}" for (name, _), type in zip(typed, types, strict=True)
+        )
+        for n, column in enumerate(statement.columns):
+            if found[n] is None:
+                assert column.generated is not None
+                spliced = column.generated.spliced(prefix="select (", suffix=f") as c from (select {nulls or '1'})")
+                with translating(column.generated.source, spliced):
+                    (type,) = self._engine.types(spliced.text)
+                    check_held(type, column.name, declared=True)
+                    found[n] = stored_field(column.name, self._engine.table(spliced.text).schema.field(0).type, type)
+        return found
+
     def _checks(self, statement: st.CreateTable) -> list[tuple[str | None, str]]:
         return [
             (c.name, self._rule_text(c.condition, "A check")) for c in statement.constraints if c.condition is not None
         ]
+
+    def _change_type(self, table: Table, column: str, field: pa.Field) -> None:
+        """To an ENUM when all values are found to be among its own; an ENUM that becomes text loses its check."""
+        schema = table._schema_now()
+        f = schema.by_name.get(column.lower())
+        old = None if f is None else enum_of(f)
+        if f is not None and enum_of(field) is not None and enum_of(field) != old and f.type == field.type:
+            if old is not None:
+                self._change_type(table, column, pa.field(column, field.type))
+            for name, condition in enum_checks([field.with_name(f.name)]):
+                table.add_check(condition, name)
+        with table.alter() as a:
+            for check in schema.checks if old is not None and enum_of(field) is None else ():
+                if is_enum_check(check, schema) and schema.by_root[min(check.condition.columns)] is f:
+                    a.drop_check(check.name)
+            a.widen_column(column, field.type, metadata=field.metadata)
+
+    def _drop_column(self, table: Table, name: str) -> None:
+        """An ENUM goes with the check of its values."""
+        schema = table._schema_now()
+        f = schema.by_name.get(name.lower())
+        with table.alter() as a:
+            for check in schema.checks if f is not None else ():
+                if is_enum_check(check, schema) and schema.by_root[min(check.condition.columns)] is f:
+                    a.drop_check(check.name)
+            a.drop_column(name)
+
+    def _add_key(self, table: Table, constraint: st.Constraint) -> None:
+        """Columns that are never null and unique together: each is looked for in a job, and all or none hold then."""
+        schema = table._schema_now()
+        if schema.key_fields:
+            raise SchemaError(
+                f"Table {table.name!r} has a primary key, ({', '.join(schema.key_names)}), and it has only one."
+            )
+        columns = [f.name for f in map(schema.field, constraint.unique)]
+        nullable = [name for name in columns if schema.field(name).nullable]
+        name = constraint.name or f"{table.name.rpartition('.')[2]}_pkey"
+        try:
+            for column in columns:
+                table.set_not_null(column)
+            table.create_index(name, columns, unique=True)
+        except IndexLakeError:
+            for column in nullable:
+                with suppress(IndexLakeError):  # somebody else has changed the table
+                    table.drop_not_null(column)
+            raise
 
     def _add_unique(self, table: Table, constraint: st.Constraint) -> None:
         names = [table._schema_now().field(name).name for name in constraint.unique]
@@ -141,8 +221,9 @@ class Definitions:
             schema = pa.schema([f.with_name(own.name) for f, own in zip(schema, fields, strict=True)])
         made_as = f"{name}__{uuid4().hex}" if statement.replace and statement.with_data else name
         table = self._lake.create_table(
-            made_as, pa.schema(fields), layout=layout, config=config, replace=statement.replace
-        )
+            made_as, pa.schema(fields), layout=layout, config=config, replace=statement.replace,
+            checks=enum_checks(fields),
+        )  # fmt: skip
         if not statement.with_data:
             return _done("create table")
         try:
@@ -212,14 +293,17 @@ class Definitions:
             column = action.column
             if action.if_not_exists and table.alter().has_column(column.name):
                 return _done("alter table")
+            assert column.type is not None
             field = declared_field(self._engine, column.type, column.name, inside="." in column.name)
             default = None if column.default is None else self._default(column.name, column.default, field)
             with table.alter() as a:
                 a.add_column(column.name, field.type, default, column.nullable, metadata=field.metadata)
+            for name, condition in enum_checks([field]):
+                table.add_check(condition, name)
         elif isinstance(action, st.DropColumn):
             if action.if_exists and not table.alter().has_column(action.name):
                 return _done("alter table")
-            table.drop_column(action.name)
+            self._drop_column(table, action.name)
         elif isinstance(action, st.RenameColumn):
             table.rename_column(action.old, action.new)
         elif isinstance(action, st.RenameTable):
@@ -227,8 +311,7 @@ class Definitions:
             table.rename(action.new if "." in action.new else f"{namespace}.{action.new}")
         elif isinstance(action, st.ChangeType):
             field = declared_field(self._engine, action.type, action.column, inside="." in action.column)
-            with table.alter() as a:
-                a.widen_column(action.column, field.type, metadata=field.metadata)
+            self._change_type(table, action.column, field)
         elif isinstance(action, st.SetDefault):
             own = table._schema_now().field(action.column)
             default = None if action.default is None else self._default(own.name, action.default, own.arrow())
@@ -237,7 +320,9 @@ class Definitions:
             (table.set_not_null if action.not_null else table.drop_not_null)(action.column)
         elif isinstance(action, st.AddConstraint):
             constraint = action.constraint
-            if constraint.condition is None:
+            if constraint.is_key:
+                self._add_key(table, constraint)
+            elif constraint.condition is None:
                 self._add_unique(table, constraint)
             else:
                 table.add_check(self._rule_text(constraint.condition, "A check"), constraint.name)

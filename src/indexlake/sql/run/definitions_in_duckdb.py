@@ -6,20 +6,24 @@ Tables have their columns, types, defaults, keys and indexes there, and no rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from indexlake.catalog import definitions
-from indexlake.catalog.named import list_named
+from indexlake.catalog.named import Named, list_named
+from indexlake.catalog.sequence_calls import calls_of
+from indexlake.display import shown_value
 from indexlake.expr.templates import written
+from indexlake.snapshots.sequences import numbers_of
 from indexlake.sql.parse.schema_mentions import Mention
 from indexlake.sql.parse.tokens import quoted
 from indexlake.sql.plan.snapshot import Viewpoint
-from indexlake.sql.run.engine import Engine
+from indexlake.sql.run.engine import Engine, confine
 from indexlake.sql.run.engine_errors import translating
-from indexlake.sql.run.type_names import sql_names
+from indexlake.sql.run.type_names import is_enum_check, sql_names
 from indexlake.sql.run.types import restored
 from indexlake.types.convert import shown_type
 
@@ -29,31 +33,57 @@ if TYPE_CHECKING:
     from indexlake.sql.parse.fragment import Fragment
 
 
+_ASKED = 1_000_000
+
+
 def answers(engine: Engine, view: Viewpoint, fragment: Fragment, mentions: Sequence[Mention]) -> Mapping[str, pa.Table]:
     """What stands at each mention, by the name that it has in the query."""
     import duckdb
 
     found: dict[str, pa.Table] = {}
     with duckdb.connect(":memory:", config={"python_enable_replacements": "false"}) as database:
-        _define(database, engine, view)
+        confine(database, engine.exchange)
+        last = _define(database, engine, view)
         database.execute(f"use {quoted(view.namespace)}")
         for number, mention in enumerate(mentions):
             with translating(fragment.source, fragment.spliced()):
-                rows = database.execute(f"select * from {mention.text}").to_arrow_table()
+                rows = _with_last(database.execute(f"select * from {mention.text}").to_arrow_table(), last)
             arrays = [restored(c, shown_type(c.type), n) for n, c in zip(rows.column_names, rows.columns, strict=True)]
             found[mention.name(number)] = pa.table(arrays, rows.column_names)
     return found
 
 
-def _define(database: Any, engine: Engine, view: Viewpoint) -> None:
+def _with_last(rows: pa.Table, last: Mapping[tuple[str, str], int]) -> pa.Table:
+    """Sequences with their last numbers, where DuckDB could not be made to give them."""
+    names = rows.column_names
+    if not last or "last_value" not in names:
+        return rows
+    spaces = rows.column("schema_name" if "schema_name" in names else "schemaname").to_pylist()
+    sequences = rows.column("sequence_name" if "sequence_name" in names else "sequencename").to_pylist()
+    given = rows.column("last_value")
+    found = [last.get(key, n) for key, n in zip(zip(spaces, sequences, strict=True), given.to_pylist(), strict=True)]
+    return rows.set_column(names.index("last_value"), "last_value", pa.array(found, given.type))
+
+
+def _define(database: Any, engine: Engine, view: Viewpoint) -> dict[tuple[str, str], int]:
+    """Also gives the last numbers of sequences that DuckDB does not give itself."""
+    import duckdb
+
     at = view.snapshot if view.transaction is None else view.transaction.snapshot_id
     with view.lake.catalog.read() as r:
         at = view.lake._readings.seen(r, at)
         namespaces = definitions.list_namespaces(r, at)
         tables = [(t, view.lake._readings.state_in(r, t.table_id)) for t in definitions.list_tables(r, at)]
-        views = [named for named in list_named(r, at) if named.kind == "view"]
+        named = list_named(r, at)
+        asked = {n.named_id: calls_of(r, n.named_id) for n in named if n.kind == "sequence"}
     for namespace in dict.fromkeys([*namespaces, view.namespace]):
         database.execute(f"create schema if not exists {quoted(namespace)}")
+    last: dict[tuple[str, str], int] = {}
+    for sequence in (n for n in named if n.kind == "sequence"):
+        _define_sequence(database, sequence, asked[sequence.named_id], last)
+    for other in (n for n in named if n.kind == "type"):
+        database.execute(f"create type {_full(other)} as {other.body['text']}")
+        _comment(database, "type", _full(other), other.body.get("comment"))
     for table, state in tables:
         schema = state.current if at is None else state.schema.at(at)
         name = f"{quoted(table.namespace)}.{quoted(table.name)}"
@@ -61,11 +91,63 @@ def _define(database: Any, engine: Engine, view: Viewpoint) -> None:
         columns = [_column(f, type, schema) for f, type in zip(schema.fields, types, strict=True)]
         if schema.key_fields:
             columns.append(f"primary key ({', '.join(quoted(f.name) for f in schema.key_fields)})")
-        checks = [f"check ({written(check.condition, schema)})" for check in schema.checks]
+        checks = [
+            f"check ({written(check.condition, schema)})" for check in schema.checks if not is_enum_check(check, schema)
+        ]
         database.execute(f"create table {name} ({', '.join([*columns, *checks])})")
         for statement in _indexes(state, name, schema):
             database.execute(statement)
-    _define_views(database, {f"{quoted(v.namespace)}.{quoted(v.name)}": v.body for v in views})
+        _comment(database, "table", name, table.config.comment)
+        for f in schema.fields:
+            _comment(database, "column", f"{name}.{quoted(f.name)}", f.comment)
+    _define_views(database, {_full(n): n.body for n in named if n.kind == "view"})
+    for macro in (n for n in named if n.kind in ("macro", "table macro")):
+        with suppress(duckdb.Error):  # one that names something which is not there
+            database.execute(f"create macro {_full(macro)} {_overloads(macro)}")
+            _comment(database, "macro table" if macro.kind == "table macro" else "macro", _full(macro),
+                     macro.body.get("comment"))  # fmt: skip
+    return last
+
+
+def _overloads(macro: Named) -> str:
+    def parameter(name: str, type: str | None, default: str | None) -> str:
+        return quoted(name) + (f" {type}" if type else "") + (f" := {default}" if default is not None else "")
+
+    word = "table " if macro.kind == "table macro" else ""
+    return ", ".join(
+        f"({', '.join(parameter(*p) for p in o['parameters'])}) as {word}{o['text']}" for o in macro.body["overloads"]
+    )
+
+
+def _full(named: Named) -> str:
+    return f"{quoted(named.namespace)}.{quoted(named.name)}"
+
+
+def _comment(database: Any, kind: str, name: str, comment: str | None) -> None:
+    if comment is not None:
+        database.execute(f"comment on {kind} {name} is {_text(comment)}")
+
+
+def _define_sequence(database: Any, sequence: Named, asked: int, last: dict[tuple[str, str], int]) -> None:
+    """With the number that it gave last: DuckDB is asked as often.  After very many it begins with that number.
+
+    DuckDB gives no number whose successor is none of a bigint; such ones go to ``last``.
+    """
+    body = dict(sequence.body)
+    newest = int(numbers_of(body, asked - 1, 1)[0]) if asked else None
+    after = 0 if newest is None else newest + body["increment"]
+    if newest is not None and not -(2**63) <= after < 2**63:
+        last[sequence.namespace, sequence.name], asked = newest, 0
+    elif newest is not None and asked > _ASKED:
+        body["start"], asked = newest, 1
+    cycle = "cycle" if body["cycle"] else "no cycle"
+    database.execute(
+        f"create sequence {_full(sequence)} increment by {body['increment']} minvalue {body['min']} "
+        f"maxvalue {body['max']} start with {body['start']} {cycle}"
+    )
+    if asked:
+        database.execute(f"select nextval({_text(_full(sequence))}) from range({asked})")
+    _comment(database, "sequence", _full(sequence), body.get("comment"))
 
 
 def _define_views(database: Any, views: dict[str, Any]) -> None:
@@ -78,6 +160,10 @@ def _define_views(database: Any, views: dict[str, Any]) -> None:
             columns = f" ({', '.join(map(quoted, body['columns']))})" if body.get("columns") else ""
             try:
                 database.execute(f"create view {name}{columns} as {body['text']}")
+                _comment(database, "view", name, body.get("comment"))
+                for key, comment in body.items():
+                    if key.startswith("comment on "):
+                        _comment(database, "column", f"{name}.{quoted(key.removeprefix('comment on '))}", comment)
             except duckdb.Error:
                 waiting[name] = body
         if len(waiting) == len(views):
@@ -89,16 +175,21 @@ def _column(f: Field, type: str, schema: TableSchema) -> str:
     text = f"{quoted(f.name)} {type}"
     if f.generated is not None:
         return f"{text} generated always as ({written(f.generated, schema)})"
-    if f.default_sql is not None:
-        text += f" default ({f.default_sql})"
-    elif f.default is not None:
-        value = f.default_value
-        text += f" default {value if isinstance(value, int | float | Decimal) else _text(value)}"
+    if (default := default_text(f)) is not None:
+        text += f" default {default if f.default_sql is None else f'({default})'}"
     return text if f.nullable else f"{text} not null"
 
 
+def default_text(f: Field) -> str | None:
+    """The default of a column as SQL."""
+    if f.default_sql is not None or f.default is None:
+        return f.default_sql
+    value = f.default_value
+    return str(value) if isinstance(value, int | float | Decimal) else _text(value)
+
+
 def _text(value: Any) -> str:
-    shown = str(value)
+    shown = str(shown_value(value) if isinstance(value, pa.Scalar) else value)
     if isinstance(value, bytes):
         shown = "".join(f"\\x{byte:02X}" for byte in value)
     return "'" + shown.replace("'", "''") + "'"

@@ -13,7 +13,7 @@ from indexlake.errors import ExpressionError, SchemaError
 _HELD = frozenset({
     "boolean", "tinyint", "smallint", "integer", "bigint", "utinyint", "usmallint", "uinteger", "ubigint", "hugeint",
     "float", "double", "decimal", "varchar", "blob", "uuid", "date", "time", "time_ns", "timestamp", "timestamp_s",
-    "timestamp_ms", "timestamp_ns", "timestamp with time zone", "list", "array", "struct", "map",
+    "timestamp_ms", "timestamp_ns", "timestamp with time zone", "list", "array", "struct", "map", "enum",
 })  # fmt: skip
 _INSTEAD = {
     "uhugeint": "UBIGINT, DECIMAL(38,0) or VARCHAR",
@@ -21,12 +21,13 @@ _INSTEAD = {
     "time with time zone": "TIME, TIMESTAMPTZ or VARCHAR",
     "bit": "VARCHAR, for example '0101'",
     "geometry": "BLOB or VARCHAR",
-    "enum": "VARCHAR",
     "json": "VARCHAR; -> and ->> and the JSON functions take text",
     "variant": "VARCHAR, or a STRUCT",
     "union": "a STRUCT with one field for each case",
     "interval": "BIGINT, or a duration column made in Python",
 }
+_OUTERMOST = {"hugeint": "DECIMAL(38,0), or BIGINT", "enum": "VARCHAR"}
+"""What is a type of whole columns, and what to use inside of others."""
 _UNSHOWN = frozenset({"time with time zone", "bit", "bignum", "variant"})
 
 
@@ -37,14 +38,10 @@ def check_held(type: Any, column: str, *, declared: bool = False, inside: bool =
     """
     for part, below in _parts(type, False):
         kind = _kind(part)
-        if kind not in _HELD or (kind == "hugeint" and (inside or below)):
-            instead = "DECIMAL(38,0), or BIGINT" if kind == "hugeint" else _INSTEAD.get(kind, "VARCHAR")
+        if kind not in _HELD or (kind in _OUTERMOST and (inside or below)):
+            instead = _OUTERMOST.get(kind) or _INSTEAD.get(kind, "VARCHAR")
             where = f"{type} holds {part}, which" if below else f"{part}"
-            what = (
-                "is not a type that tables hold inside another"
-                if kind == "hugeint"
-                else "is not a type that tables hold"
-            )
+            what = "is not a type that tables hold" + (" inside another" if kind in _OUTERMOST else "")
             advice = f"Use {instead}" if declared else f"Cast it in the query: use {instead}"
             raise SchemaError(f"Column {column!r}: {where} {what}. {advice}.", column=column)
 
@@ -67,6 +64,10 @@ def check_shown(type: Any, column: str) -> None:
 
 def is_hugeint_type(type: Any) -> bool:
     return str(type.id) == "hugeint"
+
+
+def is_enum_type(type: Any) -> bool:
+    return str(type.id) == "enum"
 
 
 def _kind(type: Any) -> str:

@@ -1,7 +1,7 @@
 """DuckDB inside a lake: one in-memory database, one cursor per running query.
 
-It reads nothing by itself: no extension is installed or loaded, and no Python variable is taken for a table.  Times
-are in UTC.  What does not fit into memory goes where the lake spills.
+No extension is installed or loaded, no Python variable is taken for a table, and of files it reaches only those below
+the folders of the lake's exchange.  Times are in UTC.  What does not fit into memory goes where the lake spills.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ import pyarrow as pa
 
 from indexlake.arrow.batch_size import rows_of
 from indexlake.errors import MissingExtraError, OwnershipError
+from indexlake.snapshots.sequences import Sequences
 from indexlake.sql.parse.statement import Prepare
-from indexlake.sql.parse.tokens import quoted
+from indexlake.sql.parse.tokens import quoted, text_literal
 from indexlake.sql.plan.views import View
 from indexlake.sql.run.duckdb_types import check_shown
 from indexlake.sql.run.engine_errors import Unparsed
+from indexlake.sql.run.sequence_functions import register_sequences
 from indexlake.sql.run.space_functions import register
 from indexlake.sql.run.table_stream import Openings
 from indexlake.sql.run.types import restored
+from indexlake.storage.exchange import Exchange
 from indexlake.storage.spill import Spill
 from indexlake.types.convert import shown_type
 
@@ -60,7 +63,7 @@ class Place:
 class Engine:
     """Made with the first query of a lake."""
 
-    def __init__(self, threads: int, spill: Spill) -> None:
+    def __init__(self, threads: int, spill: Spill, exchange: Exchange, sequences: Callable[[], Sequences]) -> None:
         try:
             import duckdb
         except ImportError:
@@ -68,20 +71,27 @@ class Engine:
         config = {**_SETTINGS, "threads": str(threads), "temp_directory": spill.folder()}
         self._database = duckdb.connect(":memory:", config=config)
         self.prepared: dict[str, Prepare] = {}  # by name, in lower case
-        self._local: dict[str, str] = {}  # settings of each cursor
+        self._local: dict[str, str] = {}  # settings and variables of each cursor
         self._initial: dict[str, str] = {"threads": str(threads)}
         self._database.execute(f"set disabled_optimizers = '{_READS_TWICE}'")
         register(self._database)
+        register_sequences(self._database, sequences)
         limit = _memory_bytes()
         if limit is not None:
             self._initial["memory_limit"] = f"'{int(limit * MEMORY_SHARE) >> 20}MiB'"
             self._database.execute(f"set memory_limit = {self._initial['memory_limit']}")
+        confine(self._database, exchange)
+        self.exchange = exchange
+        self.spill = spill
         self._idle: list[Any] = []
         self.openings = Openings()
+        self.kept: list[object] = []  # until the lake is closed
         self.temporary_tables: dict[str, str] = {}  # as they are spelt, by their names in lower case
         self.temporary_views: dict[str, View] = {}  # by their names in lower case
+        self.temporary_names: dict[tuple[str, str], Mapping[str, Any]] = {}  # macros and types, by kind and name
         self._running: weakref.WeakSet[Running] = weakref.WeakSet()
         self._lock = threading.Lock()
+        self.short_cuts: Any = None  # of ``short_cuts``, which knows what this module does not
         self.closed = False
 
     def close(self) -> None:
@@ -112,6 +122,9 @@ class Engine:
         import duckdb
 
         value = self._initial.get(name) if value is None else value
+        if name == "disabled_optimizers":
+            given = "" if value is None else value.strip("'")
+            value = text_literal(",".join(filter(None, [given, _READS_TWICE])))
         change = f"reset global {name}" if value is None else f"set global {name} = {value}"
         with self._lock:
             try:
@@ -123,6 +136,16 @@ class Engine:
                 if value is not None:
                     self._database.cursor().execute(f"set {name} = {value}").close()
                     self._local[name] = value
+            idle, self._idle = self._idle, []
+        for cursor in idle:
+            cursor.close()
+
+    def set_variable(self, name: str, value: str | None) -> None:
+        """A value with a name for every query that begins from now on, as an expression; None: no longer."""
+        with self._lock:
+            self._local.pop(f"variable {quoted(name)}", None)
+            if value is not None:
+                self._local[f"variable {quoted(name)}"] = value
             idle, self._idle = self._idle, []
         for cursor in idle:
             cursor.close()
@@ -212,6 +235,17 @@ class Engine:
         )
         return frozenset(found.column(0).to_pylist())
 
+    def printed(self, expression: str) -> str | None:
+        """What DuckDB calls a column that is such an expression; None where it cannot read it."""
+        asked = "select json_deserialize_sql(json_serialize_sql($text))"
+        import duckdb
+
+        try:
+            found = str(self.table(asked, {"text": f"select {expression}"}).column(0)[0].as_py())
+        except duckdb.Error:
+            return None
+        return found.removeprefix("SELECT ")
+
     def syntax_tree(self, text: str) -> Any:
         """What DuckDB's parser makes of a query."""
         found = json.loads(self.table("select json_serialize_sql($text)", {"text": text}).column(0)[0].as_py())
@@ -249,6 +283,16 @@ class Running:
                 self._engine.remove(self._places)
                 return None
 
+    def table(self) -> pa.Table:
+        """All rows."""
+        batches = []
+        try:
+            while (batch := self.next()) is not None:
+                batches.append(batch)
+        finally:
+            self.close()
+        return pa.Table.from_batches(batches, self.schema)
+
     def close(self) -> None:
         """Stop, if it has not ended; a thread that reads at the moment comes out of DuckDB first."""
         cursor, self._cursor = self._cursor, None
@@ -263,6 +307,12 @@ class Running:
         self._engine.remove(self._places)
         if came_out:
             self._reading.release()
+
+
+def confine(database: Any, exchange: Exchange) -> None:
+    """Keep a database to the files of an exchange, for good."""
+    folders = ", ".join(text_literal(folder) for folder in exchange.local)
+    database.execute(f"set allowed_directories = [{folders}]; set enable_external_access = false")
 
 
 def _executed(cursor: Any, sql: str, parameters: Mapping[str, Any], check: Callable[[Any, str], None]) -> list[Any]:

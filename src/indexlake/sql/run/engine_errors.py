@@ -10,9 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from indexlake import errors
 from indexlake.errors import ConstraintError, ExpressionError, IndexLakeError, MissingExtraError, StorageError
 from indexlake.sql.parse.fragment import Spliced
 from indexlake.sql.parse.tokens import Source
+from indexlake.storage.exchange import refusal
 
 
 class Unparsed(Exception):
@@ -23,6 +25,7 @@ _OF_OURS = re.compile(
     r"Python exception occurred while executing the UDF: (?P<type>\w+): (?P<message>.*?)(?:\n\nAt:.*)?", re.DOTALL
 )
 """What DuckDB makes of an error of a function that it has from us."""
+_FORBIDDEN = re.compile(r'Cannot access \w+ "(?P<path>.*)" - file system operations are disabled by configuration')
 _TYPES_OF_STORAGE = ("IO", "HTTP", "Permission")
 
 
@@ -66,13 +69,23 @@ def translated(
         message = of_ours["message"]
         if of_ours["type"] == MissingExtraError.__name__:
             return MissingExtraError(message, extra="geo")
+        own = getattr(errors, of_ours["type"], ExpressionError)
+        if own is not ExpressionError and isinstance(own, type) and issubclass(own, IndexLakeError):
+            return own(message)
     if suggestion is not None and details.get("error_subtype") == "COLUMN_NOT_FOUND" and "name" in details:
         message = f"{message.splitlines()[0]}\n{suggestion(str(details['name']))}".strip()
     if details.get("error_subtype") == "COLUMN_NOT_FOUND" and f'"{details.get("name")}"' in source.text:
         text = str(details["name"]).replace("'", "''")
         message = f"{message}\nIf {details['name']!r} is text, write it in single quotes: '{text}'."
+    if message.startswith("SELECT locking clause"):
+        message = (
+            "SELECT … FOR UPDATE is not supported: in a transaction, t.scan(…, for_update=True) locks what it reads."
+        )
     if kind == "Constraint":  # of a temporary table
         return ConstraintError(message)
+    if (file := _FORBIDDEN.match(message)) is not None:
+        path, at = file["path"], source.text.find(file["path"])
+        return StorageError(str(source.error(refusal(path), at if at >= 0 else None)), path=path)
     if kind in _TYPES_OF_STORAGE:
         return StorageError(message)
     if "Out of Memory" in kind or isinstance(error, duckdb.OutOfMemoryException):

@@ -7,7 +7,7 @@ the columns of a query as they come.  Rows of plain literals and parameters of t
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -33,7 +33,7 @@ _WHOLE = re.compile(r"\d+")
 _FRACTION = re.compile(r"\d+\.\d*|\.\d+")
 _EXACT = 16
 """Up to so many characters a decimal is the same double to Python and to DuckDB, which divides by a power of ten."""
-_MISSING = object()
+MISSING: Any = object()
 
 
 class InsertedRows:
@@ -48,7 +48,7 @@ class InsertedRows:
         if len({f.name for f in self._fields}) < len(self._fields):
             raise self._wrong("A column is named twice.")
         query = statement.query
-        self._cells = None if query is None else _cells_of(query)
+        self._cells = None if query is None else cells_of(query)
         if self._cells is not None:
             for row in self._cells:
                 self._check_count(len(row))
@@ -81,40 +81,28 @@ class InsertedRows:
                 if cell.is_default:
                     continue
                 value = self._plain(cell.tokens, f)
-                if value is _MISSING:
+                if value is MISSING:
                     return None
                 row[f.name] = value
             rows.append(row)
         return rows
 
     def _plain(self, cell: Sequence[Token], f: Field) -> Any:
-        t = pa.types
         negative = len(cell) == 2 and cell[0].is_symbol("-")
         token = cell[-1]
         if len(cell) > 1 and not negative:
-            return _MISSING
+            return MISSING
+        value: Any = MISSING
         if token.kind == "parameter" and not negative:
             assert self._statement.query is not None
             value = self._parameters.values[self._statement.query.text.key(token)]
-        elif token.kind == "number" and _WHOLE.fullmatch(token.text):
-            value = -int(token.text) if negative else int(token.text)
-        elif token.kind == "number" and _FRACTION.fullmatch(token.text) and len(token.text) <= _EXACT:
-            value = -float(token.text) if negative else float(token.text)
-        elif negative:
-            return _MISSING
-        elif token.kind == "string" and token.text.startswith("'"):
-            value = token.value
+        elif token.kind == "number" or (token.kind == "string" and not negative):
+            value = literal(token.text, negative)
         elif token.is_word("null"):
             value = None
         elif token.is_word("true", "false"):
             value = token.value == "true"
-        else:
-            return _MISSING
-        kinds = {int: t.is_integer, float: t.is_float64, bool: t.is_boolean, bytes: _is_binary, str: _is_text}
-        kinds[UUID] = is_uuid
-        if value is None or (type(value) in kinds and kinds[type(value)](f.type)):
-            return value
-        return _MISSING
+        return MISSING if negative and token.kind != "number" else fitting(value, f)
 
     # ------------------------------------------------------------ with it
 
@@ -171,6 +159,25 @@ class InsertedRows:
         return st.Query(composed(parts, text.source, self._statement.prefix)), constants
 
 
+def literal(text: str, negative: bool) -> Any:
+    """The value of a number or a text as it is written, if Python has the very same; else ``MISSING``."""
+    if text.startswith("'"):
+        return text[1:-1].replace("''", "'")
+    if _WHOLE.fullmatch(text):
+        return -int(text) if negative else int(text)
+    if _FRACTION.fullmatch(text) and len(text) <= _EXACT:
+        return -float(text) if negative else float(text)
+    return MISSING
+
+
+def fitting(value: Any, f: Field) -> Any:
+    """A value that a column takes as it is; else ``MISSING``: the engine has to cast it, or to refuse it."""
+    if value is None:
+        return None
+    kind = _KINDS.get(type(value))
+    return value if kind is not None and kind(f.type) else MISSING
+
+
 def _is_text(type: pa.DataType) -> bool:
     return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
 
@@ -179,7 +186,13 @@ def _is_binary(type: pa.DataType) -> bool:
     return bool(pa.types.is_binary(type) or pa.types.is_large_binary(type))
 
 
-def _cells_of(query: st.Query) -> list[list[Fragment]] | None:
+_KINDS: dict[type, Callable[[pa.DataType], bool]] = {
+    int: pa.types.is_integer, float: pa.types.is_float64, bool: pa.types.is_boolean, bytes: _is_binary, str: _is_text,
+    UUID: is_uuid,
+}  # fmt: skip
+
+
+def cells_of(query: st.Query) -> list[list[Fragment]] | None:
     """Found once for each text."""
     found: dict[str, list[list[Fragment]] | None] = query.__dict__
     if "cells" not in found:

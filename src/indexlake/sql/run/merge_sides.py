@@ -59,7 +59,7 @@ class Sides:
             fields = [assigned_field(schema, a) for a in clause.assignments or ()] or schema.fields
             given = clause.values or [a.value for a in clause.assignments or ()]
             values = {
-                f.name: default_assigned(f) if value.is_default else self.value(value)
+                f.name: assigned_default(f) if value.is_default else self.value(value)
                 for f, value in paired(fields, given)
             }
         elif not by_source:
@@ -76,6 +76,12 @@ def assigned_field(schema: TableSchema, assignment: st.Assignment) -> Field:
         return schema.field(assignment.column)
     except SchemaError as error:
         raise assignment.value.source.error(str(error), assignment.place) from None
+
+
+def assigned_default(f: Field) -> Any:
+    """The default that a column is set to.  None that may not be null is wrong only where there is a row."""
+    value = default_assigned(f)
+    return expr("null") if value is None and not f.nullable else value
 
 
 def paired(fields: Sequence[Field], values: Sequence[T]) -> Iterator[tuple[Field, T]]:

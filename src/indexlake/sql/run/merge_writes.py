@@ -9,6 +9,7 @@ import pyarrow as pa
 from indexlake.commit.write_set import WriteResult
 from indexlake.errors import IndexLakeError
 from indexlake.schema import TableSchema
+from indexlake.sources.rules import differs_by_row
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment, composed
 from indexlake.sql.parse.tokens import quoted
@@ -17,6 +18,7 @@ from indexlake.sql.run.merge_by_query import merge_by_query
 from indexlake.sql.run.merge_sides import Sides
 from indexlake.sql.run.planning import plan_query
 from indexlake.sql.run.writing import Writing
+from indexlake.types.enums import enum_of
 from indexlake.writes.merge.clauses import bind_clause
 from indexlake.writes.merge.on import bind_on
 
@@ -55,8 +57,10 @@ def _own_merge(
     writing: Writing, statement: st.Merge, own: Table, schema: TableSchema, source: pa.RecordBatchReader
 ) -> Merge | None:
     """The merge in our own expressions; None: DuckDB has to compute it."""
-    if any(clause.action == "error" for clause in statement.clauses):
+    if any(clause.action == "error" or _takes_defaults_by_row(clause, schema) for clause in statement.clauses):
         return None
+    if any(enum_of(f) is not None for f in schema.fields):
+        return None  # which compares them in their own order
     ours = {f.name.lower() for f in schema.fields}
     theirs = {name.lower() for name in source.schema.names}
     bare = dict.fromkeys(ours - theirs, "t") | dict.fromkeys(theirs - ours, "s")
@@ -72,6 +76,14 @@ def _own_merge(
     except IndexLakeError:
         return None
     return made
+
+
+def _takes_defaults_by_row(clause: st.MergeClause, schema: TableSchema) -> bool:
+    """Whether ``default`` stands for a value of its own in every row."""
+    if not any(map(differs_by_row, schema.fields)):
+        return False
+    values = clause.values or [a.value for a in clause.assignments or ()]
+    return clause.assignments == () or any(value.is_default for value in values)
 
 
 def _names(writing: Writing, statement: st.Merge) -> dict[str, str]:

@@ -14,7 +14,9 @@ from indexlake.schema import ROW_ID
 from indexlake.snapshots.pins import Pin
 from indexlake.sql.parse.fragment import Spliced
 from indexlake.sql.parse.parameters import Parameters
+from indexlake.sql.parse.tokens import quoted
 from indexlake.sql.plan.query import ParsedQuery, sampled, search_name, view_name
+from indexlake.sql.plan.row_ids import NAME, names_row_id, with_row_id
 from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.plan.table_plan import TablePlan
 from indexlake.sql.plan.text_groups import TextNumbers
@@ -28,10 +30,12 @@ from indexlake.sql.run.table_stream import TableStream
 from indexlake.sql.run.type_names import stored_field
 from indexlake.sql.run.types import for_duckdb, restored
 from indexlake.types.convert import shown_type
+from indexlake.types.enums import enum_of
 from indexlake.types.hugeint import MARK
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
+    from indexlake.schema import Field
 
 _CONSUMED = "has already been consumed"
 """What DuckDB says of a stream that it opens for the second time."""
@@ -58,6 +62,8 @@ class PlannedQuery:
         self.searches: tuple[FoundRows, ...] = ()
         self.constants: Mapping[str, pa.Table] = {}  # further tables that the text names
         self._types: list[Any] | None = None  # what DuckDB calls the types of its result
+        self.files: Sequence[object] = ()  # what keeps the files that the text names
+        self.file_tables: Mapping[str, str] = {}  # by the names that the text has for them: Parquet files, for Spark
         self.storing = False  # whether a table is made of its rows
         self.snapshot_id = 0
 
@@ -73,11 +79,18 @@ class PlannedQuery:
         answer = self._run_in_duckdb(self._text(), typed=True) if self.without_duckdb is None else self.without_duckdb()
         return answer[0], _pinned(pin, answer[1])
 
-    def _text(self, prefix: str = "", *, careful: bool = False) -> Spliced:
+    def _text(self, prefix: str = "", suffix: str = "", *, careful: bool = False) -> Spliced:
         self._number = next(_numbers)
         columns = [{*t.found.schema.by_name, ROW_ID} for t in self.tables]
         places = {n: place.name for n, place in self._places().items()}
-        return self.query.text(prefix, columns=columns, namespace=self.namespace, careful=careful, places=places)
+        return self.query.text(
+            prefix, suffix, columns=columns, namespace=self.namespace, careful=careful, places=places, typed=self._typed
+        )
+
+    @property
+    def _typed(self) -> dict[int, str]:
+        """The scans with columns that are text to Arrow, with the type that they have in SQL."""
+        return {n: typed for n, t in enumerate(self.tables) if (typed := _typed(view_name(n), t.fields)) is not None}
 
     def _places(self) -> dict[int, Place]:
         """The references that DuckDB has to know by their namespaces.
@@ -114,7 +127,7 @@ class PlannedQuery:
     def _begun(self, text: Spliced, *, typed: bool, careful: bool) -> Batches:
         openings = self._engine.openings
         once = [t.reference.once and not careful for t in self.tables]
-        groups = self.query.groups if typed and all(once) else {}
+        groups = self.query.groups if typed and all(once) and not self._typed else {}
         streams = [
             TableStream(self.lake, openings, t.scan, t.fields, row_id=t.row_id, limit=t.limit, groups=groups)
             for t in self.tables
@@ -128,7 +141,7 @@ class PlannedQuery:
         try:
             check = check_storable if self.storing else check_shown
             row_bytes = sum(t.scan.row_bytes for t in self.tables)
-            places = {place: sampled(view_name(n)) for n, place in self._places().items()}
+            places = {place: self._placed(n) for n, place in self._places().items()}
             running = self._engine.begin(views, text.text, self.parameters, row_bytes, check, places=places)
         except BaseException as error:
             self._raise_translated(error, text, streams)
@@ -146,6 +159,14 @@ class PlannedQuery:
             if is_hugeint_type(type):
                 schema = schema.set(n, schema.field(n).with_metadata(MARK))
         return schema, self._batches(running, schema, text, streams, numbers)
+
+    def _placed(self, number: int) -> str:
+        """What stands at a place, as a query over the scan."""
+        query, names = sampled(view_name(number)), self.tables[number].found.schema.by_name
+        if names_row_id(self.query.fragment) and NAME not in names:
+            query = with_row_id(query, view_name(number), self.query.fragment)
+        scan = quoted(view_name(number))
+        return query.replace(scan, self._typed.get(number, scan), 1)
 
     def _batches(
         self,
@@ -196,9 +217,9 @@ class PlannedQuery:
             return f"Did you mean {close[0]!r}?"
         return f"The columns are {', '.join(names)}." if names else ""
 
-    def execute(self, prefix: str) -> pa.Table:
-        """What DuckDB says to the text behind a prefix, which may change tables of its own."""
-        schema, batches = self._run_in_duckdb(self._text(prefix, careful=True))
+    def execute(self, prefix: str, suffix: str = "") -> pa.Table:
+        """What DuckDB says to the text inside another one, which may change tables of its own or write files."""
+        schema, batches = self._run_in_duckdb(self._text(prefix, suffix, careful=True))
         return pa.Table.from_batches(list(batches), schema)
 
     def explain(self, analyze: bool) -> str:
@@ -218,6 +239,13 @@ class PlannedQuery:
     def describe(self) -> pa.Table:
         schema, batches = self._run_in_duckdb(self._text("describe "))
         return pa.Table.from_batches(list(batches), schema)
+
+
+def _typed(view: str, fields: Sequence[Field]) -> str | None:
+    casts = [
+        f"cast({quoted(f.name)} as {type}) as {quoted(f.name)}" for f in fields if (type := enum_of(f)) is not None
+    ]
+    return f"(select * replace ({', '.join(casts)}) from {quoted(view)})" if casts else None
 
 
 def _pinned(pin: Pin, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

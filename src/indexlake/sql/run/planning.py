@@ -9,6 +9,7 @@ from indexlake.snapshots.reading import Reading
 from indexlake.snapshots.time_travel import snapshot_number
 from indexlake.sql.parse.parameters import Parameters
 from indexlake.sql.parse.statement import Query
+from indexlake.sql.parse.table_calls import written_out
 from indexlake.sql.parse.token_reader import TableName
 from indexlake.sql.plan.at_clause import At
 from indexlake.sql.plan.plain_select import plain_select
@@ -24,6 +25,7 @@ from indexlake.sql.run.engine_errors import translating
 from indexlake.sql.run.planned_query import PlannedQuery
 from indexlake.sql.run.scan_answers import point_answer, scan_answer
 from indexlake.sql.run.searches import WantedSearch
+from indexlake.sql.run.staged_files import StagingFolder, with_local_files
 
 
 def plan_query(
@@ -41,10 +43,13 @@ def plan_query(
     the scans give.
     """
     seen: list[tuple[TableName, int | None, int]] = []  # the views that have been put in
-    current = query
+    files: list[StagingFolder] = []
+    current = query = _reachable(engine, query, parameters, files)
     while True:
         try:
-            return _planned(engine, view, current, parameters, seen, points=points, scans_only=scans_only)
+            planned = _planned(engine, view, current, parameters, seen, points=points, scans_only=scans_only)
+            planned.files = files
+            return planned
         except ViewsNamed as named:
             parsed = parsed_query(engine, current)
             for number, found in named.views.items():
@@ -55,9 +60,20 @@ def plan_query(
                     raise too_deep(found.name) from None
                 reference = parsed.references[number]
                 seen.append((reference.table, _at(engine, view, reference.at, parameters), found.number))
-            current = _with_views(engine, view, current, named.views)
+            current = _reachable(engine, _with_views(engine, view, current, named.views), parameters, files)
         except ViewsChanged:
             seen, current = [], query
+
+
+def _reachable(engine: Engine, query: Query, parameters: Parameters, files: list[StagingFolder]) -> Query:
+    """The query with its tables by their names, which is kept, and with its files here."""
+    if "written_out" not in query.__dict__:
+        text = written_out(query.text)
+        query.__dict__["written_out"] = query if text is query.text else Query(text)
+    found, staged = with_local_files(engine, query.__dict__["written_out"], parameters)
+    if staged is not None:
+        files.append(staged)
+    return found
 
 
 def _with_views(engine: Engine, view: Viewpoint, query: Query, views: Mapping[int, View]) -> Query:

@@ -169,6 +169,25 @@ class SqlChange(SqlResult):
         return f"<{self.operation}: {counts or f'{self.rows} rows'}{at}>"
 
 
+class RowResult(SqlResult):
+    """One row that is known already, or none."""
+
+    def __init__(self, schema: pa.Schema, row: tuple[Any, ...] | None, snapshot_id: int) -> None:
+        self._schema = schema
+        self._row = row
+        self._waiting = None
+        self.snapshot_id = snapshot_id
+
+    def _again(self) -> Batches:
+        if self._row is None:
+            return self._schema, iter(())
+        arrays = [pa.array([value], f.type) for value, f in zip(self._row, self._schema, strict=True)]
+        return self._schema, iter([pa.RecordBatch.from_arrays(arrays, schema=self._schema)])
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        return self._row
+
+
 class SqlText(SqlResult):
     """A plan: rows of (part, text), shown as text."""
 

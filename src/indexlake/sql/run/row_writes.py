@@ -18,17 +18,18 @@ from indexlake.errors import IndexLakeError
 from indexlake.expr import compile
 from indexlake.expr.expression import expr
 from indexlake.schema import ROW_ID, Field, TableSchema
-from indexlake.sources.rules import default_array, default_assigned
+from indexlake.sources.rules import default_array, differs_by_row
 from indexlake.sql.parse import statement as st
-from indexlake.sql.parse.fragment import Fragment, composed
+from indexlake.sql.parse.fragment import Fragment, composed, edited
 from indexlake.sql.parse.parameters import Parameters
 from indexlake.sql.parse.tokens import quoted
 from indexlake.sql.plan.qualifiers import requalified
 from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.run.conflict_writes import insert_or
+from indexlake.sql.run.copies import copied_insert
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.inserted_rows import InsertedRows
-from indexlake.sql.run.merge_sides import assigned_field
+from indexlake.sql.run.merge_sides import assigned_default, assigned_field
 from indexlake.sql.run.merge_writes import merge
 from indexlake.sql.run.planning import plan_query
 from indexlake.sql.run.result import SqlChange
@@ -54,12 +55,16 @@ class RowWrites:
 
     def run(self, statement: st.Write) -> SqlChange:
         self._view.lake._check(writing=True)
+        if isinstance(statement, st.CopyFrom):
+            schema = self._writing.table(statement.table)._schema_now()
+            copied = copied_insert(self._engine, statement, schema, self._parameters)
+            return SqlChange("copy", self._insert(copied))
         operation = type(statement).__name__.lower()
         if isinstance(statement, st.Truncate) or statement.returning is None:
             return SqlChange(operation, self._written(statement))
         return self._returning(operation, statement, statement.returning)
 
-    def _written(self, statement: st.Write) -> WriteResult:
+    def _written(self, statement: Changing | st.Truncate) -> WriteResult:
         if isinstance(statement, st.Insert):
             return self._insert(statement)
         if isinstance(statement, st.Update):
@@ -134,7 +139,7 @@ class RowWrites:
         def apply(tx: Transaction) -> int:
             selected: list[str | Fragment] = []
             for n, (a, type) in enumerate(zip(statement.assignments, sql_names(self._engine, fields), strict=True)):
-                value: str | Fragment = "null" if a.value.is_default else a.value
+                value = edited(a.value, [(a.value.start, a.value.end, "null")]) if a.value.is_default else a.value
                 selected += [", cast((", value, f") as {type}) as __il_{n}"]
             found = self._rows(tx, statement, selected)
             new: dict[str, pa.ChunkedArray] = {}
@@ -170,7 +175,9 @@ class RowWrites:
         values: dict[str, Any] = {}
         for assignment, f in zip(statement.assignments, fields, strict=True):
             if assignment.value.is_default:
-                values[f.name] = default_assigned(f)
+                if differs_by_row(f):
+                    return None
+                values[f.name] = assigned_default(f)
                 continue
             found = self._own(statement, assignment.value, schema)
             if found is not None and found[2].type != f.type:
@@ -201,7 +208,7 @@ class RowWrites:
             if text is None:
                 return None
             text = text if cast is None else f"cast(({text}) as {cast})"
-            return text, params, compile(text, schema.arrow_with_row_id, params)
+            return text, params, compile(text, schema.sql_arrow, params)
         except IndexLakeError:
             return None
 

@@ -1,29 +1,41 @@
-"""Prepared statements and settings: what a lake's engine remembers from one text to the next."""
+"""Prepared statements, settings and variables: what a lake's engine remembers from one text to the next."""
 
 from __future__ import annotations
+
+import re
 
 from indexlake.commit.write_set import WriteResult
 from indexlake.errors import NotFoundError
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.parameters import Parameters
-from indexlake.sql.parse.tokens import Source
+from indexlake.sql.parse.tokens import Source, quoted, text_literal
+from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.run.constant_values import constant_value
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
+from indexlake.sql.run.planning import plan_query
 from indexlake.sql.run.result import SqlChange
 
 SETTINGS = frozenset({
     "threads", "worker_threads", "external_threads", "memory_limit", "max_memory", "max_temp_directory_size",
-    "explain_output", "enable_progress_bar", "progress_bar_time",
-    "max_expression_depth", "perfect_ht_threshold", "prefer_range_joins",
+    "explain_output", "enable_progress_bar",
+    "perfect_ht_threshold", "prefer_range_joins",
     "ordered_aggregate_threshold", "merge_join_threshold", "nested_loop_join_threshold", "pivot_filter_threshold",
     "scheduler_process_partial", "dynamic_or_filter_threshold", "late_materialization_max_rows",
     "enable_external_file_cache", "enable_object_cache", "parquet_metadata_cache",
-    "debug_window_mode", "debug_force_external", "debug_force_no_cross_product", "debug_asof_iejoin",
     "asof_loop_join_threshold", "checkpoint_threshold", "wal_autocheckpoint", "immediate_transaction_mode",
+    "disabled_optimizers", "enable_fsst_vectors", "index_scan_percentage",
+    "index_scan_max_count", "partitioned_write_flush_threshold", "partitioned_write_max_open_files",
+    "write_buffer_row_group_count", "enable_http_metadata_cache",
 })  # fmt: skip
-"""What changes how fast a query is answered or what is reported of it, and never its rows."""
+"""What changes how fast a query is answered or what is reported of it, and never its rows, nor whether it runs."""
+
+_OTHER_NAMES = {"max_memory": "memory_limit", "worker_threads": "threads", "wal_autocheckpoint": "checkpoint_threshold"}
+_LEAST_MEMORY = 16_000_000
+"""With less DuckDB could not even be given more again."""
+_MEMORY = re.compile(r"\s*((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([bkmgt])\w*\s*", re.IGNORECASE)
+_UNITS = {"b": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 
 _FIXED = {
     "timezone": "Times are in UTC: convert with AT TIME ZONE.",
@@ -35,6 +47,7 @@ _FIXED = {
     "integer_division": "Divide integers with //.",
     "default_collation": "Say COLLATE in the query.",
 }
+VARIABLES = "__il_variable_"
 
 
 def meant(engine: Engine, statement: st.Execute, source: Source) -> st.Prepare:
@@ -73,35 +86,64 @@ def _value(engine: Engine, written: Fragment, given: Parameters) -> object:
     return constant_value(engine, written, given)
 
 
-def around(engine: Engine, statement: st.Around, given: Parameters, source: Source) -> SqlChange:
+def around(engine: Engine, view: Viewpoint, statement: st.Around, given: Parameters, source: Source) -> SqlChange:
     if isinstance(statement, st.Prepare):
         engine.prepared[statement.name.lower()] = statement
     elif isinstance(statement, st.Deallocate) and statement.name is None:
         engine.prepared.clear()
     elif isinstance(statement, st.Deallocate):
         assert statement.name is not None
-        if engine.prepared.pop(statement.name.lower(), None) is None:
-            raise NotFoundError(f"There is no prepared statement {statement.name!r}.", name=statement.name)
+        engine.prepared.pop(statement.name.lower(), None)
     elif isinstance(statement, st.Setting):
-        _set(engine, statement, given, source)
+        _set(engine, view, statement, given, source)
+    elif isinstance(statement, st.Variable):
+        _set_variable(engine, view, statement, given)
     return SqlChange(type(statement).__name__.lower(), WriteResult(0))
 
 
-def _set(engine: Engine, statement: st.Setting, given: Parameters, source: Source) -> None:
-    name = statement.name
+def _set(engine: Engine, view: Viewpoint, statement: st.Setting, given: Parameters, source: Source) -> None:
+    name, written = _OTHER_NAMES.get(statement.name, statement.name), statement.value
+    found: object = None
+    if written is not None:
+        plain = all(t.kind in ("word", "name") or t.is_symbol(".") for t in written.tokens)
+        found = "".join(t.value for t in written.tokens) if plain else _value(engine, written, given)
     if name not in SETTINGS:
+        if _is_so(engine, view, name, found):
+            return
         why = _FIXED.get(name, "It may change what a query answers, or is none of this engine.")
         source.fail(
             f"The setting {name!r} cannot be changed. {why} Settings such as threads and memory_limit can.",
             statement.place,
         )
-    value = None
-    if statement.value is not None:
-        written = statement.value
-        plain = len(written.tokens) == 1 and written.tokens[0].kind == "word"
-        found = written.tokens[0].value if plain else constant_value(engine, written, given)
-        value = str(found) if isinstance(found, int) else "'" + str(found).replace("'", "''") + "'"
-        with translating(source, written.spliced()):
-            engine.set(name, value)
+    if written is None:
+        engine.set(name, None)
         return
-    engine.set(name, None)
+    size = _MEMORY.fullmatch(str(found)) if name == "memory_limit" else None
+    if size is not None and float(size[1]) * _UNITS[size[2].lower()] < _LEAST_MEMORY:
+        source.fail("The engine needs a memory_limit of at least 16MB.", written.start)
+    value = str(found) if isinstance(found, int) else text_literal(str(found))
+    with translating(source, written.spliced()):
+        engine.set(name, value)
+
+
+def _is_so(engine: Engine, view: Viewpoint, name: str, value: object) -> bool:
+    """Whether a setting is what it is to become; the namespace is that of the call."""
+    if name in ("schema", "search_path"):
+        return value is not None and str(value).lower() in (view.namespace.lower(), f"memory.{view.namespace}".lower())
+    known = engine.table("select value from duckdb_settings() where name ilike $name", {"name": name}).column(0)
+    if value is None:
+        return bool(len(known))
+    return bool(len(known)) and known[0].as_py() is not None and known[0].as_py().lower() == str(value).lower()
+
+
+def _set_variable(engine: Engine, view: Viewpoint, statement: st.Variable, given: Parameters) -> None:
+    """The value stays in a table of DuckDB's own, with its type."""
+    table = quoted(f"{VARIABLES}{statement.name}")
+    if statement.value is None:
+        engine.set_variable(statement.name, None)
+        with engine.cursor() as cursor:
+            cursor.execute(f"drop table if exists {table}")
+        return
+    planned = plan_query(engine, view, statement.value, given, points=False, scans_only=True)
+    planned.execute(f"create or replace table {table} as ")
+    engine.set_variable(statement.name, f"(select value from {table})")

@@ -16,8 +16,15 @@ import pyarrow as pa
 from indexlake.catalog import definitions as catalog_definitions
 from indexlake.catalog.named import list_named
 from indexlake.commit.write_set import WriteResult
-from indexlake.display import shown_value
-from indexlake.errors import ExpressionError, IndexLakeError, OwnershipError, SchemaError
+from indexlake.errors import (
+    AlreadyExistsError,
+    ExpressionError,
+    IndexLakeError,
+    NotFoundError,
+    OwnershipError,
+    SchemaError,
+    StorageError,
+)
 from indexlake.snapshots.reading import Reading
 from indexlake.snapshots.time_travel import snapshot_number
 from indexlake.sql.parse import statement as st
@@ -29,15 +36,21 @@ from indexlake.sql.plan.query_tables import TEMPORARY
 from indexlake.sql.plan.snapshot import Viewpoint, read_together
 from indexlake.sql.plan.views import View, ViewsNamed
 from indexlake.sql.run import temporary_tables
+from indexlake.sql.run.copies import copy_to
 from indexlake.sql.run.definitions import Definitions
+from indexlake.sql.run.definitions_in_duckdb import default_text
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.index_definitions import shown_indexes
+from indexlake.sql.run.named_definitions import takes_numbers, with_own_names
 from indexlake.sql.run.planned_query import PlannedQuery
 from indexlake.sql.run.planning import plan_query
 from indexlake.sql.run.result import SqlChange, SqlResult, SqlText, table_result
 from indexlake.sql.run.row_writes import RowWrites
 from indexlake.sql.run.session_statements import arguments, around, meant
+from indexlake.sql.run.short_cuts import ShortCuts
+from indexlake.sql.run.staged_files import with_files_as_tables
 from indexlake.sql.run.type_names import sql_names
+from indexlake.types.enums import enum_of
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
@@ -58,6 +71,13 @@ def run(
     transaction: Transaction | None = None,
 ) -> SqlResult:
     """See ``lake.sql``."""
+    if at is None and token is None and transaction is None and engine == "duckdb" and type(text) is str:
+        own = lake._sql_engine
+        if own is not None and not own.closed and type(namespace) is str:
+            short = own.short_cuts.answer(lake, own, text, params, namespace)
+            if short is not None:
+                answer: SqlResult = short
+                return answer
     lake._check()
     if engine not in ENGINES:
         raise ExpressionError(f"There is no SQL engine {engine!r}; there is: {', '.join(map(repr, ENGINES))}.")
@@ -84,7 +104,9 @@ def engine_of(lake: Lake) -> Engine:
     with lake._closing:
         lake._check()
         if lake._sql_engine is None:
-            lake._sql_engine = Engine(lake._scan_threads, lake.storage.spill)
+            made = Engine(lake._scan_threads, lake.storage.spill, lake._exchange, lambda: lake._readings.sequences)
+            made.short_cuts = ShortCuts()
+            lake._sql_engine = made  # last: others look without the lock
         return lake._sql_engine
 
 
@@ -124,9 +146,12 @@ class _Session:
                     elif done is None or self.script.starts[number] > self._block_end():
                         results.append(self._kept(self._statement(statement, self.script.texts[number]), number))
                 except IndexLakeError as error:
-                    if len(self.script.statements) == 1:
+                    placed = self._placed(error, self.script.texts[number])
+                    if len(self.script.statements) > 1:
+                        raise self._numbered(placed, number) from None
+                    if placed is error:
                         raise
-                    raise self._numbered(error, number) from None
+                    raise placed from None
         finally:
             if self.inner is not None:
                 self.inner.rollback()
@@ -204,6 +229,22 @@ class _Session:
         if self.token is not None and writes != 1:
             source.fail(f"A token names one commit; this text makes {writes}.")
 
+    def _placed(self, error: IndexLakeError, text: Fragment) -> IndexLakeError:
+        """An error about something that the statement names, with the place where it does."""
+        if isinstance(error, StorageError) and "\nline " not in str(error):
+            path = str(error.details.get("path"))
+            found = next((t for t in text.tokens if t.kind == "string" and t.value == path), None)
+            if found is not None:
+                return type(error)(f"{error}\n{self.script.source.excerpt(found.start)}", **error.details)
+        name = error.details.get("name") or error.details.get("column")
+        if not isinstance(error, NotFoundError | AlreadyExistsError | SchemaError) or not isinstance(name, str):
+            return error
+        wanted = name.rpartition(".")[2].lower()
+        named = [t for t in text.tokens if t.kind in ("word", "name") and t.value.lower() == wanted]
+        if not named or "\nline " in str(error):
+            return error
+        return type(error)(f"{error}\n{self.script.source.excerpt(named[0].start)}", **error.details)
+
     def _numbered(self, error: IndexLakeError, number: int) -> IndexLakeError:
         """Several statements: say which one failed."""
         text = f"Statement {number + 1} of {len(self.script.statements)}: {error}"
@@ -217,10 +258,15 @@ class _Session:
         if isinstance(statement, st.Execute):
             return self._execute(statement)
         if isinstance(statement, st.Around):
-            return around(self.engine, statement, self.parameters, self.script.source)
+            return around(self.engine, self.view, statement, self.parameters, self.script.source)
+        statement, text = with_own_names(self.engine, self.view, statement, text)
+        return self._run_one(statement, text)
+
+    def _run_one(self, statement: st.Meant, text: Fragment) -> SqlResult:
         target = temporary_tables.target_of(statement) if self.engine.temporary_tables else None
         if target is not None and temporary_tables.is_temporary(self.engine, target):
             return temporary_tables.change(self.engine, self.view, statement, text, self.parameters)
+        temporary_tables.check_hidden(self.engine, self.view, statement)
         if isinstance(statement, st.Write):
             return RowWrites(self.engine, self.view, self.parameters, self.token).run(statement)
         if isinstance(statement, st.Definition):
@@ -257,7 +303,15 @@ class _Session:
         for token in inner.text.tokens:
             if token.kind in ("word", "name") and token.value.lower() in self.engine.temporary_tables:
                 inner.text.source.fail("Spark does not know temporary tables: leave engine='spark' out.", token.start)
+        inner, files = with_files_as_tables(self.engine, inner, self.parameters)
         planned = plan_query(self.engine, self.view, inner, self.parameters, points=False, scans_only=True)
+        planned.file_tables = files
+        for table in planned.tables:
+            for f in table.fields:
+                if enum_of(f) is not None:
+                    inner.text.source.fail(
+                        f"Spark has no ENUM, which column {f.name!r} is: leave engine='spark' out.", inner.text.start
+                    )
         if isinstance(statement, st.Query):
             return spark.run_query(planned)
         if isinstance(statement, st.DescribeQuery):
@@ -271,7 +325,9 @@ class _Session:
             return self._on_spark(statement)
         if isinstance(statement, st.Query):
             planned = plan_query(self.engine, self.view, statement, self.parameters)
-            return SqlResult(planned.run, planned.snapshot_id)
+            result = SqlResult(planned.run, planned.snapshot_id)
+            # Numbers are taken once, when the statement runs, and not whenever its rows are read.
+            return table_result(result.to_arrow(), planned.snapshot_id) if takes_numbers(statement.text) else result
         if isinstance(statement, st.Explain):
             planned = plan_query(
                 self.engine, self.view, statement.query, self.parameters, points=False, scans_only=statement.analyze
@@ -284,6 +340,9 @@ class _Session:
                 self.engine, self.view, statement.query, self.parameters, points=False, scans_only=True
             )
             return table_result(planned.describe(), planned.snapshot_id)
+        if isinstance(statement, st.CopyTo):
+            elsewhere = self._on_spark if self.on_spark else None
+            return copy_to(self.engine, self.view, statement, self.parameters, elsewhere)
         if isinstance(statement, st.DescribeTable):
             return self._describe(statement)
         if isinstance(statement, st.ShowIndexes):
@@ -337,17 +396,13 @@ def _description(engine: Engine, found: Reading) -> pa.Table:
     """As DuckDB describes a table."""
     fields = found.schema.fields
     keys = {f.field_id for f in found.schema.key_fields}
-    defaults = [
-        f.default_sql or (None if f.default is None else str(shown_value(f.codec.decode([f.default])[0])))
-        for f in fields
-    ]
     return _texts(
         column_name=[f.name for f in fields],
         column_type=sql_names(engine, fields),
         null=["YES" if f.nullable else "NO" for f in fields],
         key=["PRI" if f.field_id in keys else None for f in fields],
-        default=defaults,
-        arrow_type=[str(f.type) for f in fields],
+        default=[default_text(f) for f in fields],
+        extra=[None] * len(fields),
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from indexlake.commit.write_set import WriteResult
-from indexlake.errors import AlreadyExistsError, OwnershipError
+from indexlake.errors import AlreadyExistsError, OwnershipError, SchemaError
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.parameters import Parameters
@@ -18,6 +18,7 @@ from indexlake.sql.parse.token_reader import TableName
 from indexlake.sql.parse.tokens import quoted
 from indexlake.sql.plan.query_tables import TEMPORARY
 from indexlake.sql.plan.snapshot import Viewpoint
+from indexlake.sql.run.copies import copy_into_temporary
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
 from indexlake.sql.run.planning import plan_query
@@ -35,6 +36,32 @@ def target_of(statement: st.Statement) -> TableName | None:
     if isinstance(statement, st.Write | st.DropTable | st.AlterTable | st.CreateIndex):
         return statement.table
     return None
+
+
+def check_hidden(engine: Engine, view: Viewpoint, statement: st.Statement) -> None:
+    """Refuse to change a stored table by a name that means something temporary."""
+    if isinstance(statement, st.Truncate):
+        names = statement.tables
+    elif isinstance(statement, st.CommentOn):
+        names = (statement.name,) if statement.kind in ("table", "column") else ()
+    else:
+        target = statement.table if isinstance(statement, st.DropIndex) else target_of(statement)
+        names = () if target is None else (target,)
+    for name in names:
+        folded = name.name.lower()
+        if name.namespace not in (None, TEMPORARY):
+            continue
+        if folded in engine.temporary_views:
+            what, rather = "a temporary view, and only tables can be changed", f"drop view {quoted(name.name)}"
+        elif folded in engine.temporary_tables:
+            what, rather = "a temporary table, which this statement cannot change", f"drop table {quoted(name.name)}"
+        else:
+            continue
+        raise SchemaError(
+            f"{name.name!r} is {what}. Remove it first ({rather}), or name a table of the lake with its schema: "
+            f"{view.namespace}.{name.name}.",
+            name=name.name,
+        )
 
 
 def create(engine: Engine, view: Viewpoint, statement: st.CreateTemporaryTable, parameters: Parameters) -> SqlChange:
@@ -77,6 +104,8 @@ def change(
         raise OwnershipError("A temporary table is no part of transactions: change it before or after.")
     target = target_of(statement)
     assert target is not None
+    if isinstance(statement, st.CopyFrom):
+        return copy_into_temporary(engine, statement, text, parameters)
     if not isinstance(statement, st.Write):
         return _define(engine, statement, target, text)
     planned = plan_query(engine, view, st.Query(text), parameters, points=False, scans_only=True)

@@ -8,11 +8,15 @@ from typing import Any
 import pyarrow as pa
 
 from indexlake.errors import ExpressionError, SchemaError
+from indexlake.schema import TableSchema
+from indexlake.schema.rules import Check
 from indexlake.sql.parse.fragment import Fragment
-from indexlake.sql.run.duckdb_types import check_held, is_hugeint_type
+from indexlake.sql.parse.tokens import quoted
+from indexlake.sql.run.duckdb_types import check_held, is_enum_type, is_hugeint_type
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
 from indexlake.sql.run.types import taken_as, usual
+from indexlake.types.enums import HELD_AS, check_name, enum_mark, enum_of
 from indexlake.types.hugeint import MARK, is_hugeint
 
 _names: dict[pa.DataType, str] = {}
@@ -28,7 +32,7 @@ def sql_names(engine: Engine, fields: Sequence[Any]) -> list[str]:
             rows = cursor.execute('describe "__il_types"').fetchall()
             cursor.unregister("__il_types")
         _names.update({t: str(row[1]) for t, row in zip(unknown, rows, strict=True)})
-    return ["HUGEINT" if is_hugeint(f) else _names[f.type] for f in fields]
+    return ["HUGEINT" if is_hugeint(f) else enum_of(f) or _names[f.type] for f in fields]
 
 
 def declared_field(engine: Engine, written: Fragment, column: str, *, inside: bool = False) -> pa.Field:
@@ -46,4 +50,19 @@ def declared_field(engine: Engine, written: Fragment, column: str, *, inside: bo
 
 def stored_field(column: str, found: pa.DataType, type: Any) -> pa.Field:
     """The field of a column that DuckDB gives: of a type that it calls ``type`` and that Arrow has as ``found``."""
+    if is_enum_type(type):
+        return pa.field(column, HELD_AS, metadata=enum_mark(str(type)))
     return pa.field(column, usual(found), metadata=MARK if is_hugeint_type(type) else None)
+
+
+def enum_checks(fields: Sequence[pa.Field]) -> list[tuple[str, str]]:
+    """The checks that hold the values of ENUM columns together, by their names."""
+    named = ((f.name, enum_of(f)) for f in fields)
+    return [
+        (check_name(name), f"{quoted(name)} in {type.removeprefix('ENUM')}") for name, type in named if type is not None
+    ]
+
+
+def is_enum_check(check: Check, schema: TableSchema) -> bool:
+    columns = [schema.by_root[number] for number in check.condition.columns]
+    return len(columns) == 1 and enum_of(columns[0]) is not None and check.name.endswith(check_name(""))

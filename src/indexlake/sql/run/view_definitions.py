@@ -6,9 +6,10 @@ the open lake and is known to nobody else.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 
-from indexlake.catalog.named_definitions import CreateNamed, DropNamed
+from indexlake.catalog.named_definitions import CreateNamed, DropNamed, RenameNamed
 from indexlake.errors import AlreadyExistsError, NotFoundError
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.parameters import Parameters
@@ -63,6 +64,17 @@ def _create_temporary(engine: Engine, statement: st.CreateView, made: View) -> N
             name=there.name,
         )
     engine.temporary_views[made.name.lower()] = made
+
+
+def rename_view(engine: Engine, view: Viewpoint, statement: st.RenameView) -> None:
+    name = statement.view
+    folded = name.name.lower()
+    if name.namespace in (None, TEMPORARY) and folded in engine.temporary_views:
+        made = replace(engine.temporary_views.pop(folded), name=statement.new)
+        engine.temporary_views[statement.new.lower()] = made
+        return
+    change = RenameNamed("view", name.namespace or view.namespace, name.name, statement.new, statement.if_exists)
+    view.lake._define(change, "alter view")
 
 
 def drop_view(engine: Engine, view: Viewpoint, statement: st.DropView) -> None:

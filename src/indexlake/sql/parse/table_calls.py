@@ -1,0 +1,70 @@
+"""Calls that stand where a table could and take tables by their names: written out, so that the tables are seen.
+
+``query('…')`` is the query in its text, ``query_table('t')`` the table.  ``histogram(t, x)`` and ``histogram_values``
+look at a table through a common table expression.
+"""
+
+from __future__ import annotations
+
+from indexlake.sql.parse.fragment import Edit, Fragment, edited
+from indexlake.sql.parse.token_reader import TokenReader
+from indexlake.sql.parse.tokens import Token
+
+_CALLS = ("query", "query_table", "histogram", "histogram_values")
+_COMMON = "__il_table_"
+
+
+def written_out(fragment: Fragment) -> Fragment:
+    """The query without such calls, or with those that are left looking at names of their own."""
+    if not fragment.has_word(*_CALLS):
+        return fragment
+    edits: list[Edit] = []
+    common: list[str] = []
+    for n, token in enumerate(fragment.tokens[:-1]):
+        before = fragment.tokens[n - 1] if n else None
+        if before is None or not before.is_word("from", "join") or not token.is_word(*_CALLS):
+            continue
+        if not fragment.tokens[n + 1].is_symbol("("):
+            continue
+        r = TokenReader(fragment.source, fragment.tokens[n + 1 :], fragment.question_marks)
+        arguments = r.listed(lambda r=r: r.operand("Expected an argument here."))  # type: ignore[misc]
+        last = fragment.tokens[n + r.place]
+        first = arguments[0]
+        if token.is_word("histogram", "histogram_values"):
+            if _is_common(fragment, _text(first)):
+                continue
+            name = f"{_COMMON}{len(common)}"
+            common.append(f"{name} as (from {_text(first)})")
+            edits.append((first.start, first.end, name))
+        elif token.is_word("query") and len(first.tokens) == 1 and first.tokens[0].kind == "string":
+            edits.append((token.start, last.end, f"({first.tokens[0].value.rstrip('; ')})"))
+        elif token.is_word("query_table"):
+            by_name = len(arguments) > 1 and arguments[1].tokens[-1].is_word("true")
+            names = [t for t in first.tokens if t.kind in ("string", "name", "word")]
+            if not names or first.parameters:
+                fragment.source.fail("query_table(…) takes names of tables as constants.", token.start)
+            tables = f" union all {'by name ' if by_name else ''}".join(f"from {_name(t)}" for t in names)
+            whole = _name(names[0]) if len(first.tokens) == 1 else f"({tables})"
+            edits.append((token.start, last.end, whole))
+    if common:
+        head = fragment.tokens[0]
+        start = head.start if not head.is_word("with") else fragment.tokens[1].start
+        if fragment.tokens[1].is_word("recursive") and head.is_word("with"):
+            start = fragment.tokens[2].start
+        joined = ", ".join(common)
+        edits.append((start, start, f"{joined}, " if head.is_word("with") else f"with {joined} "))
+    return edited(fragment, edits)
+
+
+def _is_common(fragment: Fragment, name: str) -> bool:
+    """Whether the query itself says what a name means."""
+    following = zip(fragment.tokens, fragment.tokens[1:], fragment.tokens[2:], strict=False)
+    return any(_name(t) == name and a.is_word("as") and b.is_symbol("(") for t, a, b in following)
+
+
+def _text(written: Fragment) -> str:
+    return _name(written.tokens[0]) if len(written.tokens) == 1 else written.text
+
+
+def _name(token: Token) -> str:
+    return token.value if token.kind == "string" else token.text

@@ -1,0 +1,307 @@
+"""The text of a macro with arguments in it.  No name of the text ever takes one in an argument for its own.
+
+The parameters and the variables of lambdas get names that nobody else has.  Where there is a query in the text,
+arguments that name something are computed outside of it, in a derived table; those that this would change are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from indexlake.sql.parse.fragment import Edit, Fragment
+from indexlake.sql.parse.tokens import Source, Token, quoted, tokenize
+from indexlake.sql.plan.positions import (
+    QUERY_BEGINS,
+    closing,
+    is_column_of_alias,
+    is_operand,
+    is_query_name,
+    is_table,
+    opening,
+)
+from indexlake.sql.plan.select_items import has_name, items
+
+_LAMBDA_FUNCTIONS = frozenset(
+    prefix + name for prefix in ("", "list_", "array_") for name in ("transform", "apply", "filter", "reduce")
+)
+_WORDS = frozenset({
+    "null", "true", "false", "case", "when", "then", "else", "end", "and", "or", "not", "is", "in", "like", "ilike",
+    "distinct",
+})  # fmt: skip
+_PARAMETER, _ARGUMENTS = "__il_p_", "__il_a_"
+_OF_ROWS = ("columns", "unnest", "unlist", "generate_subscripts", "grouping", "grouping_id")
+_MORE_AGGREGATES = frozenset({"histogram", "geomean", "geometric_mean", "wavg", "weighted_avg"})
+"""Aggregates that are something else as well, or macros of DuckDB's."""
+
+
+def apart(text: str, parameters: Collection[str], tag: str) -> str:
+    """A text whose parameters and variables of lambdas have names of their own; see `own_name`."""
+    source = Source(text)
+    tokens = tokenize(source)
+    scopes = list(_variables(tokens))
+    tables = {t.value.lower() for n, t in enumerate(tokens) if t.kind in ("word", "name") and _is_declared(tokens, n)}
+    edits: list[Edit] = []
+    for n, token in enumerate(tokens):
+        if token.kind not in ("word", "name") or not _is_name(tokens, n):
+            continue
+        name = token.value.lower()
+        if any(n in places and name in names for places, names in scopes):
+            edits.append((token.start, token.end, quoted(f"__il_v_{tag}_{name}")))
+        elif name in parameters and not _is_declared(tokens, n):
+            if name in tables and n + 1 < len(tokens) and tokens[n + 1].is_symbol("."):
+                continue  # a column of that table
+            edits.append((token.start, token.end, quoted(own_name(tag, name))))
+    return Fragment(source, tokens, {}).spliced(edits).text if tokens else text
+
+
+def own_name(tag: str, parameter: str) -> str:
+    return f"{_PARAMETER}{tag}_{parameter.lower()}"
+
+
+def _is_name(tokens: Sequence[Token], n: int) -> bool:
+    """Whether it is neither a field, an alias behind ``as``, a function, nor the name of an argument or a key."""
+    before = tokens[n - 1] if n else None
+    after = tokens[n + 1] if n + 1 < len(tokens) else None
+    if before is not None and (before.is_symbol(".", "::") or before.is_word("as")):
+        return False
+    if after is None or not after.is_symbol("(", ":=", "=>", ":"):
+        return True
+    if not after.is_symbol(":"):
+        return False
+    if before is not None and before.is_word("lambda"):
+        return True
+    around = opening(tokens, n)
+    if around is None or tokens[around].is_symbol("("):
+        return _declares_lambda(tokens, n)
+    return tokens[around].is_symbol("[") or (around > 0 and tokens[around - 1].is_word("map"))
+
+
+def _declares_lambda(tokens: Sequence[Token], n: int) -> bool:
+    """Whether ``lambda a, b: …`` names its variables here."""
+    while n >= 2 and tokens[n - 1].is_symbol(","):
+        n -= 2
+    return n >= 1 and tokens[n - 1].is_word("lambda")
+
+
+def _is_declared(tokens: Sequence[Token], n: int) -> bool:
+    """Whether a name is that of a table, or is given to something."""
+    if n and tokens[n - 1].is_symbol(".", "::"):
+        return False
+    around = opening(tokens, n)
+    if around and tokens[around].is_symbol("(") and tokens[around - 1].is_word("using", "exclude"):
+        return True
+    if not is_operand(tokens, n) or is_table(tokens, n) or is_query_name(tokens, n + 1):
+        return True
+    return is_column_of_alias(tokens, n)
+
+
+def _variables(tokens: Sequence[Token]) -> Iterator[tuple[Collection[int], Collection[str]]]:
+    """The variables of each lambda and list comprehension, with the places of the tokens where they are known."""
+    for n, token in enumerate(tokens):
+        if token.is_word("lambda"):
+            colon = next((m for m in range(n, len(tokens)) if tokens[m].is_symbol(":")), n)
+            yield range(n + 1, _end_of_item(tokens, colon + 1)), _names(tokens[n + 1 : colon])
+        elif token.is_symbol("->") and n and _is_lambda(tokens, first := _first_variable(tokens, n - 1)):
+            yield range(first, _end_of_item(tokens, n + 1)), _names(tokens[first:n])
+        elif token.is_word("for") and (around := opening(tokens, n)) is not None and tokens[around].is_symbol("["):
+            last = closing(tokens, around)
+            depth, of, condition = 0, last, last
+            for m in range(n, last):
+                depth += tokens[m].is_symbol("(", "[", "{") - tokens[m].is_symbol(")", "]", "}")
+                if not depth and tokens[m].is_word("in") and of == last:
+                    of = m
+                if not depth and tokens[m].is_word("if"):
+                    condition = m
+            yield {*range(around, of), *range(condition, last)}, _names(tokens[n + 1 : of])
+
+
+def _names(tokens: Sequence[Token]) -> frozenset[str]:
+    return frozenset(t.value.lower() for t in tokens if t.kind in ("word", "name"))
+
+
+def _first_variable(tokens: Sequence[Token], n: int) -> int:
+    if not tokens[n].is_symbol(")"):
+        return n
+    first = opening(tokens, n)
+    return n if first is None else first
+
+
+def _is_lambda(tokens: Sequence[Token], n: int) -> bool:
+    """Whether an argument of a function that takes a lambda begins here; ``->`` also takes values out of JSON."""
+    around = opening(tokens, n)
+    if around is None or not around or tokens[around - 1].value.lower() not in _LAMBDA_FUNCTIONS:
+        return False
+    is_method = around >= 2 and tokens[around - 2].is_symbol(".")
+    return tokens[n - 1].is_symbol(",") or (is_method and n - 1 == around)
+
+
+def _end_of_item(tokens: Sequence[Token], n: int) -> int:
+    depth = 0
+    for m in range(n, len(tokens)):
+        depth += tokens[m].is_symbol("(", "[", "{") - tokens[m].is_symbol(")", "]", "}")
+        if depth < 0 or (not depth and tokens[m].is_symbol(",")):
+            return m
+    return len(tokens)
+
+
+# ---------------------------------------------------------------- arguments
+
+
+def names_something(text: str) -> bool:
+    """Whether there may be columns or tables in an expression.  When in doubt, yes."""
+    tokens = tokenize(Source(text))
+    return any(_may_name(tokens, n) for n in range(len(tokens)))
+
+
+def _may_name(tokens: Sequence[Token], n: int) -> bool:
+    token = tokens[n]
+    if token.kind not in ("word", "name") or token.is_word(*_WORDS):
+        return False
+    before = tokens[n - 1] if n else None
+    after = tokens[n + 1] if n + 1 < len(tokens) else None
+    if token.kind == "word" and token.value in QUERY_BEGINS:
+        return True
+    if after is not None and (after.is_symbol("(", ":=", "=>") or after.kind == "string"):
+        return False
+    if before is None:
+        return True
+    is_type = before.is_symbol("::") or before.is_word("as")
+    return not is_type and not before.is_symbol(".", ")") and before.kind not in ("string", "number", "parameter")
+
+
+@dataclass(frozen=True)
+class Value:
+    argument: str
+    text: str  # with the type of the parameter, as it stands in an expression
+
+
+def filled(
+    text: str,
+    tag: str,
+    values: Mapping[str, Value],
+    aggregates: Collection[str],
+    printed: Callable[[str], str | None] | None,
+) -> str:
+    """A text made by `apart`, with the values (by their own names) in it, in parentheses.
+
+    ``printed``: what DuckDB calls an expression, if the text is a query, whose columns have names.  Raises ValueError
+    with what to do where an argument cannot be given.
+    """
+    source = Source(text)
+    tokens = tokenize(source)
+    aggregates = _MORE_AGGREGATES.union(aggregates)
+    in_query, in_scope = _places(tokens) if printed is None else (set(values), set(values))
+    for value in (value for name, value in values.items() if name in in_query):
+        if reason := _depends_on_rows(tokenize(Source(value.argument)), aggregates):
+            raise ValueError(
+                f"The macro has a query in it, and its argument {value.argument!r} has {reason}, which would be taken "
+                "over the rows of that query: compute the argument in a subquery first, and give the macro its column."
+            )
+    outside = {name: v.text for name, v in values.items() if name in in_scope and names_something(v.argument)}
+    if outside and printed is None and (reason := _depends_on_rows(tokens, aggregates)):
+        raise ValueError(
+            f"The macro has {reason} beside a query that needs an argument, and the argument names a column: make two "
+            "macros of it, one with the query and one without."
+        )
+    for n in range(len(tokens)) if outside else ():
+        if _is_call_of(tokens, n, aggregates) and _takes_only(tokens[n + 2 : closing(tokens, n + 1)], outside):
+            raise ValueError(
+                f"The macro takes {tokens[n].text} of nothing but its argument, which names a column: such an "
+                "aggregate belongs to the query that calls it. Join the tables in a query of your own instead."
+            )
+    table = quoted(f"{_ARGUMENTS}{tag}")
+    whole = Fragment(source, tokens, {})
+    plain = {name: value.text for name, value in values.items()}
+    own = _edits(tokens, plain | {name: f"({table}.{quoted(name)})" for name in outside})
+    if printed is not None and outside:
+        own += _names_of_columns(whole, values, outside, printed)
+    made = whole.spliced(own).text
+    if not outside:
+        return f"({made})"
+    derived = f"(select {', '.join(f'{value} as {quoted(name)}' for name, value in outside.items())}) as {table}"
+    if printed is not None:
+        rows = quoted(f"__il_rows_{tag}")
+        return f"(select {rows}.* from {derived}, lateral ({made}) as {rows})"
+    return f"(select ({made}) from {derived})"
+
+
+def _places(tokens: Sequence[Token]) -> tuple[set[str], set[str]]:
+    """The names that stand in queries, and those of them that tables of these queries could take for their columns.
+
+    The derived table of another macro's arguments is a query without tables, in one that has no other.
+    """
+    in_query: set[str] = set()
+    in_scope: set[str] = set()
+    for n, token in enumerate(tokens):
+        if token.kind != "name" or not token.value.startswith(_PARAMETER):
+            continue
+        place = opening(tokens, n)
+        while place is not None:
+            if tokens[place + 1].is_word(*QUERY_BEGINS):
+                in_query.add(token.value)
+                alias = tokens[closing(tokens, place) + 1 :][:2]
+                if len(alias) == 2 and alias[0].is_word("as") and alias[1].value.startswith(_ARGUMENTS):
+                    place = opening(tokens, place)
+                    assert place is not None
+                else:
+                    in_scope.add(token.value)
+            place = opening(tokens, place)
+    return in_query, in_scope
+
+
+def _names_of_columns(
+    text: Fragment, values: Mapping[str, Value], outside: Collection[str], printed: Callable[[str], str | None]
+) -> Iterator[Edit]:
+    """Aliases for items that would be called after the derived table: their names are those of the arguments."""
+    plain = {name: value.text for name, value in values.items()}
+    for item in items(text.tokens):
+        if not any(t.kind == "name" and t.value in outside for t in item) or (len(item) > 1 and has_name(item)):
+            continue
+        name = printed(Fragment(text.source, item, {}).spliced(_edits(item, plain)).text)
+        if len(item) == 1:
+            argument = tokenize(Source(values[item[0].value].argument))
+            if all(t.kind in ("word", "name") or t.is_symbol(".") for t in argument):
+                name = argument[-1].value
+        if name is not None:
+            yield item[-1].end, item[-1].end, f" as {quoted(name)}"
+
+
+def _edits(tokens: Sequence[Token], texts: Mapping[str, str]) -> list[Edit]:
+    return [(t.start, t.end, texts[t.value]) for t in tokens if t.kind == "name" and t.value in texts]
+
+
+def _is_call_of(tokens: Sequence[Token], n: int, functions: Collection[str]) -> bool:
+    token = tokens[n]
+    return (
+        token.kind in ("word", "name")
+        and token.value.lower() in functions
+        and n + 1 < len(tokens)
+        and tokens[n + 1].is_symbol("(")
+    )
+
+
+def _takes_only(tokens: Sequence[Token], bound: Collection[str]) -> bool:
+    """Whether there are such names among them, and no others."""
+    named = [tokens[n].value in bound for n in range(len(tokens)) if _may_name(tokens, n)]
+    return bool(named) and all(named)
+
+
+def _depends_on_rows(tokens: Sequence[Token], aggregates: Collection[str]) -> str | None:
+    """What an expression has, outside of queries in it, that is about the rows of the query around it."""
+    n = 0
+    while n < len(tokens):
+        token = tokens[n]
+        before = tokens[n - 1] if n else None
+        if token.is_symbol("(") and n + 1 < len(tokens) and tokens[n + 1].is_word(*QUERY_BEGINS):
+            n = closing(tokens, n)
+        elif _is_call_of(tokens, n, aggregates) or _is_call_of(tokens, n, _OF_ROWS):
+            return f"{token.text}(…)"
+        elif token.is_word("over"):
+            return "a window"
+        elif token.is_symbol("#") or (
+            token.is_symbol("*") and (before is None or before.is_symbol("(", ",", ".") or before.is_word("distinct"))
+        ):
+            return f"{token.text!r}"
+        n += 1
+    return None

@@ -1,0 +1,334 @@
+"""Macros, types and sequences in a statement: each mention becomes what it stands for, before anything else is planned.
+
+A macro is replaced by its text with the arguments in it, as DuckDB does with its trees; so whatever understands the
+expression understands the macro: scans, rules of tables, Spark.  What a select gives keeps the name that was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from indexlake.sql.parse import statement as st
+from indexlake.sql.parse.fragment import Edit, Fragment, edited
+from indexlake.sql.parse.tokens import Source, Token, quoted, tokenize
+from indexlake.sql.plan.macro_body import Value, apart, filled, own_name
+from indexlake.sql.plan.positions import NO_CALLS, is_operand, is_query_name, is_table
+from indexlake.sql.plan.select_items import names
+
+NEXT, CURRENT = "__il_nextval", "__il_currval"
+"""What DuckDB has in place of its own functions, which know no sequence of ours."""
+_SEQUENCE_FUNCTIONS = {"nextval": NEXT, "currval": CURRENT}
+NO_MACROS = NO_CALLS | _SEQUENCE_FUNCTIONS.keys()
+"""The names that a macro cannot have, because it would not be found by them."""
+
+
+@dataclass(frozen=True)
+class Definitions:
+    """What a statement may name, in lower case with its namespace; temporary ones have the namespace ``temp``."""
+
+    macros: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
+    table_macros: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
+    types: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.macros or self.table_macros or self.types)
+
+
+@dataclass(frozen=True)
+class _Call:
+    name: Token
+    namespace: str | None
+    start: int
+    opening: int  # places of tokens
+    closing: int
+    first: int  # where it begins, with all that is before its dots
+    is_method: bool  # behind a dot, and what is before it may be a value
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What the names in a statement are looked up in."""
+
+    namespace: str
+    known: Definitions
+    printed: Callable[[str], str | None]
+    """What DuckDB calls an expression."""
+    aggregates: Collection[str]
+    stored: bool = False
+    """Whether its expressions are kept with a table, where a sequence is named in full."""
+    within: tuple[tuple[str, str], ...] = ()
+    """The macros whose texts are being put in."""
+
+
+def asks(text: Fragment, types: Sequence[Fragment]) -> tuple[bool, bool]:
+    """Whether a statement may name macros or types, and whether it names sequences.  Found once for each text."""
+    known = text.__dict__.get("asks")
+    if known is None:
+        calls = list(_calls(text))
+        sequences = any(call.name.value in _SEQUENCE_FUNCTIONS for call in calls)
+        others = any(call.name.value not in _SEQUENCE_FUNCTIONS for call in calls)
+        named = others or bool(types) or next(_type_spans(text), None) is not None
+        known = text.__dict__["asks"] = named, sequences
+    found: tuple[bool, bool] = known
+    return found
+
+
+def replaced(text: Fragment, types: Sequence[Fragment], meaning: Meaning) -> Fragment:
+    """The statement with what its names stand for; ``types``: the parts of it that are types."""
+    edits = _edits(text, types, meaning)
+    return edited(text, [*edits, *names(text, edits, meaning.printed)]) if edits else text
+
+
+def _edits(text: Fragment, types: Sequence[Fragment], meaning: Meaning) -> list[Edit]:
+    found: list[Edit] = []
+    done = -1
+    for call in _calls(text):
+        if call.start < done:
+            continue  # inside the arguments of another one, which has it replaced
+        edit = _sequence_edit(text, call, meaning) or _macro_edit(text, call, meaning)
+        if edit is not None:
+            found.append(edit)
+            done = edit[1]
+    for tokens in [*(fragment.tokens for fragment in types), *_type_spans(text)]:
+        found += [e for e in _type_edits(tokens, meaning) if not any(a <= e[0] < b for a, b, _ in found)]
+    return found
+
+
+def _expanded(text: str, meaning: Meaning, place: tuple[Source, int]) -> str:
+    """The text of an argument or a macro with what its names stand for; its errors show the place of the call."""
+    source = Source(text, (place[0], lambda _: place[1]))
+    fragment = Fragment(source, tokenize(source), {})
+    return edited(fragment, _edits(fragment, (), meaning)).text if fragment.tokens else text
+
+
+# ---------------------------------------------------------------- calls
+
+
+def _calls(text: Fragment) -> Iterator[_Call]:
+    tokens = text.tokens
+    for n in range(len(tokens) - 1):
+        name = tokens[n]
+        if not tokens[n + 1].is_symbol("(") or name.kind not in ("word", "name") or name.is_word(*NO_CALLS):
+            continue
+        first = n
+        while first >= 2 and tokens[first - 1].is_symbol(".") and tokens[first - 2].kind in ("word", "name"):
+            first -= 2
+        is_method = n > 0 and tokens[n - 1].is_symbol(".")
+        is_value = first > 0 and tokens[first - 1].is_symbol(".")  # what is before the dot
+        closing = _closing(text, n + 1)
+        if is_query_name(tokens, closing + 1) or not (is_operand(tokens, first) or is_value):
+            continue
+        space = tokens[first] if first == n - 2 and not is_value else None
+        start = name.start if space is None else space.start
+        yield _Call(name, _value(space), start, n + 1, closing, first, is_method)
+
+
+def _value(token: Token | None) -> str | None:
+    return None if token is None else token.value.lower()
+
+
+def _closing(text: Fragment, opening: int) -> int:
+    depth = 0
+    for n in range(opening, len(text.tokens)):
+        depth += text.tokens[n].is_symbol("(", "[", "{") - text.tokens[n].is_symbol(")", "]", "}")
+        if not depth:
+            return n
+    raise text.source.error("This parenthesis is not closed.", text.tokens[opening].start)
+
+
+def _sequence_edit(text: Fragment, call: _Call, meaning: Meaning) -> Edit | None:
+    if call.name.value not in _SEQUENCE_FUNCTIONS or call.is_method:
+        return None
+    inside = text.tokens[call.opening + 1 : call.closing]
+    if len(inside) != 1 or inside[0].kind != "string":
+        text.source.fail(f"{call.name.text} needs the name of a sequence: {call.name.text}('s').", call.start)
+    name = inside[0].value.replace('"', "")
+    full = (name if "." in name else f"{meaning.namespace}.{name}").replace("'", "''")
+    function = call.name.value if meaning.stored else _SEQUENCE_FUNCTIONS[call.name.value]
+    made = f"{function}('{full}')"
+    end = text.tokens[call.closing].end
+    written = text.source.text[call.start : end]
+    return None if written == made else (call.start, end, made)
+
+
+def _macro_edit(text: Fragment, call: _Call, meaning: Meaning) -> Edit | None:
+    name = call.name.value.lower()
+    spaces = ("temp", meaning.namespace.lower()) if call.namespace is None else (call.namespace,)
+    tables = meaning.known.table_macros
+    own = "temp", meaning.namespace.lower()
+    at_table = any((s, name) in tables for s in (*own, *spaces)) and is_table(text.tokens, call.first)
+    known = tables if at_table else meaning.known.macros
+    space = next((s for s in spaces if (s, name) in known), None)
+    if call.is_method and (space is None or call.namespace is None) and any((s, name) in known for s in own):
+        text.source.fail(
+            f"{call.name.text} is a macro, and cannot be called behind a dot: write {call.name.text}(…) with what is "
+            "before the dot as the first argument.",
+            call.start,
+        )
+    if space is None or (call.is_method and call.namespace is None):
+        return None
+    new = _expansion(text, call, space, known[space, name], meaning, at_table)
+    end = text.tokens[call.closing].end
+    if at_table:
+        after = text.tokens[call.closing + 1] if call.closing + 1 < len(text.tokens) else None
+        new += "" if after is not None and _is_alias(after) else f" as {quoted(call.name.value)}"
+    return call.start, end, new
+
+
+_AFTER_TABLE = (
+    "where", "join", "left", "right", "inner", "full", "cross", "natural", "asof", "positional", "semi", "anti", "on",
+    "using", "order", "group", "having", "limit", "offset", "union", "except", "intersect", "qualify", "window",
+    "select", "sample", "tablesample", "pivot", "unpivot", "returning", "when", "set",
+)  # fmt: skip
+
+
+def _is_alias(token: Token) -> bool:
+    return token.kind == "name" or (token.kind == "word" and token.value not in _AFTER_TABLE)
+
+
+def _expansion(
+    text: Fragment, call: _Call, space: str, body: Mapping[str, Any], meaning: Meaning, at_table: bool
+) -> str:
+    place = text.source, call.start
+    positional, named = _arguments(text, call)
+    found: list[str] = []
+    for overload in body["overloads"]:
+        own = [name.lower() for name, _, _ in overload["parameters"]]
+        given = dict(zip(own, positional, strict=False))
+        if len(positional) > len(own) or not named.keys() <= set(own) or given.keys() & named.keys():
+            continue
+        given |= named
+        defaults = {name.lower(): default for name, _, default in overload["parameters"] if default is not None}
+        if set(own) <= given.keys() | defaults.keys():
+            arguments = {name: _expanded(value, meaning, place) for name, value in (defaults | given).items()}
+            found.append(put_in(space, call.name.value, overload, arguments, meaning, place, is_table=at_table))
+    if len(found) == 1:
+        return found[0]
+    forms = ", ".join(
+        f"{call.name.text}({', '.join(p[0] if p[2] is None else f'{p[0]} := {p[2]}' for p in o['parameters'])})"
+        for o in body["overloads"]
+    )
+    what = "These arguments fit several forms of the macro" if found else "The macro takes other arguments"
+    raise text.source.error(f"{what}: {forms}.", call.start)
+
+
+def put_in(
+    space: str,
+    name: str,
+    overload: Mapping[str, Any],
+    arguments: Mapping[str, str],
+    meaning: Meaning,
+    place: tuple[Source, int],
+    *,
+    is_table: bool,
+) -> str:
+    """The text of an overload with the arguments (by parameters in lower case) and what its own names stand for."""
+    key = space.lower(), name.lower()
+    if key in meaning.within:
+        raise place[0].error(
+            f"The macro {name} calls itself, directly or through another one: replace one of them.", place[1]
+        )
+    tag = "_".join(key)
+    own = apart(overload["text"], {p[0].lower() for p in overload["parameters"]}, tag)
+    own = _expanded(own, replace(meaning, within=(*meaning.within, key)), place)
+    values: dict[str, Value] = {}
+    for parameter, type_text, _ in overload["parameters"]:
+        argument = arguments[parameter.lower()]
+        text = f"({argument})" if type_text is None else f"cast(({argument}) as {_type_text(type_text, meaning)})"
+        values[own_name(tag, parameter)] = Value(argument, text)
+    try:
+        return filled(own, tag, values, meaning.aggregates, meaning.printed if is_table else None)
+    except ValueError as error:
+        raise place[0].error(str(error), place[1]) from None
+
+
+def _type_text(text: str, meaning: Meaning) -> str:
+    source = Source(text)
+    fragment = Fragment(source, tokenize(source), {})
+    return edited(fragment, list(_type_edits(fragment.tokens, meaning))).text
+
+
+def _arguments(text: Fragment, call: _Call) -> tuple[list[str], dict[str, str]]:
+    """The arguments of a call by their places, and those with names."""
+    positional: list[str] = []
+    named: dict[str, str] = {}
+    tokens = text.tokens[call.opening + 1 : call.closing]
+    depth, first = 0, 0
+    for n, token in enumerate([*tokens, None]):
+        if token is not None:
+            depth += token.is_symbol("(", "[", "{") - token.is_symbol(")", "]", "}")
+        if token is not None and (depth or not token.is_symbol(",")):
+            continue
+        part, first = tokens[first:n], n + 1
+        if not part:
+            continue
+        if len(part) > 2 and part[1].is_symbol(":=", "=>") and part[0].kind in ("word", "name"):
+            named[part[0].value.lower()] = Fragment(text.source, part[2:], text.question_marks).text
+        elif named:
+            text.source.fail("Arguments with names come last.", part[0].start)
+        else:
+            positional.append(Fragment(text.source, part, text.question_marks).text)
+    return positional, named
+
+
+# ---------------------------------------------------------------- types
+
+
+def _type_spans(text: Fragment) -> Iterator[Sequence[Token]]:
+    """The types that casts name: behind ``::``, and in ``cast(… as …)``; and ``type 'text'``."""
+    tokens = text.tokens
+    casts: list[int] = []  # closing parentheses of casts
+    for n, token in enumerate(tokens):
+        if token.is_symbol("::"):
+            end = n + 2
+            if end < len(tokens) and tokens[end].is_symbol("."):
+                end += 2
+            if end < len(tokens) and tokens[end].is_symbol("("):
+                end = _closing(text, end) + 1
+            yield tokens[n + 1 : end]
+        elif token.is_word("cast", "try_cast") and n + 1 < len(tokens) and tokens[n + 1].is_symbol("("):
+            casts.append(_closing(text, n + 1))
+        elif token.is_word("as") and casts:
+            ends = [c for c in casts if c > n]
+            if ends:
+                yield tokens[n + 1 : min(ends)]
+        elif _is_typed_text(tokens, n):
+            yield tokens[n : n + 1]
+
+
+def _is_typed_text(tokens: Sequence[Token], n: int) -> bool:
+    """Whether ``type 'text'`` stands here."""
+    if not n or n + 1 == len(tokens) or tokens[n].kind not in ("word", "name") or tokens[n - 1].is_word("as"):
+        return False
+    return tokens[n + 1].kind == "string" and tokens[n + 1].text.startswith("'")
+
+
+def _type_edits(tokens: Sequence[Token], meaning: Meaning) -> Iterator[Edit]:
+    for n, token in enumerate(tokens):
+        if token.kind not in ("word", "name"):
+            continue
+        after = tokens[n + 1] if n + 1 < len(tokens) else None
+        if after is not None and (after.kind in ("word", "name") or after.is_symbol(".")):
+            continue  # the name of a field, or of a namespace
+        space = tokens[n - 2] if n >= 2 and tokens[n - 1].is_symbol(".") else None
+        spaces = ("temp", meaning.namespace.lower()) if space is None else (space.value.lower(),)
+        name, known = token.value.lower(), meaning.known.types
+        body = next((known[s, name] for s in spaces if (s, name) in known), None)
+        if body is not None:
+            yield (token if space is None else space).start, token.end, body["text"]
+
+
+def types_of(statement: st.Statement) -> tuple[Fragment, ...]:
+    """The parts of a definition that are types."""
+    if isinstance(statement, st.CreateTable):
+        return tuple(column.type for column in statement.columns if column.type is not None)
+    if isinstance(statement, st.AlterTable):
+        action = statement.action
+        if isinstance(action, st.AddColumn) and action.column.type is not None:
+            return (action.column.type,)
+        return (action.type,) if isinstance(action, st.ChangeType) else ()
+    if isinstance(statement, st.CreateNamed) and statement.kind == "type":
+        return statement.texts
+    return ()

@@ -1,0 +1,205 @@
+"""Sequences, types and macros: made, dropped, and found in the statements that name them; and comments."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from indexlake.catalog.named import list_named
+from indexlake.catalog.named_definitions import ChangeNamed, CreateNamed, DropNamed
+from indexlake.errors import AlreadyExistsError, ExpressionError, NotFoundError, OwnershipError
+from indexlake.sql.parse import statement as st
+from indexlake.sql.parse.fragment import Fragment, composed
+from indexlake.sql.parse.parameters import Parameters
+from indexlake.sql.parse.script import parse_statement
+from indexlake.sql.parse.tokens import Source, tokenize
+from indexlake.sql.plan.macro_body import names_something
+from indexlake.sql.plan.own_names import NEXT, NO_MACROS, Definitions, Meaning, asks, put_in, replaced, types_of
+from indexlake.sql.plan.query_tables import TEMPORARY
+from indexlake.sql.plan.snapshot import Viewpoint
+from indexlake.sql.run.constant_values import constant_value
+from indexlake.sql.run.engine import Engine
+from indexlake.sql.run.engine_errors import translating
+from indexlake.sql.run.planning import plan_query
+
+_KINDS = ("macro", "table macro", "type")
+_Naming = (
+    st.Query | st.Explain | st.DescribeQuery | st.CopyTo | st.Write | st.CreateTable | st.CreateTemporaryTable
+    | st.CreateView | st.CreateNamed | st.AlterTable
+)  # fmt: skip
+
+
+def takes_numbers(text: Fragment) -> bool:
+    return text.has_word(NEXT)
+
+
+# ---------------------------------------------------------------- in statements
+
+
+def with_own_names(engine: Engine, view: Viewpoint, statement: st.Meant, text: Fragment) -> tuple[st.Meant, Fragment]:
+    """The statement with what its macros, types and sequences stand for; kept with its text while they are the same."""
+    if not isinstance(statement, _Naming) or (isinstance(statement, st.CreateNamed) and statement.kind != "type"):
+        return statement, text
+    types = types_of(statement)
+    named, sequences = asks(text, types)
+    if not named and not sequences:
+        return statement, text
+    known = _definitions(engine, view) if named else Definitions()
+    if not known and not sequences:
+        return statement, text
+    if sequences and view.snapshot is not None:
+        raise OwnershipError(f"The lake at snapshot {view.snapshot} is read-only: its sequences give no numbers.")
+    stored = isinstance(statement, st.AlterTable) or (isinstance(statement, st.CreateTable) and statement.query is None)
+    meaning = Meaning(view.namespace, known, engine.printed, engine.aggregates if known else frozenset(), stored)
+    made = replaced(text, types, meaning)
+    if made is text:
+        return statement, text
+    cache: dict[str, tuple[st.Meant, Fragment]] = text.__dict__.setdefault("with_own_names", {})
+    if made.source.text not in cache:
+        if len(cache) > 16:
+            cache.clear()
+        again = parse_statement(made)
+        assert isinstance(again, st.Meant)
+        cache[made.source.text] = again, made
+    return cache[made.source.text]
+
+
+def _definitions(engine: Engine, view: Viewpoint) -> Definitions:
+    at = view.snapshot if view.transaction is None else view.transaction.snapshot_id
+    with view.lake.catalog.read() as r:
+        found = list_named(r, view.lake._readings.seen(r, at), _KINDS)
+    by_kind: dict[str, dict[tuple[str, str], Any]] = {kind: {} for kind in _KINDS}
+    for named in found:
+        by_kind[named.kind][named.namespace.lower(), named.name.lower()] = named.body
+    for (kind, name), body in engine.temporary_names.items():
+        by_kind[kind][TEMPORARY, name] = body
+    return Definitions(*(by_kind[kind] for kind in _KINDS))
+
+
+# ---------------------------------------------------------------- create and drop
+
+
+def create_named(engine: Engine, view: Viewpoint, statement: st.CreateNamed, parameters: Parameters) -> None:
+    body = dict(statement.body)
+    if statement.kind == "type":
+        body["text"] = _type_text(engine, view, statement, parameters)
+    elif statement.kind != "sequence":
+        for text in statement.texts:
+            prefix, suffix = ("", "") if statement.kind == "table macro" else ("select (", ")")
+            spliced = text.spliced(prefix=prefix, suffix=suffix)
+            with translating(text.source, spliced):
+                engine.syntax_tree(spliced.text)
+        _check_macro(engine, view, statement)
+    if statement.temporary or statement.name.namespace == TEMPORARY:
+        key = statement.kind, statement.name.name.lower()
+        if key in engine.temporary_names and not statement.replace:
+            if statement.if_not_exists:
+                return
+            raise AlreadyExistsError(
+                f"There is a temporary {statement.kind} {statement.name.name!r} already. Replace it with CREATE OR "
+                "REPLACE, accept it with IF NOT EXISTS, or drop it first.",
+                name=statement.name.name,
+            )
+        engine.temporary_names[key] = body
+        return
+    namespace = statement.name.namespace or view.namespace
+    change = CreateNamed(
+        statement.kind, namespace, statement.name.name, body, statement.replace, statement.if_not_exists
+    )
+    view.lake._define(change, f"create {statement.kind}")
+
+
+def _check_macro(engine: Engine, view: Viewpoint, statement: st.CreateNamed) -> None:
+    name, source = statement.name, statement.texts[0].source
+    if name.name.lower() in NO_MACROS:
+        source.fail(f"{name.name.upper()} has a meaning of its own in SQL: give the macro another name.", name.place)
+    space = TEMPORARY if statement.temporary else name.namespace or view.namespace
+    known, key = _definitions(engine, view), (space.lower(), name.name.lower())
+    if statement.kind == "macro":
+        known = replace(known, macros={**known.macros, key: statement.body})
+    else:
+        known = replace(known, table_macros={**known.table_macros, key: statement.body})
+    meaning = Meaning(view.namespace, known, engine.printed, engine.aggregates)
+    for overload in statement.body["overloads"]:
+        for parameter, _, default in overload["parameters"]:
+            if default is not None and names_something(default):
+                source.fail(
+                    f"The default of {parameter} cannot name anything, neither columns nor other parameters.",
+                    name.place,
+                )
+        nothing = {parameter.lower(): "null" for parameter, _, _ in overload["parameters"]}
+        is_table = statement.kind == "table macro"
+        text = put_in(space, name.name, overload, nothing, meaning, (source, name.place), is_table=is_table)
+        if not is_table:
+            _check_columns(engine, view, text)
+
+
+def _check_columns(engine: Engine, view: Viewpoint, text: str) -> None:
+    """A macro that is a value has only its parameters; whether their types fit shows where it is called."""
+    source = Source(f"select ({text})")
+    query = st.Query(Fragment(source, tokenize(source), {}))
+    try:
+        plan_query(engine, view, query, Parameters.of_values({}), points=False, scans_only=True).describe()
+    except ExpressionError as error:
+        if str(error).startswith("Referenced column"):
+            raise ExpressionError(
+                f"The macro names something that is none of its parameters: {str(error).splitlines()[0]}"
+            ) from None
+    except NotFoundError:
+        pass  # a table that comes later
+
+
+def _type_text(engine: Engine, view: Viewpoint, statement: st.CreateNamed, parameters: Parameters) -> str:
+    """What DuckDB makes of the type, in its own words."""
+    if statement.query is not None:
+        text = composed(
+            ["select #1::varchar, columns(*) from (", statement.query.text, ")"], statement.query.text.source
+        )
+        schema, batches = plan_query(engine, view, st.Query(text), parameters).run()
+        values = dict.fromkeys(value for batch in batches for value in batch.column(0).to_pylist())
+        values.pop(None, None)
+        if len(schema) != 2 or not values:
+            statement.query.text.source.fail(
+                "The values of an ENUM are one column, with at least one text.", statement.query.text.start
+            )
+        written = ", ".join("'" + value.replace("'", "''") + "'" for value in values)
+        return f"ENUM({written})"
+    (text,) = statement.texts
+    spliced = text.spliced(prefix="select cast(null as ", suffix=") as c")
+    with translating(text.source, spliced):
+        (type,) = engine.types(spliced.text)
+    return str(type)
+
+
+def drop_named(engine: Engine, view: Viewpoint, statement: st.DropNamed) -> None:
+    name = statement.name
+    key = statement.kind, name.name.lower()
+    if name.namespace in (None, TEMPORARY) and engine.temporary_names.pop(key, None) is not None:
+        return
+    change = DropNamed(statement.kind, name.namespace or view.namespace, name.name, statement.if_exists)
+    view.lake._define(change, f"drop {statement.kind}")
+
+
+# ---------------------------------------------------------------- comments
+
+
+def comment_on(engine: Engine, view: Viewpoint, statement: st.CommentOn, parameters: Parameters) -> None:
+    comment = None if statement.comment is None else constant_value(engine, statement.comment, parameters)
+    if comment is not None and not isinstance(comment, str):
+        assert statement.comment is not None
+        statement.comment.source.fail("A comment is a text, or NULL for none.", statement.comment.start)
+    namespace = statement.name.namespace or view.namespace
+    full = f"{namespace}.{statement.name.name}"
+    if statement.kind in ("table", "column"):
+        try:
+            table = view.lake.table(full)
+        except NotFoundError as error:
+            if statement.kind == "table" or "is a view" not in str(error):
+                raise
+        else:
+            table.set_comment(comment, statement.column)
+            return
+    kind, changes = statement.kind, {"comment": comment}
+    if statement.column is not None:
+        kind, changes = "view", {f"comment on {statement.column.lower()}": comment}
+    view.lake._define(ChangeNamed(kind, namespace, statement.name.name, changes), "comment")
