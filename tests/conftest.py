@@ -50,6 +50,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Half as many again as there are cores: a worker often waits for a process, a server or a disk."""
+    return 3 * (os.cpu_count() or 2) // 2
+
+
+LONG = ("spark", "tests/crash/", "tests/model/", "tests/trials/", "tests/processes/", "tests/evolution/", "tests/feed/")
+"""What takes long begins first, so that at the end no worker is waited for."""
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """One worker of ``pytest -n`` takes all tests of a file, and all that need Spark: they share what they start."""
     from xdist.scheduler import LoadScopeScheduling
@@ -58,6 +68,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
             return "spark" if file.startswith(("tests/docs/", "tests/spark/")) else file
+
+        def _assign_work_unit(self, node: Any) -> None:
+            if (long := next((scope for scope in self.workqueue if scope.startswith(LONG)), None)) is not None:
+                self.workqueue.move_to_end(long, last=False)
+            super()._assign_work_unit(node)
 
     return ByWhatTestsShare(config, log)
 

@@ -72,12 +72,17 @@ def files() -> list[Path]:
 
 
 @cache
+def parsed() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text()) for path in files()}
+
+
+@cache
 def imports() -> list[Import]:
     """What is imported when the program runs, of our own and of pyspark."""
     found = []
-    for path in files():
+    for path, tree in parsed().items():
         name = path.relative_to(SRC).as_posix()
-        for node, lazy in _at_run_time(ast.parse(path.read_text()), False):
+        for node, lazy in _at_run_time(tree, False):
             found += [Import(name, node.lineno, module, lazy) for module in _modules(node)]
     return found
 
@@ -139,10 +144,10 @@ def test_sql_for_the_catalog_is_written_in_the_catalog() -> None:
     """Its tables are named nowhere else."""
     name = re.compile(r"(?<!_)\bindexlake_[a-z_]+")
     wrong = []
-    for path in files():
+    for path, tree in parsed().items():
         if path.relative_to(SRC).parts[0] == "catalog":
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and name.search(node.value):
                 wrong.append(f"{path.relative_to(SRC)}:{node.lineno} {name.findall(node.value)}")
     assert not wrong, "\n".join(wrong)

@@ -129,7 +129,7 @@ def test_an_update_of_many_rows_to_one_key_is_refused(lake: il.Lake, make: Any) 
     before = lake.snapshot_id
     with pytest.raises(il.DuplicateKeyError):
         t.update({"id": 500}, "true")
-    assert lake.snapshot_id == before
+    assert t.changes(before, lake.snapshot_id).count() == 0
     assert content(t) == rows(range(100))
 
 

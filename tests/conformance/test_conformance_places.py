@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import indexlake as il
+from indexlake.blocks.formats import vortex_rows
 from tests.conformance.orders import EVERYTHING, SCHEMA, dump, rows, tiered
 
 
@@ -93,7 +94,10 @@ def _bytes_read(t: il.Table) -> int:
 
 
 @pytest.mark.blocks_of_heap
-def test_a_position_read_fetches_only_what_holds_the_row(lake: il.Lake, make: Any, combination: Any) -> None:
+def test_a_position_read_fetches_only_what_holds_the_row(
+    lake: il.Lake, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vortex_rows, "_PART_BYTES", 1 << 20)  # so that a small file has several parts
     count = 200_000
     source = random.Random(3)
     noise = pa.array([source.randbytes(12).hex() for _ in range(count)])

@@ -70,6 +70,7 @@ def test_17_a_conflict_is_seen_although_each_reads_its_own_snapshot(any_two_hand
         assert t.get(1)["v"] == before + 1
 
 
+@pytest.mark.inline_only("one thread reads the catalog inside its own transaction of it")
 def test_17_a_writer_waits_for_another_instead_of_failing(any_two_handles: Any) -> None:
     one, two = any_two_handles
     t = one.create_table("t", SCHEMA, primary_key="id")
@@ -154,6 +155,7 @@ def test_19_a_delete_by_row_id_counts_only_rows_that_were_alive(any_two_handles:
     assert t.delete(some).rows == 0
 
 
+@pytest.mark.inline_only("when the catalog is told does not depend on the query")
 def test_21_a_query_costs_the_same_among_many_empty_tables(new_address: Any) -> None:
     with new_address("sqlite").connect() as lake:
         t = lake.create_table("t", SCHEMA, primary_key="id")

@@ -30,6 +30,7 @@ def content(t: il.Table) -> list[dict[str, Any]]:
     return sorted(t.scan().to_pylist(), key=lambda r: r["id"])
 
 
+@pytest.mark.inline_only("readers need no transaction of the catalog")
 def test_01_inline_rows_and_file_list_are_read_in_one_transaction(any_address: Any, monkeypatch: Any) -> None:
     with any_address.connect() as lake, any_address.connect() as other:
         t = lake.create_table("t", SCHEMA, primary_key="id")
@@ -176,6 +177,7 @@ def test_04_dead_inline_rows_are_reclaimed_without_being_asked(any_address: Any)
         assert t.at(first + 5).get(1)["v"] == 4.0, "what is retained stays readable"
 
 
+@pytest.mark.inline_only("counts the rows of the inline table")
 def test_04_versions_beyond_the_retention_are_removed(new_address: Any) -> None:
     with new_address("sqlite").connect() as lake:
         t = lake.create_table("t", SCHEMA, primary_key="id", config=il.TableConfig(retention=0))
