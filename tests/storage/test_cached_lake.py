@@ -14,6 +14,7 @@ import pytest
 
 import indexlake as il
 from tests.support.flaky_proxy import FlakyProxy
+from tests.support.folders import let_others_in
 from tests.support.lakes import clock_of, connect
 from tests.support.servers import S3Server
 
@@ -179,8 +180,7 @@ def test_a_cache_dir_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     (tmp_path / "lake").chmod(0o777)
     (tmp_path / "cache").chmod(0o555)
-    for directory in (tmp_path, *list(tmp_path.parents)[:2]):
-        directory.chmod(0o755)
+    let_others_in(tmp_path)
     command = [sys.executable, "-c", FORBIDDEN, str(tmp_path / "lake"), str(tmp_path / "cache")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ})
     assert done.stdout.startswith(f"cannot use cache_dir '{tmp_path}/cache': permission denied; check"), done.stderr

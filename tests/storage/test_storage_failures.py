@@ -15,6 +15,7 @@ from indexlake.errors import AlreadyExistsError, CorruptionError, StorageError
 from indexlake.storage import Storage, faults
 from indexlake.storage.checksum import Checksums
 from tests.support.flaky_proxy import FlakyProxy
+from tests.support.folders import let_others_in
 from tests.support.servers import S3Server, free_port
 
 MIB = 1024 * 1024
@@ -224,9 +225,7 @@ print(storage.open_file("file").read())
 def test_a_directory_without_write_permission_is_a_storage_error(tmp_path: Path) -> None:
     lake = tmp_path
     put(Storage.open(str(lake)), "file", b"data")
-    for directory in [lake, *lake.parents][:4]:
-        if directory.stat().st_uid == os.getuid():
-            directory.chmod(directory.stat().st_mode | 0o755)
+    let_others_in(lake)
     lake.chmod(0o555)
     done = run_python(FORBIDDEN, str(lake))
     lake.chmod(0o755)

@@ -15,3 +15,11 @@ FAST_DISK = "/dev/shm" if os.access("/dev/shm", os.W_OK) and shutil.disk_usage("
 def new_folder(what: str) -> Path:
     """An empty folder of a name of its own."""
     return Path(tempfile.mkdtemp(prefix=f"indexlake-{what}-", dir=FAST_DISK))
+
+
+def let_others_in(folder: Path) -> None:
+    """Let every user list and pass through a folder and the folders above it; what they may do already stays."""
+    for each in (folder, *folder.parents):
+        mode = each.stat().st_mode
+        if mode & 0o555 != 0o555:
+            each.chmod(mode | 0o555)
