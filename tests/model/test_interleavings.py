@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from inspect import Parameter, signature
 from types import SimpleNamespace
 from typing import Any
 
@@ -88,6 +89,10 @@ def _around(module: Any, name: str, change: Callable[..., Any]) -> Patch:
 
     def patch(m: pytest.MonkeyPatch) -> None:
         original = getattr(module, name)
+        taken = signature(original).parameters.values()
+        keywords = [p.name for p in taken if p.kind is Parameter.KEYWORD_ONLY]
+        positional = [p for p in taken if p.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)]
+        signature(change).bind(original, *positional, **dict.fromkeys(keywords))
         m.setattr(module, name, lambda *args, **kwargs: change(original, *args, **kwargs))
 
     return patch
@@ -116,9 +121,9 @@ def _blocks_by_begin(original: Any, r: Any, table_id: int, since: int = -1) -> A
     return [b for b in original(r, table_id, since) if max(b.begin_snapshot, b.end_snapshot or 0) > since]
 
 
-def _refresh_with_a_newer_cache(original: Any, r: Any, table_id: int, cached: Any) -> Any:
+def _refresh_with_a_newer_cache(original: Any, r: Any, table_id: int, cached: Any, *args: Any) -> Any:
     try:
-        return original(r, table_id, cached)
+        return original(r, table_id, cached, *args)
     except state.Stale:
         return cached
 
@@ -207,14 +212,14 @@ MUTANTS: dict[str, Patch] = {
     "zero_carry": _around(dump, "touched_positions", lambda *_: iter(())),
     "dump_begin": _around(dump, "add_block", _begin_at_commit),
     "job_horizon": _around(
-        dump, "require_plan", lambda original, section, job, t, at, writer: original(section, job, t, 2**62, writer)
+        dump, "require_plan", lambda original, section, job, t, at, *a, **k: original(section, job, t, 2**62, *a, **k)
     ),
     "purge": _around(InlineStore, "purge", lambda *_: 0),
     "inputs_live": _around(rewrite, "blocks_live", lambda *_: True),
     "carry_over": _around(
         rewrite,
         "swap_blocks",
-        lambda original, tx, t, inputs, outputs, touched, s: original(tx, t, inputs, outputs, [], s),
+        lambda original, tx, t, inputs, outputs, touched, s, **k: original(tx, t, inputs, outputs, [], s, **k),
     ),
     # expire
     "pins": _around(activity, "oldest_pin", lambda *_: None),
@@ -223,6 +228,13 @@ MUTANTS: dict[str, Patch] = {
     "expire_end": _around(data_files, "drop_ended_blocks", lambda original, tx, t, h, *a: original(tx, t, h + 1, *a)),
 }
 QUICK = ("hot_floor", "changed_in", "purge_number", "touched", "zero_carry")
+
+
+def test_every_rule_can_be_switched_off() -> None:
+    """Each replacement takes what the function that it replaces takes."""
+    for switch_off in MUTANTS.values():
+        with pytest.MonkeyPatch.context() as m:
+            switch_off(m)
 
 
 @pytest.mark.timeout(0)
