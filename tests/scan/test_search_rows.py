@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import indexlake as il
+from indexlake.expr.moment import statement
 
 NAN = np.array([0x7FF8000000000001], np.uint64).view(np.float64)[0]
 """One whose bits Python does not keep."""
@@ -69,6 +71,35 @@ def test_as_many_rows_as_there_are_come_in_order(table: il.Table) -> None:
     assert table.search("places", (0.0, 0.0), k=30, where="id >= 100").to_arrow()["id"].to_pylist() == [
         *range(100, 130)
     ]
+
+
+def test_a_condition_on_the_present_is_asked_anew(lake: il.Lake) -> None:
+    config = il.TableConfig(block_row_count=50, direct_write_row_count=50)
+    t = lake.create_table("t", {"note": "string", "due": "timestamp[us]"}, config=config)
+    t.create_index("words", "note", kind="bm25")
+    t.insert(pa.table({"note": ["late"] * 60, "due": pa.array(range(60), pa.timestamp("us"))}))
+    for moment in (20, 50, 5):
+        with statement(moment):
+            assert t.search("note", "late", k=100, where="due < now()").count() == moment
+            assert t.scan("due < now()").count() == moment
+
+
+def test_conditions_that_differ_in_their_values_alone_are_told_apart(lake: il.Lake) -> None:
+    config = il.TableConfig(block_row_count=50, direct_write_row_count=50)
+    t = lake.create_table("t", {"note": "string", "code": "binary", "size": "float64"}, config=config)
+    t.create_index("words", "note", kind="bm25")
+    sizes = [0.5 if n % 2 else 5.0 for n in range(100)]
+    t.insert(pa.table({"note": ["late"] * 100, "code": [b"%d" % (n % 4) for n in range(100)], "size": sizes}))
+
+    def found(where: str, value: object, column: str) -> set[object]:
+        rows = t.search("note", "late", k=100, where=where, params={"v": value}, columns=[column])
+        return set(rows.to_arrow()[column].to_pylist())
+
+    for n in range(4):
+        assert found("code = $v", memoryview(b"%d" % n), "code") == {b"%d" % n}
+        assert found("upper(code::varchar) = $v", str(n), "code") == {b"%d" % n}
+    for value in (5, Decimal("0.5"), 5.0, Decimal("5.0"), 0.5):
+        assert found("size = $v", value, "size") == {float(value)}
 
 
 def test_columns_that_are_younger_than_a_block_have_their_default(table: il.Table) -> None:

@@ -67,7 +67,7 @@ def plain(value: Any) -> Any:
         if not value.isascii():
             _check_text(value)
         return value
-    if type(value) in _PLAIN or isinstance(value, (bytes, pa.Scalar)):
+    if type(value) in _PLAIN or isinstance(value, (bytes, bytearray, memoryview, pa.Scalar)):
         return value
     if is_missing(value):
         raise ExpressionError(f"{value!r} is not a value; give None for a missing one")

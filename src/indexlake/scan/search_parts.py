@@ -47,7 +47,7 @@ class Remembered:
     def __init__(self) -> None:
         self._mirrors: dict[int, HotMirror] = {}
         self.masks: Recent[tuple[Any, Any, Mask]] = Recent(_REMEMBERED)
-        self.matches: Recent[npt.NDArray[np.int64]] = Recent(_REMEMBERED)
+        self.matches: Recent[tuple[object, npt.NDArray[np.int64]]] = Recent(16 * _REMEMBERED, MOST_BYTES)
         self.looked: Recent[tuple[TableState, Looked]] = Recent(_REMEMBERED)
         self.shapes: Recent[search_shape.Remembered] = Recent(_REMEMBERED)
 
