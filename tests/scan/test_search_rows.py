@@ -73,6 +73,71 @@ def test_as_many_rows_as_there_are_come_in_order(table: il.Table) -> None:
     ]
 
 
+def test_numbers_that_were_read_whole_are_those_of_the_rows_of_now(lake: il.Lake) -> None:
+    """After many searches columns of numbers are remembered; jobs, deletes and new columns change what is in them."""
+    config = il.TableConfig(block_row_count=40, direct_write_row_count=40, inline_row_count_limit=1000)
+    columns = {"id": "int64", "note": "string", "size": "float32", "wide": "uint64", "gap": "int32", "x": "float64"}
+    t = lake.create_table("t", columns, primary_key="id", config=config)
+    t.create_index("words", "note", kind="bm25")
+
+    def rows(first: int, count: int) -> list[dict[str, object]]:
+        return [
+            {"id": n, "note": f"late w{n % 7}", "size": n / 2, "wide": 2**63 + n, "gap": n if n % 5 else None, "x": 0.5}
+            for n in range(first, first + count)
+        ]
+
+    def check(view: il.Table, *more: str) -> None:
+        expected = {row["id"]: row for row in view.scan().to_pylist()}
+        for names in (["id"], ["wide", "id", "size"], ["id", "gap"], ["id", "x", *more]):
+            for word in ("late", "w3", "w5"):
+                found = view.search("note", word, k=9, columns=names).to_pylist()
+                assert len(found) == min(9, sum(word in row["note"] for row in expected.values()))
+                for row in found:
+                    assert {name: row[name] for name in names} == {name: expected[row["id"]][name] for name in names}
+
+    t.insert(pa.Table.from_pylist(rows(0, 120), schema=t.schema))
+    for _ in range(3):
+        check(t)
+    then = lake.snapshot_id
+    t.insert(rows(120, 30))
+    t.delete("id % 3 = 0")
+    t.update({"size": -1.0}, "id % 4 = 1")
+    check(t)
+    lake.pipeline(runner="threads").dump("t")
+    check(t)
+    lake.pipeline(runner="threads").compact("t")
+    t.alter().add_column("extra", "int64", default=7).commit()
+    t.insert(rows(150, 60))
+    check(t, "extra")
+    t.widen_column("gap", "int64")
+    check(t, "extra")
+    check(t.at(then))
+    t.update({"x": float("nan")}, "id = 7")
+    lake.pipeline(runner="threads").dump("t")
+    for _ in range(3):
+        (row,) = t.search("note", "w0", where="id = 7", columns=["x", "id"]).to_pylist()
+        assert row["x"] != row["x"]
+    with lake.transaction() as tx:
+        own = tx.table("t")
+        own.insert(rows(900, 3))
+        own.delete("id = 4")
+        check(own, "extra")
+
+
+def test_numbers_of_a_block_that_came_to_its_end_are_read_for_the_past(lake: il.Lake) -> None:
+    config = il.TableConfig(block_row_count=40, direct_write_row_count=40)
+    t = lake.create_table("t", {"id": "int64", "note": "string"}, config=config)
+    t.insert(pa.table({"id": range(1000, 1120), "note": ["late"] * 120}))
+    t.create_index("words", "note", kind="bm25")
+    then = lake.snapshot_id
+    t.delete("id < 1035")
+    lake.pipeline(runner="threads").compact("t")
+    assert ids(t, "late") == list(range(1035, 1120))
+    for _ in range(3):
+        assert t.search("note", "late", k=9, columns=["id"]).to_arrow()["id"].to_pylist()[0] >= 1035
+    assert t.at(then).search("note", "late", k=9, columns=["id"]).to_arrow()["id"].to_pylist() == [*range(1000, 1009)]
+
+
 def test_a_condition_on_the_present_is_asked_anew(lake: il.Lake) -> None:
     config = il.TableConfig(block_row_count=50, direct_write_row_count=50)
     t = lake.create_table("t", {"note": "string", "due": "timestamp[us]"}, config=config)

@@ -22,6 +22,7 @@ from indexlake.indexes.registry import kind_named
 from indexlake.scan.execute import read_task
 from indexlake.scan.hot_mirror import MOST_BYTES, Chunk, HotMirror, hot_rows, one_batch
 from indexlake.scan.matches import Where
+from indexlake.scan.numbers import Numbers
 from indexlake.scan.plan import BlockTask, block_task, own_tasks
 from indexlake.scan.search_sources import BlocksSource, GapSource, Mask, RowsSource, Source, View
 from indexlake.schema import ROW_ID
@@ -41,13 +42,14 @@ _REMEMBERED = 256
 
 
 class Remembered:
-    """What searches of one lake keep for the next ones: hot rows, masks of deleted rows, matches of predicates, what
-    each index was last searched in, and the shapes of searches."""
+    """What searches of one lake keep for the next ones: hot rows, masks of deleted rows, matches of predicates, columns
+    of numbers, what each index was last searched in, and the shapes of searches."""
 
     def __init__(self) -> None:
         self._mirrors: dict[int, HotMirror] = {}
         self.masks: Recent[tuple[Any, Any, Mask]] = Recent(_REMEMBERED)
         self.matches: Recent[tuple[object, npt.NDArray[np.int64]]] = Recent(16 * _REMEMBERED, MOST_BYTES)
+        self.numbers = Numbers()
         self.looked: Recent[tuple[TableState, Looked]] = Recent(_REMEMBERED)
         self.shapes: Recent[search_shape.Remembered] = Recent(_REMEMBERED)
 
