@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -136,6 +137,50 @@ def test_numbers_of_a_block_that_came_to_its_end_are_read_for_the_past(lake: il.
     for _ in range(3):
         assert t.search("note", "late", k=9, columns=["id"]).to_arrow()["id"].to_pylist()[0] >= 1035
     assert t.at(then).search("note", "late", k=9, columns=["id"]).to_arrow()["id"].to_pylist() == [*range(1000, 1009)]
+
+
+def test_a_condition_that_is_asked_again_sees_what_has_changed(lake: il.Lake) -> None:
+    config = il.TableConfig(block_row_count=40, direct_write_row_count=40)
+    columns = {"id": "int64", "note": "string", "size": "int32", "vec": pa.list_(pa.float32(), 2)}
+    t = lake.create_table("t", columns, config=config)
+    t.create_index("words", "note", kind="bm25")
+    t.create_index("near", "vec", kind="hnsw")
+
+    def rows(first: int, count: int) -> list[dict[str, object]]:
+        return [
+            {"id": n, "note": "late" if n % 3 else "lost", "size": n % 5, "vec": [float(n), 1.0]}
+            for n in range(first, first + count)
+        ]
+
+    def check(view: il.Table) -> None:
+        every = view.scan().to_pylist()
+        for _ in range(2):
+            for low in (1, 3, 3):
+                some = [row for row in every if row["size"] >= low]
+                asked: dict[str, Any] = {"where": "size >= $low", "params": {"low": low}, "k": 500, "columns": ["id"]}
+                for by, query, wanted in (
+                    ("note", "late", [row["id"] for row in some if row["note"] == "late"]),
+                    ("near", [70.0, 1.0], [row["id"] for row in some]),
+                ):
+                    assert sorted(view.search(by, query, **asked).to_arrow()["id"].to_pylist()) == sorted(wanted)
+
+    t.insert(pa.Table.from_pylist(rows(0, 120), schema=t.schema))
+    check(t)
+    then = lake.snapshot_id
+    t.delete("id % 7 = 0")
+    check(t)
+    t.insert(rows(200, 9))
+    check(t)
+    with lake.transaction() as tx:
+        own = tx.table("t")
+        own.update({"size": 4}, "id < 30")
+        check(own)
+        check(t)
+    check(t)
+    lake.pipeline(runner="threads").dump("t")
+    check(t)
+    check(t.at(then))
+    check(t)
 
 
 def test_a_condition_on_the_present_is_asked_anew(lake: il.Lake) -> None:

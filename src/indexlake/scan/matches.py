@@ -30,8 +30,8 @@ class Where:
         self.predicate = predicate
         self.found_by = "what earlier searches found"
         self._tasks: dict[int, BlockTask] | None = None
-        self._form, values = predicate.identity or (None, b"")
-        self._key = f"{id(self._form)} {values.hex()} {view.reading.state.table.schema_version}"
+        self.form, values = predicate.identity or (None, b"")
+        self.key = f"{id(self.form)} {values.hex()} {view.reading.state.table.schema_version}"
 
     def mask(self, rows: pa.RecordBatch) -> Mask:
         """Which rows, with columns named as in files, satisfy the predicate."""
@@ -50,9 +50,9 @@ class Where:
         return self.found_by != "primary key" and (task is None or task.only is None or len(task.only) > 1)
 
     def _positions(self, block: BlockRecord) -> npt.NDArray[np.int64]:
-        view, key = self._view, f"{block.path} {self._key}"
+        view, key = self._view, f"{block.path} {self.key}"
         known = view.remembered.matches.get(key)
-        if known is not None and known[0] is self._form:
+        if known is not None and known[0] is self.form:
             return known[1]
         positions = np.zeros(0, np.int64)
         task = self._planned().get(block.data_file_id)
@@ -61,8 +61,8 @@ class Where:
             batches = read_task(whole, view.files, (), self.predicate, row_id=True)
             found = [view.positions(block, batch.column(ROW_ID).to_numpy()) for batch in batches]
             positions = np.concatenate(found) if found else positions
-        if self._form is not None and self._holds_always(task):
-            view.remembered.matches.put(key, (self._form, positions), positions.nbytes)
+        if self.form is not None and self._holds_always(task):
+            view.remembered.matches.put(key, (self.form, positions), positions.nbytes)
         return positions
 
     def _planned(self) -> dict[int, BlockTask]:
