@@ -98,6 +98,8 @@ def test_what_is_not_a_geometry_is_named() -> None:
         compile("st_intersects(g, st_geomfromtext('POINT 3 4'))", BATCH.schema).mask(BATCH)
     with pytest.raises(ExpressionError, match=r"st_point takes number, number"):
         compile("st_point(g, 3)", BATCH.schema)
+    with pytest.raises(ExpressionError, match=r"type Polygon is not supported; give .*\.wkb"):
+        compile("st_intersects(g, $g)", BATCH.schema, {"g": SQUARE})
     with pytest.raises(
         ExpressionError, match='argument 1 is column "d" \\(DOUBLE\\); st_within takes geometry, geometry'
     ):

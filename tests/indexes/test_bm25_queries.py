@@ -164,6 +164,35 @@ def test_options_are_checked() -> None:
         parsed("a", operator="xor")
 
 
+@pytest.mark.parametrize("operator", ["or", "and"])
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"stop_words": "english", "stemmer": "english"},
+        {"tokenizer": "ngram", "lowercase": False},
+        {"tokenizer": "ngram", "positions": False},
+        {"tokenizer": "whitespace", "positions": False},
+    ],
+    ids=str,
+)
+def test_plain_words_mean_what_they_mean_in_a_group(params: dict[str, Any], operator: str) -> None:
+    """They have a shorter way."""
+    index = make_index(**params)
+    for text in (
+        "late",
+        "Late parcels",
+        "the of",
+        "the late",
+        "a1 2 late late",
+        "parcel\tx  the",
+        "and",
+        "or not",
+        "ö late",
+    ):
+        assert parsed(text, index, operator=operator) == parsed(f"({text})", index, operator=operator), text
+
+
 def test_a_tokenizer_that_keeps_a_character_finds_it() -> None:
     index = make_index(tokenizer="whitespace")
     assert parsed("note:late", index) == Term("note:late")

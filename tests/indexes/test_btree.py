@@ -511,7 +511,15 @@ def test_a_segment_is_the_same_to_the_byte_if_its_blocks_were_put_aside(
         assert content() == whole
 
 
-def test_the_memory_of_a_build_does_not_grow_with_its_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("rows", "length", "many"),
+    [(5_000, 20, 40), (80, 2_000, 120)],
+    ids=["short", "long"],
+)
+def test_the_memory_of_a_build_does_not_grow_with_its_blocks(
+    rows: int, length: int, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long keys are sampled and merged a few at a time."""
     monkeypatch.setattr("indexlake.indexes.btree.builder.RUN_BYTES", 1 << 19)
     monkeypatch.setattr("indexlake.indexes.btree.merge.BATCH_BYTES", 1 << 17)
     monkeypatch.setattr("indexlake.indexes.btree.bloom._PIECE_BLOCKS", 1 << 10)
@@ -522,8 +530,9 @@ def test_the_memory_of_a_build_does_not_grow_with_its_blocks(monkeypatch: pytest
     fields = fields_of([pa.string()])
     index = index_of(fields, 1)
     peaks = []
-    for blocks in (4, 40):
-        arrays = [pa.array(random.integers(0, 1 << 60, 5_000).astype("U20")) for _ in range(blocks)]
+    for blocks in (many // 10, many):
+        drawn = random.integers(0, 1 << 60, (blocks, rows)).tolist()
+        arrays = [pa.array([str(n).ljust(length, "x") for n in some]) for some in drawn]
         arrow = pa.total_allocated_bytes()
         tracemalloc.start()
         builder = KIND.builder(index, fields, lasting=True)

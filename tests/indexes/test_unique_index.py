@@ -122,6 +122,21 @@ def test_composite_keys_are_compared_as_a_whole(lake: il.Lake) -> None:
     t.insert([{"a": 2, "b": "y"}, {"a": 1}, {"b": "x"}, {"b": "x"}])
 
 
+def test_a_long_key_is_named_by_its_beginning_and_its_end(lake: il.Lake) -> None:
+    t = lake.create_table("t", {"k": "string"}, primary_key="k")
+    long = "from" + "x" * 100_000 + "to"
+    t.insert({"k": long})
+    for write in (
+        lambda: t.insert({"k": long}),
+        lambda: t.insert([{"k": "a"}, {"k": "a" * 300}, {"k": "a" * 300}]),
+        lambda: t.upsert([{"k": long}, {"k": long}]),
+    ):
+        with pytest.raises(il.DuplicateKeyError, match=r"k = '(from|aaaa)") as error:
+            write()
+        assert len(str(error.value)) < 400
+        assert len(error.value.key) >= 300
+
+
 def test_what_is_there_twice_is_named_and_the_index_is_not_there(table: il.Table) -> None:
     table.drop_index("u")
     table.insert([{"id": 10, "e": 5}, {"id": 11, "e": 7}])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import indexlake as il
+from indexlake.expr.moment import statement
 
 NAN = np.array([0x7FF8000000000001], np.uint64).view(np.float64)[0]
 """One whose bits Python does not keep."""
@@ -69,6 +72,144 @@ def test_as_many_rows_as_there_are_come_in_order(table: il.Table) -> None:
     assert table.search("places", (0.0, 0.0), k=30, where="id >= 100").to_arrow()["id"].to_pylist() == [
         *range(100, 130)
     ]
+
+
+def test_numbers_that_were_read_whole_are_those_of_the_rows_of_now(lake: il.Lake) -> None:
+    """After many searches columns of numbers are remembered; jobs, deletes and new columns change what is in them."""
+    config = il.TableConfig(block_row_count=40, direct_write_row_count=40, inline_row_count_limit=1000)
+    columns = {"id": "int64", "note": "string", "size": "float32", "wide": "uint64", "gap": "int32", "x": "float64"}
+    t = lake.create_table("t", columns, primary_key="id", config=config)
+    t.create_index("words", "note", kind="bm25")
+
+    def rows(first: int, count: int) -> list[dict[str, object]]:
+        return [
+            {"id": n, "note": f"late w{n % 7}", "size": n / 2, "wide": 2**63 + n, "gap": n if n % 5 else None, "x": 0.5}
+            for n in range(first, first + count)
+        ]
+
+    def check(view: il.Table, *more: str) -> None:
+        expected = {row["id"]: row for row in view.scan().to_pylist()}
+        for names in (["id"], ["wide", "id", "size"], ["id", "gap"], ["id", "x", *more]):
+            for word in ("late", "w3", "w5"):
+                found = view.search("note", word, k=9, columns=names).to_pylist()
+                assert len(found) == min(9, sum(word in row["note"] for row in expected.values()))
+                for row in found:
+                    assert {name: row[name] for name in names} == {name: expected[row["id"]][name] for name in names}
+
+    t.insert(pa.Table.from_pylist(rows(0, 120), schema=t.schema))
+    for _ in range(3):
+        check(t)
+    then = lake.snapshot_id
+    t.insert(rows(120, 30))
+    t.delete("id % 3 = 0")
+    t.update({"size": -1.0}, "id % 4 = 1")
+    check(t)
+    lake.pipeline(runner="threads").dump("t")
+    check(t)
+    lake.pipeline(runner="threads").compact("t")
+    t.alter().add_column("extra", "int64", default=7).commit()
+    t.insert(rows(150, 60))
+    check(t, "extra")
+    t.widen_column("gap", "int64")
+    check(t, "extra")
+    check(t.at(then))
+    t.update({"x": float("nan")}, "id = 7")
+    lake.pipeline(runner="threads").dump("t")
+    for _ in range(3):
+        (row,) = t.search("note", "w0", where="id = 7", columns=["x", "id"]).to_pylist()
+        assert row["x"] != row["x"]
+    with lake.transaction() as tx:
+        own = tx.table("t")
+        own.insert(rows(900, 3))
+        own.delete("id = 4")
+        check(own, "extra")
+
+
+def test_numbers_of_a_block_that_came_to_its_end_are_read_for_the_past(lake: il.Lake) -> None:
+    config = il.TableConfig(block_row_count=40, direct_write_row_count=40)
+    t = lake.create_table("t", {"id": "int64", "note": "string"}, config=config)
+    t.insert(pa.table({"id": range(1000, 1120), "note": ["late"] * 120}))
+    t.create_index("words", "note", kind="bm25")
+    then = lake.snapshot_id
+    t.delete("id < 1035")
+    lake.pipeline(runner="threads").compact("t")
+    assert ids(t, "late") == list(range(1035, 1120))
+    for _ in range(3):
+        assert t.search("note", "late", k=9, columns=["id"]).to_arrow()["id"].to_pylist()[0] >= 1035
+    assert t.at(then).search("note", "late", k=9, columns=["id"]).to_arrow()["id"].to_pylist() == [*range(1000, 1009)]
+
+
+def test_a_condition_that_is_asked_again_sees_what_has_changed(lake: il.Lake) -> None:
+    config = il.TableConfig(block_row_count=40, direct_write_row_count=40)
+    columns = {"id": "int64", "note": "string", "size": "int32", "vec": pa.list_(pa.float32(), 2)}
+    t = lake.create_table("t", columns, config=config)
+    t.create_index("words", "note", kind="bm25")
+    t.create_index("near", "vec", kind="hnsw")
+
+    def rows(first: int, count: int) -> list[dict[str, object]]:
+        return [
+            {"id": n, "note": "late" if n % 3 else "lost", "size": n % 5, "vec": [float(n), 1.0]}
+            for n in range(first, first + count)
+        ]
+
+    def check(view: il.Table) -> None:
+        every = view.scan().to_pylist()
+        for _ in range(2):
+            for low in (1, 3, 3):
+                some = [row for row in every if row["size"] >= low]
+                asked: dict[str, Any] = {"where": "size >= $low", "params": {"low": low}, "k": 500, "columns": ["id"]}
+                for by, query, wanted in (
+                    ("note", "late", [row["id"] for row in some if row["note"] == "late"]),
+                    ("near", [70.0, 1.0], [row["id"] for row in some]),
+                ):
+                    assert sorted(view.search(by, query, **asked).to_arrow()["id"].to_pylist()) == sorted(wanted)
+
+    t.insert(pa.Table.from_pylist(rows(0, 120), schema=t.schema))
+    check(t)
+    then = lake.snapshot_id
+    t.delete("id % 7 = 0")
+    check(t)
+    t.insert(rows(200, 9))
+    check(t)
+    with lake.transaction() as tx:
+        own = tx.table("t")
+        own.update({"size": 4}, "id < 30")
+        check(own)
+        check(t)
+    check(t)
+    lake.pipeline(runner="threads").dump("t")
+    check(t)
+    check(t.at(then))
+    check(t)
+
+
+def test_a_condition_on_the_present_is_asked_anew(lake: il.Lake) -> None:
+    config = il.TableConfig(block_row_count=50, direct_write_row_count=50)
+    t = lake.create_table("t", {"note": "string", "due": "timestamp[us]"}, config=config)
+    t.create_index("words", "note", kind="bm25")
+    t.insert(pa.table({"note": ["late"] * 60, "due": pa.array(range(60), pa.timestamp("us"))}))
+    for moment in (20, 50, 5):
+        with statement(moment):
+            assert t.search("note", "late", k=100, where="due < now()").count() == moment
+            assert t.scan("due < now()").count() == moment
+
+
+def test_conditions_that_differ_in_their_values_alone_are_told_apart(lake: il.Lake) -> None:
+    config = il.TableConfig(block_row_count=50, direct_write_row_count=50)
+    t = lake.create_table("t", {"note": "string", "code": "binary", "size": "float64"}, config=config)
+    t.create_index("words", "note", kind="bm25")
+    sizes = [0.5 if n % 2 else 5.0 for n in range(100)]
+    t.insert(pa.table({"note": ["late"] * 100, "code": [b"%d" % (n % 4) for n in range(100)], "size": sizes}))
+
+    def found(where: str, value: object, column: str) -> set[object]:
+        rows = t.search("note", "late", k=100, where=where, params={"v": value}, columns=[column])
+        return set(rows.to_arrow()[column].to_pylist())
+
+    for n in range(4):
+        assert found("code = $v", memoryview(b"%d" % n), "code") == {b"%d" % n}
+        assert found("upper(code::varchar) = $v", str(n), "code") == {b"%d" % n}
+    for value in (5, Decimal("0.5"), 5.0, Decimal("5.0"), 0.5):
+        assert found("size = $v", value, "size") == {float(value)}
 
 
 def test_columns_that_are_younger_than_a_block_have_their_default(table: il.Table) -> None:

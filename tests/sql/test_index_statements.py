@@ -147,6 +147,8 @@ def test_show_indexes_of_a_table_and_of_a_namespace(orders: il.Lake) -> None:
     in_sales = shown(orders, namespace="sales")
     assert [(row["table"], row["name"]) for row in in_sales] == [("orders", "a"), ("orders", "b")]
     assert shown(orders, "show indexes from sales.orders") == in_sales
+    everywhere = [(row["table"], row["name"]) for row in shown(orders, "show all indexes")]
+    assert sorted(everywhere) == [("main.plain", "p"), ("sales.orders", "a"), ("sales.orders", "b")]
     assert shown(orders, "show indexes in plain") == shown(orders)
     with pytest.raises(NotFoundError, match=r"no table 'main\.nosuch'"):
         orders.sql("show indexes from nosuch")

@@ -229,6 +229,17 @@ def test_a_root_with_a_slash_at_its_end_is_the_same_store(place: Place) -> None:
     assert stats(again).hits == 1
 
 
+def test_many_neighbouring_ranges_are_fetched_at_once(place: Place) -> None:
+    content = os.urandom(8 * MIB)
+    checksums = place.put(PATH, content)
+    file = place.open().open_file(PATH, checksums)
+    asked: list[int] = []
+    place.proxy.plan = lambda method, path, number: asked.append(number)
+    ranges = [(MIB + 1000 * n, 700) for n in range(2000)] + [(5 * MIB, 10), (17, 10)]
+    assert [bytes(b) for b in file.read_ranges(ranges)] == [content[o : o + n] for o, n in ranges]
+    assert len(asked) <= 5  # the local cache asks for a megabyte at a time
+
+
 def test_ranges_are_fetched_in_parallel(place: Place) -> None:
     content = os.urandom(8 * MIB)
     checksums = place.put(PATH, content)

@@ -77,27 +77,33 @@ class OpenFiles:
 
 
 class Recent(Generic[T]):
-    """A dictionary that forgets what was used longest ago."""
+    """A dictionary that forgets what was used longest ago, to hold no more items than a limit, and no more bytes."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, most_bytes: int | None = None) -> None:
         self._limit = limit
+        self._most_bytes = most_bytes
+        self._bytes = 0
         self._lock = threading.Lock()
-        self._items: OrderedDict[str, T] = OrderedDict()
+        self._items: OrderedDict[str, tuple[T, int]] = OrderedDict()
 
     def get(self, key: str) -> T | None:
         with self._lock:
-            item = self._items.get(key)
-            if item is not None:
-                self._items.move_to_end(key)
-            return item
-
-    def put(self, key: str, item: T) -> None:
-        with self._lock:
-            self._items[key] = item
+            found = self._items.get(key)
+            if found is None:
+                return None
             self._items.move_to_end(key)
-            while len(self._items) > self._limit:
-                self._items.popitem(last=False)
+            return found[0]
+
+    def put(self, key: str, item: T, size: int = 0) -> None:
+        """``size``: its bytes, where these are limited."""
+        with self._lock:
+            _, before = self._items.pop(key, (None, 0))
+            self._items[key] = item, size
+            self._bytes += size - before
+            while len(self._items) > self._limit or (self._most_bytes is not None and self._bytes > self._most_bytes):
+                self._bytes -= self._items.popitem(last=False)[1][1]
 
     def clear(self) -> None:
         with self._lock:
             self._items.clear()
+            self._bytes = 0

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from indexlake.blocks.delete_vector import is_among
 from indexlake.blocks.new_block import NewBlock
+from indexlake.display import short
 from indexlake.errors import ConflictError, DuplicateKeyError
 from indexlake.indexes.key_set import KeySet
 from indexlake.indexes.keys import Key, KeyColumn, OneKey, decode_key, encode_key, key_to_bytes
@@ -291,7 +292,7 @@ def duplicate(state: TableState, index: Index, encoded: Sequence[Any], *, twice:
     columns = ", ".join(f.name for f in fields)
     name = state.table.full_name
     what = f"Primary key {columns}" if index.is_primary else f"Key {columns} of unique index {index.name!r}:"
-    said = f"{what} = {shown!r}" if index.is_primary else f"{what} {shown!r}"
+    said = f"{what} = {short(shown)}" if index.is_primary else f"{what} {short(shown)}"
     return DuplicateKeyError(
         f"{said} is given twice: two of the rows for table {name!r} have it. Keep only one."
         if twice

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CELL_CHARACTERS = 80
+MOST_CHARACTERS = 200
+"""Of a value in a message."""
 TABLE_ROWS = 100
 FIRST_ROWS = 10
 """So many rows of a lazy result are looked at to show it in a notebook."""
@@ -48,6 +50,12 @@ def cell(value: object) -> str:
         value = ", ".join(f"{k}: {v}" for k, v in value.items())
     text = " ".join(str(value).split())
     return text if len(text) <= CELL_CHARACTERS else text[: CELL_CHARACTERS - 1] + "…"
+
+
+def short(value: object) -> str:
+    """A value in a message as Python writes it; a long one is cut in the middle."""
+    text = repr(value)
+    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 40]} … {text[-20:]}"
 
 
 def counted(count: int, noun: str) -> str:

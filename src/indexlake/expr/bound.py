@@ -5,6 +5,7 @@ Immutable, apart from what it remembers of its own constants; may be used by sev
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -104,6 +105,12 @@ class Bound:
     @property
     def root(self) -> tree.Node:
         return self._template.root
+
+    @property
+    def identity(self) -> tuple[object, bytes] | None:
+        """An object and bytes: expressions with the same ones have the same values.  None: these change with time."""
+        template = self._template
+        return None if template.timed else (template, pickle.dumps(self.values))
 
     def __repr__(self) -> str:
         params = self._parameters()

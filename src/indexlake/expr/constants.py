@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from indexlake.display import short
 from indexlake.errors import ExpressionError
 from indexlake.expr.coercion import combine, fits
 from indexlake.expr.sqltype import (
@@ -67,7 +68,7 @@ def plain(value: Any) -> Any:
         if not value.isascii():
             _check_text(value)
         return value
-    if type(value) in _PLAIN or isinstance(value, (bytes, pa.Scalar)):
+    if type(value) in _PLAIN or isinstance(value, (bytes, bytearray, memoryview, pa.Scalar)):
         return value
     if is_missing(value):
         raise ExpressionError(f"{value!r} is not a value; give None for a missing one")
@@ -190,8 +191,12 @@ def typed(value: Any) -> tuple[SqlType, Any]:
         return typed(shown) if shown is not value else (type_, _ticks(value, type_))
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         return typed(value.item())
+    if isinstance(getattr(value, "wkb", None), bytes):  # a geometry of shapely
+        raise ExpressionError(
+            f"a parameter of type {kind.__name__} is not supported; give the bytes of the geometry: its .wkb"
+        )
     raise ExpressionError(
-        f"a parameter of type {kind.__name__} ({value!r}) is not supported; give int, float, str, bytes, bool, "
+        f"a parameter of type {kind.__name__} ({short(value)}) is not supported; give int, float, str, bytes, bool, "
         "None, Decimal, date, datetime, time, timedelta, UUID or a list or dict of them"
     )
 

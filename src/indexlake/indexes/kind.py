@@ -248,6 +248,8 @@ def refuse_params(kind: str, params: Mapping[str, Any], known: Iterable[str]) ->
 
 def whole_number(value: Any) -> int | None:
     """A whole number that was given as a parameter or an option, also one of NumPy; None: it is something else."""
+    if type(value) is int:
+        return value
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None
 
 

@@ -20,6 +20,7 @@ from indexlake.catalog import segments, table_heads
 from indexlake.catalog.index_definitions import drop_index
 from indexlake.commit.section import Section
 from indexlake.commit.wanted import NewKeys
+from indexlake.display import short
 from indexlake.errors import DuplicateKeyError
 from indexlake.indexes.key_set import KeySet
 from indexlake.indexes.keys import Key, KeyColumn, decode_key
@@ -208,7 +209,7 @@ def _duplicates(lake: Lake, table_id: int, coverage: Coverage, twice: list[Key])
     columns, name = ", ".join(f.name for f in fields), state.table.full_name
     return DuplicateKeyError(
         f"Index {coverage.index.name!r} of table {name!r} cannot be unique: several rows have {columns} = "
-        f"{', '.join(map(repr, keys))}{' and others' if len(twice) == NAMED else ''}. The index was dropped again; "
+        f"{', '.join(map(short, keys))}{' and others' if len(twice) == NAMED else ''}. The index was dropped again; "
         "change these rows and create it anew, or create it without unique=True.",
         table=name,
         key=keys[0],

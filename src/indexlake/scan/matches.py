@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from indexlake.expr import tree
 from indexlake.scan.access import file_test
 from indexlake.scan.execute import read_task
 from indexlake.scan.plan import BlockTask, plan_blocks
@@ -32,8 +30,8 @@ class Where:
         self.predicate = predicate
         self.found_by = "what earlier searches found"
         self._tasks: dict[int, BlockTask] | None = None
-        calls = any(isinstance(node, tree.Call) for node in _nodes(predicate.root))  # now() changes
-        self._key = None if calls else f"{predicate!r} {view.reading.state.table.schema_version}"
+        self.form, values = predicate.identity or (None, b"")
+        self.key = f"{id(self.form)} {values.hex()} {view.reading.state.table.schema_version}"
 
     def mask(self, rows: pa.RecordBatch) -> Mask:
         """Which rows, with columns named as in files, satisfy the predicate."""
@@ -52,10 +50,10 @@ class Where:
         return self.found_by != "primary key" and (task is None or task.only is None or len(task.only) > 1)
 
     def _positions(self, block: BlockRecord) -> npt.NDArray[np.int64]:
-        view, key = self._view, None if self._key is None else f"{block.path} {self._key}"
-        known = view.remembered.matches.get(key) if key is not None else None
-        if known is not None:
-            return known
+        view, key = self._view, f"{block.path} {self.key}"
+        known = view.remembered.matches.get(key)
+        if known is not None and known[0] is self.form:
+            return known[1]
         positions = np.zeros(0, np.int64)
         task = self._planned().get(block.data_file_id)
         if task is not None:
@@ -63,8 +61,8 @@ class Where:
             batches = read_task(whole, view.files, (), self.predicate, row_id=True)
             found = [view.positions(block, batch.column(ROW_ID).to_numpy()) for batch in batches]
             positions = np.concatenate(found) if found else positions
-        if key is not None and self._holds_always(task):
-            view.remembered.matches.put(key, positions)
+        if self.form is not None and self._holds_always(task):
+            view.remembered.matches.put(key, (self.form, positions), positions.nbytes)
         return positions
 
     def _planned(self) -> dict[int, BlockTask]:
@@ -76,11 +74,3 @@ class Where:
             self.found_by = notes["found by"]
             self._tasks = {task.file_id: task for task in tasks if task.kind == "block"}
         return self._tasks
-
-
-def _nodes(root: Any) -> Iterator[Any]:
-    pending = [root]
-    while pending:
-        node = pending.pop()
-        yield node
-        pending.extend(node.children())

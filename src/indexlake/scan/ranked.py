@@ -15,6 +15,7 @@ from indexlake.types.selection import gather
 
 if TYPE_CHECKING:
     from indexlake.indexes.kind import Slots
+    from indexlake.scan.numbers import Column
     from indexlake.scan.search_sources import Source
     from indexlake.schema import Field
 
@@ -76,26 +77,47 @@ def read_rows(ranked: Sequence[Ranked], chosen: Chosen, fields: Sequence[Field])
 
 def _few_rows(ranked: Sequence[Ranked], chosen: Chosen, fields: Sequence[Field]) -> list[pa.Array] | None:
     """By way of Python values; None: they do not tell everything."""
+    columns: list[list[Any]] = [[None] * len(chosen.places) for _ in fields]
     found: dict[Any, tuple[list[int], list[int]]] = {}  # who has rows: as which of its own, and which of the chosen
-    rankings = [(each.sources, each.parts.tolist(), each.slots.tolist()) for each in ranked]
+    rankings = []
+    for each in ranked:
+        parts = each.parts.tolist()
+        numbers = {part: _numbers(each.sources[part], fields, parts.count(part)) for part in set(parts)}
+        rankings.append((each.sources, parts, each.slots.tolist(), numbers))
     for number, (ranking, place) in enumerate(zip(chosen.rankings.tolist(), chosen.places.tolist(), strict=True)):
-        sources, parts, slots = rankings[ranking]
-        holder, position = sources[parts[place]].place(slots[place])
+        sources, parts, slots, numbers = rankings[ranking]
+        part, slot = parts[place], slots[place]
+        arrays = numbers[part]
+        if arrays is not None:
+            for column, array in zip(columns, arrays, strict=True):
+                column[number] = array.item(slot)
+            continue
+        holder, position = sources[part].place(slot)
         there = found.setdefault(holder, ([], []))
         there[0].append(position)
         there[1].append(number)
-    rows: list[dict[str, Any]] = [{}] * len(chosen.places)
-    for holder, (positions, numbers) in found.items():
+    for holder, (positions, rows) in found.items():
         here = holder.few_rows(positions, fields)
         if here is None:
             return None
-        for number, row in zip(numbers, here, strict=True):
-            rows[number] = row
-    columns = [[row[name] for row in rows] for name in [f.column for f in fields]]
+        for f, column in zip(fields, columns, strict=True):
+            for number, row in zip(rows, here, strict=True):
+                column[number] = row[f.column]
     for column, f in zip(columns, fields, strict=True):
         if pa.types.is_floating(f.type) and any(value != value for value in column):
             return None  # Python may change the bits of a NaN
     return [pa.array(column, f.type) for column, f in zip(columns, fields, strict=True)]
+
+
+def _numbers(source: Source, fields: Sequence[Field], wanted: int) -> list[Column] | None:
+    """The columns of a source by slot, if all of them are plain numbers and at hand."""
+    found = []
+    for f in fields:
+        column = source.numbers(f, wanted)
+        if column is None:
+            return None
+        found.append(column)
+    return found
 
 
 def _many_rows(ranked: Sequence[Ranked], chosen: Chosen, fields: Sequence[Field]) -> list[Any]:

@@ -22,6 +22,7 @@ from indexlake.indexes.registry import kind_named
 from indexlake.scan.execute import read_task
 from indexlake.scan.hot_mirror import MOST_BYTES, Chunk, HotMirror, hot_rows, one_batch
 from indexlake.scan.matches import Where
+from indexlake.scan.numbers import Numbers
 from indexlake.scan.plan import BlockTask, block_task, own_tasks
 from indexlake.scan.search_sources import BlocksSource, GapSource, Mask, RowsSource, Source, View
 from indexlake.schema import ROW_ID
@@ -38,17 +39,20 @@ if TYPE_CHECKING:
     from indexlake.snapshots.state import TableState
 
 _REMEMBERED = 256
+_MASK_BYTES = 64 << 20
 
 
 class Remembered:
-    """What searches of one lake keep for the next ones: hot rows, masks of deleted rows, matches of predicates, what
-    each index was last searched in, and the shapes of searches."""
+    """What searches of one lake keep for the next ones: hot rows, masks of deleted rows, matches of predicates, columns
+    of numbers, what each index was last searched in, and the shapes of searches."""
 
     def __init__(self) -> None:
         self._mirrors: dict[int, HotMirror] = {}
         self.masks: Recent[tuple[Any, Any, Mask]] = Recent(_REMEMBERED)
-        self.matches: Recent[npt.NDArray[np.int64]] = Recent(_REMEMBERED)
+        self.matches: Recent[tuple[object, npt.NDArray[np.int64]]] = Recent(16 * _REMEMBERED, MOST_BYTES)
+        self.numbers = Numbers()
         self.looked: Recent[tuple[TableState, Looked]] = Recent(_REMEMBERED)
+        self.filtered: Recent[tuple[object, Looked]] = Recent(_REMEMBERED, _MASK_BYTES)
         self.shapes: Recent[search_shape.Remembered] = Recent(_REMEMBERED)
 
     def mirror(self, table_id: int) -> HotMirror:
@@ -101,19 +105,35 @@ class Parts:
     def looked(self, coverage: Coverage) -> Looked:
         """After the read transaction.  In an order that depends on the table alone."""
         reading, index = self.reading, coverage.index
+        name = str(index.index_id)
         shared = reading.newest and reading.writes is None
-        known = self._remembered.looked.get(str(index.index_id)) if shared else None
+        known = self._remembered.looked.get(name) if shared else None
         if known is not None and known[0] is reading.state:
             looked = known[1]
         else:
             sources = list(self._sources(coverage))
             looked = Looked(sources, [source.part(index) for source in sources])
-            if shared and not self.scanned and sum(chunk.rows.nbytes for chunk in self._hot) <= MOST_BYTES:
-                self._remembered.looked.put(str(index.index_id), (reading.state, looked))
-        if self.where is None:
-            return looked
-        parts = [part._replace(wanted=s.wanted(self.where)) for s, part in zip(*looked, strict=True)]
-        return Looked(looked.sources, parts)
+            shared = shared and not self.scanned and sum(chunk.rows.nbytes for chunk in self._hot) <= MOST_BYTES
+            if shared:
+                self._remembered.looked.put(name, (reading.state, looked))
+        return looked if self.where is None else self._filtered(name, looked, self.where, shared=shared)
+
+    def _filtered(self, name: str, looked: Looked, where: Where, *, shared: bool) -> Looked:
+        """The same with masks of what satisfies the predicate; kinds may remember what they learn about these."""
+        key = f"{name} {where.key}"
+        known = self._remembered.filtered.get(key) if shared else None
+        if known is not None and known[0] is where.form and known[1].sources is looked.sources:
+            return known[1]
+        masks = [source.wanted(where) for source in looked.sources]
+        parts = [part._replace(wanted=mask) for part, mask in zip(looked.parts, masks, strict=True)]
+        found = Looked(looked.sources, parts)
+        if shared and where.form is not None:
+            for mask in masks:
+                if mask is not None:
+                    mask.flags.writeable = False
+            size = sum(mask.nbytes for mask in masks if mask is not None)
+            self._remembered.filtered.put(key, (where.form, found), size)
+        return found
 
     def _sources(self, coverage: Coverage) -> Iterator[Source]:
         reading, index, view = self.reading, coverage.index, self._view

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from indexlake.indexes.kind import Part, Slots
 from indexlake.scan.execute import read_task
+from indexlake.scan.numbers import Column, numbers_of, plain
 from indexlake.scan.plan import block_task
 from indexlake.schema import ROW_ID
 from indexlake.schema.lineage import file_columns, file_values
@@ -75,6 +77,14 @@ class BlockRows:
                 return None
         return self._reader().few_rows(positions, tuple([f.column for f in fields]))
 
+    def numbers(self, f: Field) -> Iterator[Column | None]:
+        """The column of all rows, piece by piece; None: it has nulls or is no column of plain numbers."""
+        if f.field_id not in self._held.by_id:
+            yield None
+            return
+        for batch in self._reader().read([f.column]):
+            yield numbers_of(batch.column(0))
+
     def _reader(self) -> BlockReader:
         return self._files.reader(self._block, self._held.file)
 
@@ -87,6 +97,7 @@ class RowsSource:
         self._live = None if live is None or live.all() else live
         self._segments = segments
         self._chosen = chosen
+        self._numbers: dict[str, Column | None] = {}
 
     def part(self, index: Index) -> Part:
         return Part(self._segments(index), self._live)
@@ -114,6 +125,12 @@ class RowsSource:
         """Who has a row, and as which of its own."""
         return self, slot
 
+    def numbers(self, f: Field, wanted: int) -> Column | None:
+        """A column by slot, where so many slots are wanted; None: it is not at hand, or not of plain numbers."""
+        if f.column not in self._numbers:
+            self._numbers[f.column] = numbers_of(self._rows.column(f.column))
+        return self._numbers[f.column]
+
     def few_rows(self, slots: Sequence[int], fields: Sequence[Field]) -> list[Row] | None:
         """Rows by column as Python values; None: they do not tell everything."""
         columns = {f.column: self._rows.column(f.column) for f in fields}
@@ -128,6 +145,9 @@ class GapSource(RowsSource):
         self._view = view
         self._block = block
         self._held = BlockRows(view, block)
+
+    def numbers(self, f: Field, wanted: int) -> Column | None:
+        return None
 
     def rows(self, slots: Slots, fields: Sequence[Field]) -> Iterator[Piece]:
         yield slice(None), self._held.columns(self._positions(slots), fields)
@@ -147,6 +167,8 @@ class BlocksSource:
         self._group = group
         self._blocks = group.blocks
         self._path = group.segment.path
+        self._ids = tuple([block.data_file_id for block, _ in group.blocks])
+        self._numbers: dict[str, weakref.ref[Column]] = {}  # what is remembered may be let go
         self._segment = segment
         self._live = self._visible()
 
@@ -190,7 +212,7 @@ class BlocksSource:
         logs = tuple(reading.state.deletes.get(block.data_file_id) for block, _ in self._blocks)
         if len(self._blocks) == len(starts) - 1 and all(log is None for log in logs):
             return None
-        ids = tuple(block.data_file_id for block, _ in self._blocks)
+        ids = self._ids
         known = view.remembered.masks.get(self._path) if reading.newest else None
         if known is not None and known[0] == ids and all(a is b for a, b in zip(known[1], logs, strict=True)):
             return known[2]
@@ -214,6 +236,31 @@ class BlocksSource:
     def rows(self, slots: Slots, fields: Sequence[Field]) -> Iterator[Piece]:
         for block, here, positions in self._group.split(self._segment.starts, slots):
             yield here, BlockRows(self._view, block).columns(positions, fields)
+
+    def numbers(self, f: Field, wanted: int) -> Column | None:
+        """See `RowsSource`."""
+        known = self._numbers.get(f.column)
+        found = None if known is None else known()
+        if found is None:
+            key, slots = f"{self._path} {f.column}", self._segment.starts[-1]
+            found = self._view.remembered.numbers.column(key, self._ids, slots, wanted, lambda: self._all_numbers(f))
+            if found is not None:
+                self._numbers[f.column] = weakref.ref(found)
+        return found
+
+    def _all_numbers(self, f: Field) -> Column | None:
+        if not plain(f.type):
+            return None
+        starts = self._segment.starts
+        found = np.zeros(starts[-1], f.type.to_pandas_dtype())
+        for ordinal, held in self._held.items():
+            at = starts[ordinal]
+            for piece in held.numbers(f):
+                if piece is None:
+                    return None
+                found[at : at + len(piece)] = piece
+                at += len(piece)
+        return found
 
     def place(self, slot: int) -> tuple[BlockRows, int]:
         starts = self._segment.starts

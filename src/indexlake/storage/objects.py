@@ -198,6 +198,21 @@ class _ObjectSink:
         return builder.finish() == checksums
 
 
+def _joined(ranges: Sequence[tuple[int, int]], unit: int) -> list[tuple[int, int, list[tuple[int, int]]]]:
+    """(offset, length, the ranges in it): ascending ranges in the same or neighbouring units are read at once."""
+    found: list[tuple[int, int, list[tuple[int, int]]]] = []
+    for offset, length in ranges:
+        if found:
+            start, size, parts = found[-1]
+            end = start + size
+            if start <= offset <= -(-end // unit) * unit and offset + length - start <= PART_SIZE:
+                parts.append((offset, length))
+                found[-1] = start, max(end, offset + length) - start, parts
+                continue
+        found.append((offset, length, [(offset, length)]))
+    return found
+
+
 class _RangedBytes:
     """An object read by ranges of whole chunks.  Small objects are fetched whole, once."""
 
@@ -228,7 +243,13 @@ class _RangedBytes:
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
         if len(ranges) < 2 or self.size <= _WHOLE_FILE:
             return [self.read_at(offset, length) for offset, length in ranges]
-        return list(self._backend.pool().map(lambda wanted: self.read_at(*wanted), ranges))
+        together = _joined(ranges, 1 if self._checksums is None else self._checksums.chunk_size)
+        pieces = self._backend.pool().map(lambda wanted: self.read_at(*wanted[:2]), together)
+        return [
+            piece[offset - start : offset - start + length]
+            for piece, (start, _, parts) in zip(pieces, together, strict=True)
+            for offset, length in parts
+        ]
 
     def _read_chunks(self, offset: int, length: int, size: int) -> memoryview:
         """Widen the range to chunks, take those at its edges from memory, load the rest at once."""

@@ -92,7 +92,7 @@ class Analyser:
         found = []
         place = 0
         for start, end in self._spans(text):
-            terms = self._terms(text[start:end])
+            terms = self.terms(text[start:end])
             found.append(Word(start, end, tuple((term, place + number) for number, term in enumerate(terms))))
             place += len(terms) + 1 if self._gram else 1
         return found
@@ -123,7 +123,7 @@ class Analyser:
         edges = [at for at in range(len(text) + 1) if (at and inside[at - 1]) != (at < len(text) and inside[at])]
         return list(zip(edges[::2], edges[1::2], strict=True))
 
-    def _terms(self, word: str) -> list[str]:
+    def terms(self, word: str) -> list[str]:
         """The terms of one word as it stands in the text: none, one, or its pieces."""
         plain = self.normalise(word)
         if not plain or plain in self._stop_words:
@@ -200,7 +200,7 @@ class Analyser:
         self, words: list[str], codes: npt.NDArray[Any], rows: npt.NDArray[Any], first: npt.NDArray[Any]
     ) -> Tokens:
         numbers: dict[str, int] = {}
-        pieces = [[numbers.setdefault(piece, len(numbers)) for piece in self._terms(word)] for word in words]
+        pieces = [[numbers.setdefault(piece, len(numbers)) for piece in self.terms(word)] for word in words]
         counts_by_word = np.array([len(piece) for piece in pieces], np.int64)
         flat = np.array([number for piece in pieces for number in piece], np.int64)
         flat_first = np.cumsum(counts_by_word) - counts_by_word

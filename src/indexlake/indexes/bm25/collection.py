@@ -1,8 +1,8 @@
 """All parts of one search together: which documents there are, and how often terms occur in them.
 
 Documents are numbered through: the slot, behind all slots of the parts before.  Rows that are not live count nowhere.
-Those that are live and not wanted count, and are not found.  The last collection of parts that stay as they are is
-remembered, with the terms that were looked for.
+Those that are live and not wanted count, and are not found.  The last collections of parts that stay as they are, of
+all live rows and of some, are remembered, with the terms that were looked for.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ class Collection:
 
     def __init__(self, parts: Sequence[Part], params: Mapping[str, Any]) -> None:
         self._given = tuple(parts)
+        self._some = any(part.wanted is not None for part in parts)  # not all live rows may be found
         self.parts: list[LivePart] = []
         self.bases = np.zeros(len(parts) + 1, np.int64)
         for number, part in enumerate(parts):
@@ -99,12 +100,12 @@ class Collection:
     def of(parts: Sequence[Part], params: Mapping[str, Any]) -> Collection:
         """The collection of some parts, of which there is at least one."""
         first: Segment = parts[0].segment
-        last = first.last_collection
-        if last is not None and len(last._given) == len(parts) and all(map(is_, last._given, parts)):
-            return last
+        for last in first.last_collections:
+            if len(last._given) == len(parts) and all(map(is_, last._given, parts)):
+                return last
         made = Collection(parts, params)
-        if all(part.wanted is None and (part.live is None or not part.live.flags.writeable) for part in parts):
-            first.last_collection = made
+        if all(mask is None or not mask.flags.writeable for part in parts for mask in (part.live, part.wanted)):
+            first.last_collections = (made, *[last for last in first.last_collections if last._some != made._some])
         return made
 
     def hold(self, size: int) -> None:

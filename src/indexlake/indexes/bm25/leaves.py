@@ -36,6 +36,9 @@ class Leaf(Protocol):
     most: float
     """No document has a greater score."""
 
+    top: tuple[int, Scored] | None
+    """The best so many of its documents, if they are known: the better one first."""
+
     def bound(self, lengths: Scores) -> Scores:
         """No document of such a length has a greater score."""
         ...
@@ -53,6 +56,7 @@ class SmallLeaf:
     def __init__(self, scored: Scored, span: int, weight: float | None = None) -> None:
         self._scored = scored
         self._span = span
+        self.top: tuple[int, Scored] | None = None
         self.most = float(scored.scores.max(initial=0.0))
         self.weight = self.most if weight is None else weight
 
@@ -79,6 +83,7 @@ class LargeLeaf:
         self.most = float(weight * collection.weigh(found.most, max(found.most, collection.shortest)))
         self.bounds = [collection.units(chunk.part.segment) * weight for chunk in self._chunks]  # of each pair
         self._best: tuple[float, Scored] | None = None  # a score, and the documents that reach it
+        self.top: tuple[int, Scored] | None = None
 
     def bound(self, lengths: Scores) -> Scores:
         bound: Scores = self.weight * self._collection.weigh(np.minimum(self._most, np.maximum(lengths, 1)), lengths)

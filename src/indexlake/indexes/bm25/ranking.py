@@ -15,6 +15,8 @@ from indexlake.indexes.bm25.collection import Documents
 from indexlake.indexes.bm25.leaves import NOTHING, SEEDS, LargeLeaf, Leaf, Scored, Scores
 from indexlake.indexes.bm25.matching import match
 
+_FEW = 1000
+
 _SLACK = 1 - 1e-9  # sums of the same numbers in another order differ by less
 
 Filter = Callable[[Documents], Documents]
@@ -26,6 +28,8 @@ def best(leaves: Sequence[Leaf], k: int, span: int, given: Scored | None = None,
 
     ``given``: only these, whose scores are added.
     """
+    if len(leaves) == 1 and given is None and keep is None:
+        return _best_of_one(leaves[0], k)
     leaves = sorted(leaves, key=lambda leaf: -leaf.weight)
     open_ = given is None
     found = NOTHING if given is None else given
@@ -51,6 +55,21 @@ def best(leaves: Sequence[Leaf], k: int, span: int, given: Scored | None = None,
         if rest:
             least = max(least, _kth(found.scores, k) * _SLACK)
     return ranked(found, k)
+
+
+def _best_of_one(leaf: Leaf, k: int) -> Scored:
+    """Of a single clause, which remembers a few."""
+    known = leaf.top
+    if known is None or known[0] < k:
+        if isinstance(leaf, LargeLeaf):
+            found = leaf.at_least(leaf.reached(k) * _SLACK, [])
+        else:
+            found = leaf.everything()
+        known = k, ranked(found, k)
+        if k <= _FEW:
+            leaf.top = known
+    documents, scores = known[1]
+    return Scored(documents[:k], scores[:k])
 
 
 def ranked(found: Scored, k: int) -> Scored:
@@ -104,8 +123,6 @@ def _united(found: Scored, leaf: Leaf, new: Scored, span: int, keep: Filter | No
 
 def _seed(leaves: Sequence[Leaf], number: int, found: Scored, k: int, keep: Filter | None) -> float:
     """A score that k documents have at least, from a few that promise to be good."""
-    if len(leaves) == 1 and isinstance(leaves[0], LargeLeaf) and keep is None:
-        return leaves[0].reached(k)
     seeds = [leaf.sample for leaf in leaves[number:] if isinstance(leaf, LargeLeaf)]
     seeds.append(ranked(found, max(k, SEEDS)).documents)
     documents = np.unique(np.concatenate(seeds))

@@ -59,7 +59,7 @@ class Segment:
         self._is_small = file.map is not None and header.spans["slots"][1] <= _KEPT
         self._remembered: dict[str, Entry | None] = {}
         self.last_liveness: Liveness | None = None
-        self.last_collection: Collection | None = None
+        self.last_collections: tuple[Collection, ...] = ()
         self._units: tuple[tuple[float, ...], npt.NDArray[np.float64]] = (), np.empty(0)
 
     def __repr__(self) -> str:

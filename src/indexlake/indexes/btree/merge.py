@@ -27,6 +27,12 @@ Inputs = Sequence[tuple[Segment, Sequence[int]]]
 BATCH_BYTES = 2 << 20
 """About so many bytes of keys and slots are merged at a time."""
 
+_MOST_SPANS = 1 << 16
+"""A range of keys is divided into so many parts of runs at a time."""
+
+_OBJECT = 64
+"""What a key of a sample takes besides its bytes, about."""
+
 _LET_GO = 8
 """After so many times what was read of the files does not stay in memory."""
 
@@ -106,43 +112,66 @@ def _common(runs: Sequence[tuple[Run, _Moved]]) -> bytes:
 
 def _in_order(runs: Sequence[tuple[Run, _Moved]]) -> Iterator[tuple[KeyColumn, Slots]]:
     """The kept keys of all runs in order, with their new slots, some at a time; slots of equal keys ascend."""
-    total = sum(len(run) for run, _ in runs)
-    if not total:
-        return
-    rows = max(1, BATCH_BYTES * total // (8 * total + sum(run.key_bytes for run, _ in runs)))
-    first = [0] * len(runs)
-    for bound in [*_cuts([run for run, _ in runs], rows), None]:
-        end = [len(run) if bound is None else run.row_of(bound) for run, _ in runs]
-        count = sum(end) - sum(first)
-        if count > 2 * rows and _is_one_key(runs, first, end):
-            for (run, move), low, high in zip(runs, first, end, strict=True):
-                for at in range(low, high, rows):
-                    yield _kept(run, move, at, min(at + rows, high))
-        elif count:
-            parts = [_kept(run, move, low, high) for (run, move), low, high in zip(runs, first, end, strict=True)]
+    moves = [move for _, move in runs]
+    waiting = [[(run, 0, len(run)) for run, _ in runs]] if runs else []
+    while waiting:
+        spans = waiting.pop()
+        if sum(map(_size, spans)) <= 2 * BATCH_BYTES or sum(end - first for _, first, end in spans) == 1:
+            parts = [_kept(run, move, first, end) for (run, first, end), move in zip(spans, moves, strict=True)]
             keys, slots = KeyColumn.concat([k for k, _ in parts]), np.concatenate([s for _, s in parts])
             order = keys.argsort()
             yield keys.take(order), slots[order]
-        first = end
+        elif _is_one_key(spans):
+            for each, move in zip(spans, moves, strict=True):
+                run, first, end = each
+                rows = max(1, BATCH_BYTES * (end - first) // max(1, _size(each)))
+                for at in range(first, end, rows):
+                    yield _kept(run, move, at, min(at + rows, end))
+        else:
+            waiting += reversed(_divided(spans))
 
 
-def _cuts(runs: Sequence[Run], rows: int) -> list[Key]:
-    """Keys that cut all runs into ranges of up to about so many rows; a key that has more lies alone."""
-    step = max(1, rows // len(runs))
-    samples: list[Any] = sorted([key for run in runs for key in run.keys_at(list(range(0, len(run), step)))])
+_Span = tuple[Run, int, int]
+"""The rows of a run from one to another."""
+
+
+def _size(span: _Span) -> int:
+    run, first, end = span
+    return 8 * (end - first) + run.bytes_between(first, end)
+
+
+def _divided(spans: Sequence[_Span]) -> list[list[_Span]]:
+    """Two or more ranges of keys, most of them of about a batch."""
+    rows, size = sum(end - first for _, first, end in spans), sum(map(_size, spans))
+    pieces = min(size // BATCH_BYTES, _MOST_SPANS // len(spans)) + 1
+    sampled = min(pieces * len(spans), BATCH_BYTES // (size // rows + _OBJECT)) + 1
+    step = -(-rows // sampled)
+    sample: list[Any] = []
+    seen = 0
+    for run, first, end in spans:
+        sample += run.keys_at(list(range(first + -seen % step, end, step)))
+        seen += end - first
+    sample.sort()
+    last: Any = min(run.keys_at([first])[0] for run, first, end in spans if first < end)
     cuts: list[Key] = []
-    for n in range(len(runs), len(samples), len(runs)):
-        key = samples[n]
-        if key == samples[n - len(runs)]:  # it fills a range: the next one begins behind it
+    every = -(-len(sample) // pieces)
+    for key in sample[every - 1 :: every]:
+        if key == last:  # it fills a range: the next one begins behind it
             key = key + 1 if isinstance(key, int) else key + b"\x00"
-        if not cuts or key > cuts[-1]:
+        if key > last:
+            last = key
             cuts.append(key)
-    return cuts
+    found: list[list[_Span]] = []
+    starts = [first for _, first, _ in spans]
+    for bound in [*cuts, None]:
+        ends = [end if bound is None else run.row_of(bound) for run, _, end in spans]
+        found.append([(run, low, high) for (run, _, _), low, high in zip(spans, starts, ends, strict=True)])
+        starts = ends
+    return found
 
 
-def _is_one_key(runs: Sequence[tuple[Run, _Moved]], first: Sequence[int], end: Sequence[int]) -> bool:
-    spans = [(run, low, high) for (run, _), low, high in zip(runs, first, end, strict=True) if low < high]
-    return len({key for run, low, high in spans for key in run.keys_at([low, high - 1])}) == 1
+def _is_one_key(spans: Sequence[_Span]) -> bool:
+    return len({key for run, first, end in spans if first < end for key in run.keys_at([first, end - 1])}) == 1
 
 
 def _kept(run: Run, move: _Moved, first: int, end: int) -> tuple[KeyColumn, Slots]:

@@ -179,10 +179,16 @@ class Run:
             return KeyColumn(ints=np.frombuffer(self._read(start, 8 * (end - first)), "<u8"))
         return KeyColumn(binary=self._stored_keys(first, end))
 
-    @property
-    def key_bytes(self) -> int:
-        """What all keys take."""
-        return self._layout.prefixes.size if self.is_int else self._layout.keys.size
+    def bytes_between(self, first: int, end: int) -> int:
+        """What the keys of the rows [first, end) take."""
+        if self.is_int or self._layout.width:
+            return (end - first) * (self._layout.width or 8)
+        return self._starts_at(end) - self._starts_at(first) if first < end else 0
+
+    def _starts_at(self, row: int) -> int:
+        """Where a key of varying length starts."""
+        size = self._layout.offsets.size // (self._layout.count + 1)
+        return int(self._numbers(self._layout.offsets.start + row * size, 1, size)[0])
 
     def _stored_keys(self, first: int = 0, end: int | None = None) -> pa.LargeBinaryArray:
         layout = self._layout

@@ -9,7 +9,7 @@ that may be found are computed, whichever is estimated to be faster.  So there a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -51,12 +51,12 @@ def _search_part(
     if segment.facts.dimension != len(query.vector):
         raise wrong(segment.path, f"its vectors have {segment.facts.dimension} numbers and not {len(query.vector)}")
     places: Places = segment.places()
-    live = None if part.mask is None else places.live_rows(part.mask)
-    count = len(segment) if live is None else int(np.count_nonzero(live))
+    some = None if part.mask is None else _some(segment, part.mask)
+    if some is not None and len(some.rows) == len(segment):
+        some = None
+    live, count = (None, len(segment)) if some is None else (some.live, len(some.rows))
     if not count or k <= 0:
         return np.empty(0, np.int64), np.empty(0, np.float64)
-    if count == len(segment):
-        live = None
     vectors: Vectors = segment.vectors()
     metric: str = segment.facts.metric
     rows = None
@@ -64,9 +64,29 @@ def _search_part(
         breadth = query.ef or params["ef_search"] or segment.facts.breadth
         rows = _by_graph(segment, query.vector, live, count, k, breadth)
     if rows is None:
-        rows = nearest(metric, vectors, None if live is None else np.flatnonzero(live), query, k)
+        rows = nearest(metric, vectors, None if some is None else some.rows, query, k)
     far = in_full(metric, vectors, rows, query)
     return places.nearest(rows, far, part.mask, k)
+
+
+class _Some(NamedTuple):
+    """The rows of a segment that may be found, by a mask of its slots."""
+
+    mask: npt.NDArray[np.bool_]
+    live: npt.NDArray[np.bool_]
+    rows: Rows
+
+
+def _some(segment: Any, mask: npt.NDArray[np.bool_]) -> _Some:
+    """Remembered for the last mask that stays as it is."""
+    known: _Some | None = segment.last_some
+    if known is not None and known.mask is mask:
+        return known
+    live = segment.places().live_rows(mask)
+    found = _Some(mask, live, np.flatnonzero(live))
+    if not mask.flags.writeable:
+        segment.last_some = found
+    return found
 
 
 def _by_graph(

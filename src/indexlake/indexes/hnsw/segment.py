@@ -42,6 +42,7 @@ class VectorSegment:
         self._vectors: Vectors | None = None
         self._graph: Graph | None = None
         self._places: Places | None = None
+        self.last_some: Any = None  # of `search`
 
     def __len__(self) -> int:
         """How many different vectors it has."""

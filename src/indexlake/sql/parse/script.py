@@ -242,6 +242,8 @@ def _show(r: TokenReader) -> st.Reading:
         found = st.ShowTables(_namespace(r) if r.take("from") or r.take("in") else None)
     elif r.take("schemas") or r.take("namespaces"):
         found = st.ShowSchemas()
+    elif r.take("all", "indexes"):
+        found = st.ShowIndexes(None, everywhere=True)
     elif r.take("indexes"):
         found = st.ShowIndexes(r.table_name() if r.take("from") or r.take("in") else None)
     elif r.take("columns", "from") or r.take("columns", "in"):
@@ -249,7 +251,7 @@ def _show(r: TokenReader) -> st.Reading:
     elif r.sees("create"):
         r.fail("SHOW CREATE is not supported: select sql from duckdb_tables() or duckdb_views().")
     elif r.sees("index", "from") or r.sees("index", "in"):
-        r.fail("Write show indexes [from t].")
+        r.fail("Write show indexes [from t], or show all indexes.")
     else:
         found = st.DescribeTable(r.table_name())
     r.expect_end()

@@ -49,6 +49,7 @@ class ShowSchemas:
 @dataclass(frozen=True, eq=False)
 class ShowIndexes:
     table: TableName | None  # None: of all tables of the namespace
+    everywhere: bool = False  # of all namespaces
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,7 +52,8 @@ def drop_index(view: Viewpoint, statement: st.DropIndex) -> None:
         table = _only_table_with(view, statement.name)
         if table is None and not statement.if_exists:
             raise NotFoundError(
-                f"No table of namespace {view.namespace!r} has an index {statement.name!r}. SHOW INDEXES lists them.",
+                f"No table of namespace {view.namespace!r} has an index {statement.name!r}. "
+                "SHOW ALL INDEXES lists those of all namespaces.",
                 name=statement.name,
             )
     else:
@@ -62,16 +63,16 @@ def drop_index(view: Viewpoint, statement: st.DropIndex) -> None:
 
 
 def shown_indexes(view: Viewpoint, statement: st.ShowIndexes) -> pa.Table:
-    """One row for each index, of one table or of all tables of the namespace."""
+    """One row for each index, of one table, of all tables of the namespace, or of all tables under their full names."""
     if statement.table is None:
-        tables = list(_tables(view))
+        tables = list(_tables(view, everywhere=statement.everywhere))
     else:
         tables = [_handle(view, statement.table.full(view.namespace))]
     rows = []
     for table in tables:
         for info in sorted(table.indexes(), key=lambda info: info.name.lower()):
             row = {name: getattr(info, name) for name in _SHOWN.names[1:]}
-            rows.append({"table": table.name.rpartition(".")[2], **row})
+            rows.append({"table": table.name if statement.everywhere else table.name.rpartition(".")[2], **row})
     return pa.Table.from_pylist(rows, _SHOWN)
 
 
@@ -122,11 +123,12 @@ def _live(r: ReadTransaction, table_id: int) -> list[Index]:
     return [i for i in segments.read_indexes(r, table_id) if i.end_snapshot is None and not i.is_primary]
 
 
-def _tables(view: Viewpoint) -> Iterator[Table]:
+def _tables(view: Viewpoint, *, everywhere: bool) -> Iterator[Table]:
     at = view.snapshot if view.transaction is None else view.transaction.snapshot_id
     with view.lake.catalog.read() as r:
         at = view.lake._readings.seen(r, at)
-        names = [t.full_name for t in definitions.list_tables(r, at) if t.namespace.lower() == view.namespace.lower()]
+        every = definitions.list_tables(r, at)
+        names = [t.full_name for t in every if everywhere or t.namespace.lower() == view.namespace.lower()]
     for name in names:
         table = _found(view, name, missing_ok=True)  # it may be dropped meanwhile
         if table is not None:

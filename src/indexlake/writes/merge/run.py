@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from indexlake.arrow.batch_size import rows_of
 from indexlake.commit.write_set import AbsentValues
+from indexlake.display import short
 from indexlake.errors import DuplicateKeyError
 from indexlake.scan.execute import Piece
 from indexlake.schema import Field
@@ -162,7 +163,7 @@ class MergeRun:
         name = self._state.table.full_name
         return DuplicateKeyError(
             f"Several rows of the source match one row of {name!r}, where {', '.join(f.name for f in self._on.fields)} "
-            f"= {shown!r}, and would change it more than once. Keep only one of them, or narrow the conditions.",
+            f"= {short(shown)}, and would change it more than once. Keep only one of them, or narrow the conditions.",
             table=name,
             key=shown,
         )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from indexlake.arrow.batch_size import python_bytes, row_chunks
+from indexlake.display import short
 from indexlake.errors import ConstraintError, DuplicateKeyError, SchemaError
 from indexlake.indexes.keys import Key, KeyColumn, decode_key, encode_key
 from indexlake.scan.point import LiveRow, find_in_blocks, find_recent, read_values
@@ -155,8 +156,8 @@ def _twice(state: TableState, encoded: Sequence[SqlValue]) -> DuplicateKeyError:
     values = tuple(codec.show_one(v) for codec, v in zip(schema.key_codecs, encoded, strict=True))
     shown = values[0] if len(values) == 1 else values
     return DuplicateKeyError(
-        f"Primary key {', '.join(f.name for f in schema.key_fields)} = {shown!r} is given twice in the rows to upsert "
-        f"into {state.table.full_name!r}. Keep only one of them.",
+        f"Primary key {', '.join(f.name for f in schema.key_fields)} = {short(shown)} is given twice in the rows to "
+        f"upsert into {state.table.full_name!r}. Keep only one of them.",
         table=state.table.full_name,
         key=shown,
     )
