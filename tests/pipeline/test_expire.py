@@ -4,6 +4,7 @@ one finds."""
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -74,7 +75,7 @@ def test_each_commit_of_an_expire_removes_only_some_of_what_has_ended(worn: il.L
     ended = [blocks for blocks, _ in steps_of(worn)]
     assert ended[0] == 7
     assert ended[-1] == 0
-    assert all(a - b <= 2 for a, b in zip(ended, ended[1:], strict=False))
+    assert all(a - b <= 2 for a, b in pairwise(ended))
     is_known(worn)
     assert sorted(worn.table("t").scan().to_pylist(), key=lambda row: row["id"]) == before
     assert one(worn, "select count(*) from indexlake_delete where snapshot_id > 0") == 0
