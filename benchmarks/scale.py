@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -122,13 +122,13 @@ class _Records:
             bounds = [f.codec.canonical(f.codec.encode_one(values[f.name])) for values in (low, high)]
             stats[f.column] = ColumnStats(bounds[0], bounds[1], 0, ROWS)
         start = 1_000 + n * ROWS
-        made = replace(
-            self.real, data_file_id=file_id, path=_path(self.real.path, n), size=BLOCK_BYTES, record_count=ROWS,
+        made = self.real._replace(
+            data_file_id=file_id, path=_path(self.real.path, n), size=BLOCK_BYTES, record_count=ROWS,
             row_ids=RowIds.from_range(start, ROWS).to_bytes(), min_row_id=start, max_row_id=start + ROWS - 1,
             min_snapshot=s, max_snapshot=s, column_stats=stats_to_bytes(stats), checksum=_checksum(BLOCK_BYTES),
             begin_snapshot=s, changed_in=s,
         )  # fmt: skip
-        return tuple(getattr(made, name) for name in BlockRecord.__slots__)
+        return tuple(getattr(made, name) for name in BlockRecord._fields)
 
     def segment(self, n: int, segment_id: int, s: int) -> tuple[Any, ...]:
         codecs = self.state.current.key_codecs

@@ -135,8 +135,6 @@ def _plans(table: il.Table) -> dict[str, Callable[[int], Any]]:
 
 def _fake_blocks(lake: il.Lake, table: il.Table, count: int) -> None:
     """Catalog records of blocks that have no files: only planning looks at them."""
-    from dataclasses import replace
-
     from benchmarks.orders import batches
     from indexlake.blocks.row_ids import RowIds
     from indexlake.blocks.statistics import StatisticsBuilder, stats_to_bytes
@@ -162,8 +160,8 @@ def _fake_blocks(lake: il.Lake, table: il.Table, count: int) -> None:
             arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
             builder.add(pa.RecordBatch.from_arrays(arrays, schema=schema))
             first = 1 + n * 100
-            record = replace(
-                real, path=f"{real.path}-{n}", row_ids=RowIds.from_range(first, first + 100).to_bytes(),
+            record = real._replace(
+                path=f"{real.path}-{n}", row_ids=RowIds.from_range(first, first + 100).to_bytes(),
                 min_row_id=first, max_row_id=first + 99, record_count=100,
                 column_stats=stats_to_bytes(builder.finish()), begin_snapshot=s, changed_in=s,
             )  # fmt: skip

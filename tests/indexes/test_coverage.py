@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -438,8 +437,8 @@ def test_of_several_links_of_a_block_the_one_with_the_largest_end_counts(lake: i
     in_blocks(table(lake), 20)
     state, coverage = state_of(lake), primary(lake)
     ((file_id, live),) = coverage.links.items()
-    ended = replace(live, index_file_id=900, end_snapshot=5)
-    later = replace(live, index_file_id=901, end_snapshot=9)
+    ended = live._replace(index_file_id=900, end_snapshot=5)
+    later = live._replace(index_file_id=901, end_snapshot=9)
     schema = lake.table("t")._schema_now()
     nothing = (schema, state.blocks, [], np.ones(1, bool), set())
     index = coverage.index
@@ -447,10 +446,10 @@ def test_of_several_links_of_a_block_the_one_with_the_largest_end_counts(lake: i
         assert Coverage.of(index, state.blocks, order, schema).links == {file_id: live}
         others = [x for x in order if x is not live]
         assert Coverage.of(index, state.blocks, others, schema).links[file_id] is later
-    taken_over = [replace(live, end_snapshot=12), replace(live, index_file_id=902)]
+    taken_over = [live._replace(end_snapshot=12), live._replace(index_file_id=902)]
     for order in (taken_over, taken_over[::-1]):
         assert coverage.advance(index, *nothing, order, None).links[file_id] is taken_over[1]
-    alone = coverage.advance(index, *nothing, [replace(live, end_snapshot=12)], None)
+    alone = coverage.advance(index, *nothing, [live._replace(end_snapshot=12)], None)
     assert alone.links[file_id].end_snapshot == 12
     assert not alone.gaps
     assert alone.advance(index, *nothing, [], 11).links.keys() == {file_id}

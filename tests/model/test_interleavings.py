@@ -223,8 +223,8 @@ MUTANTS: dict[str, Patch] = {
     ),
     # expire
     "pins": _around(activity, "oldest_pin", lambda *_: None),
-    "fold_at": _around(delete_entries, "fold_deletes", lambda original, tx, t, h, s: original(tx, t, h + 1, s)),
-    "touched_at": _around(commits, "drop_touched_up_to", lambda original, tx, t, h: original(tx, t, h + 1)),
+    "fold_at": _around(delete_entries, "fold_deletes", lambda original, tx, t, h, *a: original(tx, t, h + 1, *a)),
+    "touched_at": _around(commits, "drop_touched_up_to", lambda original, tx, t, h, n: original(tx, t, h + 1, n)),
     "expire_end": _around(data_files, "drop_ended_blocks", lambda original, tx, t, h, *a: original(tx, t, h + 1, *a)),
 }
 QUICK = ("hot_floor", "changed_in", "purge_number", "touched", "zero_carry")

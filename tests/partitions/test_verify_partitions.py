@@ -241,7 +241,7 @@ def test_a_meta_file_that_names_other_files(lake: il.Lake, t: il.Table):
     path = newest_meta(lake, t)
     meta = read_meta(lake.storage, str(path.relative_to(lake.storage.root)))
     first, *others = meta.blocks
-    path.write_bytes(meta_to_bytes(replace(meta, blocks=(replace(first, size=1), *others)))[1])
+    path.write_bytes(meta_to_bytes(replace(meta, blocks=(first._replace(size=1), *others)))[1])
     t.delete("id = 7")
     ((named, what),) = damages(lake)
     assert path.name in str(named)

@@ -1,19 +1,18 @@
 """The catalog record of a block, as the rest of the code passes it around.
 
-A plain immutable value: it can be printed, compared and pickled, and carries neither secrets nor open files.
+A plain immutable value: it can be printed, compared and pickled, and carries neither secrets nor open files.  Tables
+have up to a million of them: a named tuple is made in a fifth of the time of a dataclass.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 BlockRole = Literal["data", "delta", "history"]
 RowOrder = Literal["row_id", "key"]
 
 
-@dataclass(frozen=True, slots=True)
-class BlockRecord:
+class BlockRecord(NamedTuple):
     """One immutable data file of a table.
 
     `row_ids` is a serialised `RowIds` where `row_order` is "row_id"; else it is empty and only the bounds are

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import compress
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,15 @@ class BlockIndex:
             self._by_id = {record.data_file_id: index for index, record in enumerate(self.records)}
         return self._by_id.get(data_file_id)
 
+    def indices_of(self, data_file_ids: Sequence[int]) -> npt.NDArray[np.intp] | None:
+        """Where in the order many blocks are; None: not all of them are there."""
+        known, wanted = self.numbers("data_file_id"), np.array(data_file_ids, np.int64)
+        order = np.argsort(known, kind="stable")
+        found = np.searchsorted(known, wanted, sorter=order)
+        if len(wanted) and (found.max() == len(known) or (known[order[found]] != wanted).any()):
+            return None
+        return order[found]
+
     def with_blocks(self, added: Sequence[BlockRecord], removed_ids: Collection[int] = ()) -> BlockIndex:
         """An index without the removed blocks and with the added ones at the end.
 
@@ -93,8 +103,10 @@ class BlockIndex:
         """One integer field of all records as an array; None, as in a live `end_snapshot`, is the highest."""
         array = self._numbers.get(name)
         if array is None:
-            values = (getattr(record, name) for record in self.records)
-            array = np.fromiter((_FOREVER if v is None else v for v in values), np.int64, len(self.records))
+            values: Iterable[int | None] = map(attrgetter(name), self.records)
+            if name == "end_snapshot":
+                values = (_FOREVER if v is None else v for v in values)
+            array = np.fromiter(values, np.int64, len(self.records))  # type: ignore[arg-type]
             self._numbers[name] = array
         return array
 
@@ -124,7 +136,9 @@ class BlockIndex:
     def may_hold_null(self, column: str, among: Sequence[int] | npt.NDArray[np.intp]) -> bool:
         """Whether one of the blocks with these indices holds a null in a column, or nothing is known of it there."""
         held = self._null_masks().get(column)
-        return bool(len(among)) if held is None else bool(held[np.asarray(among, np.intp)].any())
+        if held is None:
+            return bool(len(among))
+        return bool(held.any() and held[np.asarray(among, np.intp)].any())
 
     def _null_masks(self) -> dict[str, Mask]:
         """For each column, which blocks hold a null or know nothing of it; made for all columns at once."""

@@ -33,6 +33,8 @@ Mask = npt.NDArray[np.bool_]
 _LOWEST = np.iinfo(np.int64).min
 _HIGHEST = np.iinfo(np.int64).max
 _FEW_VALUES = 4
+_AT_ONCE = 2_000
+"""The statistics of so many blocks stay in the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +189,14 @@ def nulls_of(stats: Sequence[bytes]) -> dict[str, Mask]:
     for header, members in _by_header(stats):
         names = columns_of(header)
         end = len(header) + CELL_SIZE * len(names)
-        cells = np.frombuffer(b"".join([stats[i][len(header) : end] for i in members]), CELL_DTYPE)
-        counts = cells["null_count"].reshape(len(members), len(names))
-        for name, held in zip(names, (counts > 0).T, strict=True):
-            found.setdefault(name, np.ones(len(stats), np.bool_))[members] = held
+        held = np.empty((len(names), len(members)), np.bool_)
+        for n in range(0, len(members), _AT_ONCE):
+            some = members[n : n + _AT_ONCE]
+            cells = np.frombuffer(b"".join([stats[i][len(header) : end] for i in some]), CELL_DTYPE)
+            held[:, n : n + len(some)] = (cells["null_count"] > 0).reshape(len(some), len(names)).T
+        places = np.array(members)
+        for name, of_column in zip(names, held, strict=True):
+            found.setdefault(name, np.ones(len(stats), np.bool_))[places] = of_column
     return found
 
 

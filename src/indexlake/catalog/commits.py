@@ -117,8 +117,13 @@ def job_snapshots(r: ReadTransaction | Transaction, snapshots: Sequence[int]) ->
     return found
 
 
-def drop_snapshots_below(tx: Transaction, horizon: int) -> int:
-    return tx.execute("delete from indexlake_snapshot where snapshot_id < ?", (horizon,))
+def drop_snapshots_below(tx: Transaction, horizon: int, limit: int) -> int:
+    """Up to ``limit`` of them, the oldest first; how many they were."""
+    return tx.execute(
+        """delete from indexlake_snapshot where snapshot_id in
+        (select snapshot_id from indexlake_snapshot where snapshot_id < ? order by snapshot_id limit ?)""",
+        (horizon, limit),
+    )
 
 
 # ---------------------------------------------------------------- user tokens
@@ -192,6 +197,13 @@ def changed_since(tx: Transaction, table_id: int, since: int) -> bool:
     )
 
 
-def drop_touched_up_to(tx: Transaction, table_id: int, horizon: int) -> None:
-    for name in ("touched", "locked"):
-        tx.execute(f"delete from indexlake_{name} where table_id = ? and snapshot_id <= ?", (table_id, horizon))
+def drop_touched_up_to(tx: Transaction, table_id: int, horizon: int, limit: int) -> int:
+    """Up to ``limit`` of each kind; how many they were."""
+    return sum(
+        tx.execute(
+            f"""delete from indexlake_{name} where table_id = ? and snapshot_id in
+            (select snapshot_id from indexlake_{name} where table_id = ? and snapshot_id <= ? limit ?)""",
+            (table_id, table_id, horizon, limit),
+        )
+        for name in ("touched", "locked")
+    )

@@ -6,13 +6,13 @@ Readers cache them and fetch what was physically written since (``changed_in``),
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from operator import attrgetter
 
 from pyroaring import BitMap
 
 from indexlake.blocks.block import BlockRecord
 from indexlake.catalog import delete_entries, segments
-from indexlake.catalog.driver import ReadTransaction, Transaction
+from indexlake.catalog.driver import ReadTransaction, Transaction, all_rows
 from indexlake.catalog.tables import next_values
 
 _BLOCK_COLUMNS = """data_file_id, table_id, relative_path, format, role, row_order, file_size_bytes, record_count,
@@ -21,11 +21,9 @@ _BLOCK_COLUMNS = """data_file_id, table_id, relative_path, format, role, row_ord
 
 
 def read_blocks(r: ReadTransaction | Transaction, table_id: int, since: int = -1) -> list[BlockRecord]:
-    rows = r.rows(
-        f"select {_BLOCK_COLUMNS} from indexlake_data_file where table_id = ? and changed_in > ? order by data_file_id",
-        (table_id, since),
-    )
-    return [BlockRecord(*row) for row in rows]
+    """In the order of their ids, into which the database would put a million at the cost of another copy of them."""
+    sql = f"select {_BLOCK_COLUMNS} from indexlake_data_file where table_id = ? and changed_in > ?"
+    return sorted(map(BlockRecord._make, all_rows(r, since)(sql, (table_id, since))), key=attrgetter("data_file_id"))
 
 
 def block_ids(r: ReadTransaction | Transaction, table_id: int) -> list[int]:
@@ -66,7 +64,7 @@ def live_blocks_with(r: Transaction, table_id: int, low: int, high: int, since: 
         order by data_file_id desc""",
         (table_id, since, high, low),
     )
-    return [BlockRecord(*row) for row in rows]
+    return [BlockRecord._make(row) for row in rows]
 
 
 def live_row_count(r: ReadTransaction | Transaction, table_id: int) -> int:
@@ -128,7 +126,7 @@ def live_blocks_of(r: Transaction, partition_ids: Sequence[int]) -> list[BlockRe
             order by data_file_id""",
             (partition_id,),
         )
-        found += [BlockRecord(*row) for row in rows]
+        found += map(BlockRecord._make, rows)
     return found
 
 
@@ -149,17 +147,14 @@ def there(r: Transaction, file_ids: Sequence[int]) -> set[int]:
 def add_block(tx: Transaction, block: BlockRecord) -> int:
     """Insert the record under a fresh id, which is returned."""
     file_id = next_values(tx, "data_file")
-    insert_blocks(tx, [replace(block, data_file_id=file_id)])
+    insert_blocks(tx, [block._replace(data_file_id=file_id)])
     return file_id
 
 
 def insert_blocks(tx: Transaction, blocks: Iterable[BlockRecord]) -> None:
     """Insert records under the ids that they have."""
-    names = BlockRecord.__slots__
-    tx.execute_many(
-        f"insert into indexlake_data_file ({_BLOCK_COLUMNS}) values ({', '.join('?' * len(names))})",
-        [tuple(getattr(block, name) for name in names) for block in blocks],
-    )
+    marks = ", ".join("?" * len(BlockRecord._fields))
+    tx.execute_many(f"insert into indexlake_data_file ({_BLOCK_COLUMNS}) values ({marks})", blocks)
 
 
 def end_live_blocks(tx: Transaction, table_id: int, snapshot: int) -> None:
@@ -178,19 +173,32 @@ def end_blocks(tx: Transaction, file_ids: Sequence[int], snapshot: int) -> None:
 # ---------------------------------------------------------------- expire, inside the critical section
 
 
-def drop_ended_blocks(tx: Transaction, table_id: int, horizon: int, now: int, since: int = -1) -> int:
-    """Remove the records of blocks and segments that no retained snapshot reaches; remember their files.
+def drop_ended_blocks(tx: Transaction, table_id: int, horizon: int, now: int, limit: int) -> int:
+    """Remove up to ``limit`` blocks that no retained snapshot reaches; how many there were."""
+    rows = tx.rows(
+        "select data_file_id from indexlake_data_file where table_id = ? and end_snapshot <= ? limit ?",
+        (table_id, horizon, limit),
+    )
+    return _drop(tx, table_id, [file_id for (file_id,) in rows], now)
 
-    ``since`` is the horizon of the last time: what ended before is gone, and what ended after was written after.
-    """
-    segments.drop_links(tx, table_id, horizon, now, since)
-    ended = "table_id = ? and changed_in > ? and end_snapshot is not null and end_snapshot <= ?"
+
+def drop_any_blocks(tx: Transaction, table_id: int, now: int, limit: int) -> int:
+    """Remove up to ``limit`` blocks of a table that is gone; how many there were."""
+    rows = tx.rows("select data_file_id from indexlake_data_file where table_id = ? limit ?", (table_id, limit))
+    return _drop(tx, table_id, [file_id for (file_id,) in rows], now)
+
+
+def _drop(tx: Transaction, table_id: int, file_ids: Sequence[int], now: int) -> int:
+    """Remove the records of some blocks, with their deletes and links; remember their files."""
+    if not file_ids:
+        return 0
+    segments.drop_links_of(tx, table_id, file_ids, now)
+    these = f"data_file_id in ({', '.join('?' * len(file_ids))})"
     tx.execute(
         f"""insert into indexlake_garbage (relative_path, table_id, unreachable_at)
-        select relative_path, table_id, {int(now)} from indexlake_data_file where {ended}
+        select relative_path, table_id, {int(now)} from indexlake_data_file where {these}
         on conflict (relative_path) do nothing""",
-        (table_id, since, horizon),
+        file_ids,
     )
-    files = tx.rows(f"select data_file_id from indexlake_data_file where {ended}", (table_id, since, horizon))
-    tx.execute_many("delete from indexlake_delete where data_file_id = ?", files)
-    return tx.execute(f"delete from indexlake_data_file where {ended}", (table_id, since, horizon))
+    tx.execute(f"delete from indexlake_delete where {these}", file_ids)
+    return tx.execute(f"delete from indexlake_data_file where {these}", file_ids)

@@ -39,13 +39,23 @@ def add_deletes(tx: Transaction, rows: Sequence[tuple[int, int, int, Any]]) -> N
         tx.insert_rows("indexlake_delete", names, [(t, f, s, positions_to_bytes(p), s) for t, f, s, p in rows])
 
 
-def fold_deletes(tx: Transaction, table_id: int, horizon: int, snapshot: int) -> int:
-    """Deletes up to the horizon hold at every retained snapshot: they become the file's entry 0."""
+def unfolded(r: ReadTransaction | Transaction, table_id: int) -> list[tuple[int, int]]:
+    """(first snapshot, data_file_id) of the blocks with deletes that do not hold at every snapshot; the oldest last."""
+    return r.rows(
+        """select min(snapshot_id) as first, data_file_id from indexlake_delete where table_id = ? and snapshot_id > 0
+        group by data_file_id order by first desc""",
+        (table_id,),
+    )
+
+
+def fold_deletes(tx: Transaction, table_id: int, horizon: int, snapshot: int, file_ids: Sequence[int]) -> int:
+    """Deletes up to the horizon hold at every retained snapshot: they become entry 0 of their blocks."""
+    if not file_ids:
+        return 0
     rows = tx.rows(
-        """select data_file_id, positions from indexlake_delete where table_id = ? and snapshot_id <= ?
-        and data_file_id in (select data_file_id from indexlake_delete
-                             where table_id = ? and snapshot_id > 0 and snapshot_id <= ?)""",
-        (table_id, horizon, table_id, horizon),
+        f"""select data_file_id, positions from indexlake_delete where snapshot_id <= ?
+        and data_file_id in ({", ".join("?" * len(file_ids))})""",
+        (horizon, *file_ids),
     )
     folded: dict[int, Any] = {}
     for file_id, data in rows:

@@ -9,7 +9,7 @@ SQL text uses `?` for parameters on every database.  Values are int, bytes, str,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
@@ -94,6 +94,11 @@ class TurnLock(Protocol):
 
     def acquire(self, timeout: float) -> bool: ...
     def release(self) -> None: ...
+
+
+def all_rows(r: Statements, since: int) -> Callable[[str, Params], Iterable[Row]]:
+    """How to read what was written since a snapshot; -1: all there is, which may be too much to hold twice."""
+    return r.query if since < 0 else r.rows
 
 
 class Catalog(Protocol):

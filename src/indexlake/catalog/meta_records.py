@@ -98,7 +98,7 @@ def restore_table(tx: Transaction, hot: HotStore, meta: TableMeta, next_row_id: 
     _insert(tx, "check", [{**check, "table_id": table_id} for check in table.get("checks", ())])
     _insert(tx, "index", [_index_row(table_id, index, snapshot) for index in meta.indexes])
     _insert(tx, "partition", [asdict(replace(p, changed_in=snapshot)) for p in meta.partitions])
-    data_files.insert_blocks(tx, [replace(block, changed_in=snapshot) for block in meta.blocks])
+    data_files.insert_blocks(tx, [block._replace(changed_in=snapshot) for block in meta.blocks])
     _insert(
         tx, "delete",
         [{"data_file_id": file_id, "snapshot_id": 0, "table_id": table_id, "positions": data, "changed_in": snapshot}

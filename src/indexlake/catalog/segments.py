@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from indexlake.catalog.driver import ReadTransaction, Transaction
+from indexlake.catalog.driver import ReadTransaction, Transaction, all_rows
 from indexlake.catalog.tables import next_values
 from indexlake.indexes.index import PRIMARY, Index, Link
 from indexlake.indexes.kind import SegmentFile
@@ -39,17 +39,22 @@ def _ids(text: str) -> tuple[int, ...]:
 
 def read_links(r: ReadTransaction | Transaction, table_id: int, since: int = -1) -> dict[int, list[Link]]:
     """The links written after ``since``, with their segments, by index id."""
-    rows = r.rows(
+    rows = all_rows(r, since)(
         """select l.index_id, l.data_file_id, l.index_file_id, l.ordinal, l.begin_snapshot, l.end_snapshot,
         l.changed_in, s.key_types, s.relative_path, s.file_size_bytes, s.checksum, s.min_key, s.max_key
         from indexlake_index_file_block l join indexlake_index_file s on s.index_file_id = l.index_file_id
         where l.index_id in (select index_id from indexlake_index where table_id = ?) and l.changed_in > ?""",
         (table_id, since),
     )
-    types = {text: tuple(json.loads(text)) for text in {row[7] for row in rows}}
+    types: dict[str, tuple[str, ...]] = {}
+    segments: dict[int, SegmentFile] = {}  # many links may lead to one
     links: dict[int, list[Link]] = {}
     for index_id, file_id, number, ordinal, begin, end, changed, text, path, size, checksum, low, high in rows:
-        segment = SegmentFile(index_id, path, size, checksum, types[text], low, high)
+        segment = segments.get(number)
+        if segment is None:
+            if text not in types:
+                types[text] = tuple(json.loads(text))
+            segment = segments[number] = SegmentFile(index_id, path, size, checksum, types[text], low, high)
         links.setdefault(index_id, []).append(Link(file_id, number, segment, ordinal, begin, end, changed))
     return links
 
@@ -176,33 +181,46 @@ def add_segment(
 # ---------------------------------------------------------------- expire, inside the critical section
 
 
-def drop_links(tx: Transaction, table_id: int, horizon: int, now: int, since: int) -> None:
-    """Remove links that no retained snapshot uses, then segments without links; remember the files of these.
+def drop_links_of(tx: Transaction, table_id: int, file_ids: Sequence[int], now: int) -> None:
+    """Remove the links of some blocks, with their segments where no other link is left."""
+    links = tx.rows(
+        f"""delete from indexlake_index_file_block where {_OF_TABLE}
+        and data_file_id in ({", ".join("?" * len(file_ids))}) returning index_file_id""",
+        (table_id, *file_ids),
+    )
+    _drop_segments(tx, links, now)
 
-    A link goes with its block, or when it has ended itself.  The blocks' records are still there.
-    """
-    ended = "select data_file_id from indexlake_data_file where table_id = ? and changed_in > ? and end_snapshot <= ?"
-    segments = {
-        *tx.rows(
-            f"""delete from indexlake_index_file_block where {_OF_TABLE} and data_file_id in ({ended})
-            returning index_file_id""",
-            (table_id, table_id, since, horizon),
-        ),
-        *tx.rows(
-            f"""delete from indexlake_index_file_block where {_OF_TABLE} and changed_in > ? and end_snapshot <= ?
-            returning index_file_id""",
-            (table_id, since, horizon),
-        ),
-    }
+
+def drop_ended_links(tx: Transaction, table_id: int, horizon: int, now: int, limit: int) -> int:
+    """Remove up to ``limit`` links that no retained snapshot uses, and segments without links; how many links."""
+    ended = tx.rows(
+        f"""select index_id, data_file_id, index_file_id from indexlake_index_file_block
+        where {_OF_TABLE} and end_snapshot <= ? limit ?""",
+        (table_id, horizon, limit),
+    )
+    tx.execute_many(
+        "delete from indexlake_index_file_block where index_id = ? and data_file_id = ? and index_file_id = ?", ended
+    )
+    _drop_segments(tx, [(segment_id,) for _, _, segment_id in ended], now)
+    return len(ended)
+
+
+def _drop_segments(tx: Transaction, segments: Iterable[tuple[int]], now: int) -> None:
+    """Remove those of the segments that have no links; remember their files."""
     alone = """index_file_id = ? and not exists (select 1 from indexlake_index_file_block l
         where l.index_file_id = indexlake_index_file.index_file_id)"""
+    some = sorted(set(segments))
     tx.execute_many(
         f"""insert into indexlake_garbage (relative_path, table_id, unreachable_at)
         select relative_path, table_id, {int(now)} from indexlake_index_file where {alone}
         on conflict (relative_path) do nothing""",
-        segments,
+        some,
     )
-    tx.execute_many(f"delete from indexlake_index_file where {alone}", segments)
+    tx.execute_many(f"delete from indexlake_index_file where {alone}", some)
+
+
+def drop_ended_indexes(tx: Transaction, table_id: int, horizon: int) -> None:
+    """Remove the definitions that no retained snapshot knows, and that no link is left of."""
     tx.execute(
         """delete from indexlake_index where table_id = ? and end_snapshot <= ? and not exists
         (select 1 from indexlake_index_file_block l where l.index_id = indexlake_index.index_id)""",

@@ -18,7 +18,7 @@ from indexlake.catalog.dialect import Dialect
 from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
 from indexlake.errors import AlreadyExistsError, CatalogError, NotFoundError
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 
 def create_statements(d: Dialect) -> list[str]:
@@ -67,12 +67,14 @@ def create_statements(d: Dialect) -> list[str]:
             checksum {b} not null, partition_id {i}, schema_snapshot {i} not null,
             begin_snapshot {i} not null, end_snapshot {i}, changed_in {i} not null, first_key {b}, last_key {b})""",
         "create index indexlake_data_file_changed on indexlake_data_file (table_id, changed_in)",
+        _ENDED_FILES,
         _OF_PARTITION,
         f"""create table indexlake_index_file (
             index_file_id {d.key_type} primary key, index_id {i} not null, table_id {i} not null,
             relative_path {t} not null unique, file_size_bytes {i} not null, checksum {b} not null,
             key_types {t} not null, min_key {b} not null, max_key {b} not null, changed_in {i} not null)""",
         *_links(d),
+        _ENDED_LINKS,
         f"""create table indexlake_delete (
             data_file_id {i} not null, snapshot_id {i} not null, table_id {i} not null,
             positions {b} not null, changed_in {i} not null, primary key (data_file_id, snapshot_id))""",
@@ -139,6 +141,12 @@ def _links(d: Dialect) -> list[str]:
         f"create index {name}_segment on {name} (index_file_id)",
         f"create index {name}_changed on {name} (index_id, changed_in)",
     ]
+
+
+_ENDED_FILES = """create index indexlake_data_file_ended on indexlake_data_file (table_id, end_snapshot)
+    where end_snapshot is not null"""
+_ENDED_LINKS = """create index indexlake_index_file_block_ended on indexlake_index_file_block (index_id, end_snapshot)
+    where end_snapshot is not null"""
 
 
 _OF_PARTITION = """create index indexlake_data_file_partition on indexlake_data_file (partition_id)
@@ -242,8 +250,14 @@ def _to_version_6(tx: Transaction, d: Dialect) -> None:
     tx.execute_batch([*named.create_statements(d), *_rules(d)])
 
 
+def _to_version_7(tx: Transaction, d: Dialect) -> None:
+    """What has ended is found without looking at what has not."""
+    tx.execute_batch([_ENDED_FILES, _ENDED_LINKS])
+
+
 MIGRATIONS: dict[int, Callable[[Transaction, Dialect], None]] = {
-    1: _to_version_2, 2: _to_version_3, 3: _to_version_4, 4: _to_version_5, 5: _to_version_6
+    1: _to_version_2, 2: _to_version_3, 3: _to_version_4, 4: _to_version_5, 5: _to_version_6,
+    6: _to_version_7,
 }  # fmt: skip
 """From version n to n + 1.  Each runs inside the critical section."""
 

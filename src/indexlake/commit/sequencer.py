@@ -146,11 +146,14 @@ class Sequencer:
         """Whether a commit after ``since`` updated, deleted or locked rows, or added blocks."""
         return commits.changed_since(self._tx, table_id, since)
 
-    def forget(self, table_id: int, horizon: int, lowest: int, tokens_before: int) -> None:
-        """Expire: of the table up to its horizon, of the lake below the lowest horizon of a table."""
-        commits.drop_touched_up_to(self._tx, table_id, horizon)
-        commits.drop_snapshots_below(self._tx, lowest)
+    def forget(self, table_id: int, horizon: int, lowest: int, tokens_before: int, limit: int) -> bool:
+        """Expire: of the table up to its horizon, of the lake below the lowest horizon of a table.
+
+        Not much more than ``limit`` at once; whether there may be more.
+        """
         commits.drop_tokens_before(self._tx, tokens_before)
+        touched = commits.drop_touched_up_to(self._tx, table_id, horizon, limit)
+        return max(touched, commits.drop_snapshots_below(self._tx, lowest, limit)) >= limit
 
 
 def new_token() -> str:

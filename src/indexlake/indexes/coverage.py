@@ -261,7 +261,7 @@ def _lasting(known: Mapping[int, Link], written: Sequence[Link]) -> dict[int, Li
     Of two live ones the younger: the end of the other was written, and purged, since it was read.
     """
     links = dict(known)
-    for link in written:
+    for link in written if known else ():
         there = links.get(link.data_file_id)
         if there is not None and there.index_file_id == link.index_file_id:
             del links[link.data_file_id]  # as it was before

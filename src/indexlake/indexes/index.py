@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from indexlake.errors import CorruptionError
 from indexlake.indexes.builder import SegmentWriter
@@ -90,8 +90,7 @@ class Index:
         return kind_named(self.kind).open(self, storage.open_file(file.path, checksums))
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(NamedTuple):
     """A segment answers for a block, which it knows by an ordinal.  ``end_snapshot`` is None while the link is live."""
 
     data_file_id: int

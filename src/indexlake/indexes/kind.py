@@ -40,8 +40,7 @@ Found = tuple[npt.NDArray[np.int64], Slots]
 """Indices into the keys that were asked for, ascending, and the slot of each."""
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentFile:
+class SegmentFile(NamedTuple):
     """A segment: a file, the types of the columns that its keys were made from, as text, and `key_to_bytes` bounds."""
 
     index_id: int

@@ -14,7 +14,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from xxhash import xxh3_128, xxh3_128_hexdigest
@@ -185,7 +185,8 @@ def _from_json(found: Any) -> TableMeta:
 
 def _columns(kind: Any) -> tuple[tuple[str, bool, bool], ...]:
     """The columns of a record: name, whether they are bytes, whether they are tuples."""
-    return tuple((f.name, "bytes" in str(f.type), str(f.type).startswith("tuple")) for f in fields(kind))
+    types = {name: str(type) for name, type in kind.__annotations__.items()}
+    return tuple((name, "bytes" in type, "tuple[" in type) for name, type in types.items())
 
 
 def _rows(kind: type[T], records: Iterable[T]) -> list[Any]:

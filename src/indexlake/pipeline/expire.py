@@ -1,8 +1,9 @@
 """Expire: drop the history that no retained snapshot needs, and move the horizon.
 
 The horizon is the newest snapshot committed at or before now − retention.  It never passes a pin, nor what
-only a redo log holds, and never comes within a minute of now.  Everything of one table happens in one commit; hot
-versions are purged afterwards.
+only a redo log holds, and never comes within a minute of now.  It moves in one commit.  That commit removes some of
+what lies below, and further short commits the rest.  An expire that was killed between them leaves records that nobody
+reads, and the next one removes them.  Hot versions are purged afterwards.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from indexlake.catalog import (
     log_records,
     partitions,
     released_columns,
+    segments,
     table_heads,
 )
 from indexlake.catalog.definitions import TableRecord
@@ -32,6 +34,11 @@ if TYPE_CHECKING:
 
 NEVER_WITHIN = 60_000_000
 """Microseconds: running jobs need the touched sets of the last minute, unknown outcomes its tokens."""
+
+STEP = 250
+"""How many blocks one commit removes, and how many others it looks at."""
+STEP_RECORDS = 20 * STEP
+"""Of snapshots and the like, which are small."""
 
 KEEP_TOKENS = 7 * 24 * 3600 * 1_000_000
 KEEP_JOBS = 7 * 24 * 3600 * 1_000_000
@@ -60,37 +67,75 @@ class ExpireResult:
 def expire(lake: Lake, table_id: int, **watched: Unpack[Watched]) -> ExpireResult:
     """Apply the table's retention now."""
     with Job(lake, "expire", table_id, **watched) as job:
-        blocks = folded = 0
-        time, present = lake._now(), lake._clock()
-        with Section(lake.catalog, lake._hot) as section:
-            tx = section.tx
-            job.fence(tx)
+        sweep = _Sweep(lake, job, table_id)
+        while sweep.step():
+            job.check()
+        purged = 0 if sweep.horizon is None else purge(lake, table_id, job)
+        job.add(rows=purged)
+    return ExpireResult(sweep.horizon or 0, sweep.blocks, sweep.folded, purged)
+
+
+class _Sweep:
+    """The commits of one run; ``horizon`` is None where there is no such table."""
+
+    def __init__(self, lake: Lake, job: Job, table_id: int) -> None:
+        self._lake, self._job, self._table_id = lake, job, table_id
+        self._time, self._present = lake._now(), lake._clock()
+        with lake.catalog.read() as r:  # all deletes are too many to look through inside a critical section
+            self._unfolded = delete_entries.unfolded(r, table_id)
+        self.horizon: int | None = None
+        self.blocks = self.folded = self._links = 0
+
+    def step(self) -> bool:
+        """One commit, if there is something to do; whether there may be more."""
+        with Section(self._lake.catalog, self._lake._hot) as section:
+            tx, table_id = section.tx, self._table_id
+            self._job.fence(tx)
             table = definitions.read_table(tx, table_id)
             if table is None:
-                return ExpireResult(0, 0, 0, 0)
-            horizon = _horizon(section, table, time, present)
-            if horizon > table.horizon:
-                s = section.sequencer.next
-                folded = delete_entries.fold_deletes(tx, table_id, horizon, s)
-                blocks = data_files.drop_ended_blocks(tx, table_id, horizon, time, table.horizon)
-                partitions.drop_ended_partitions(tx, table_id, horizon)
+                return False
+            self.horizon = horizon = _horizon(section, table, self._time, self._present)
+            moved, s = horizon > table.horizon, section.sequencer.next
+            if moved:
                 table_heads.set_horizon(tx, table_id, horizon, s)
                 definitions.forget_former_names(tx, table_id, horizon)
                 released_columns.release(tx, section.hot, table, horizon, s)
-                if table.end_snapshot is not None and table.end_snapshot <= horizon:
-                    blocks += _forget_table(section, table_id, time)
-                kept = [*definitions.list_tables(tx), *definitions.list_dropped_tables(tx)]
-                lowest = min((t.horizon for t in kept), default=horizon)
-                section.sequencer.forget(table_id, horizon, lowest, time - KEEP_TOKENS)
-                activity.drop_jobs_before(tx, time - KEEP_JOBS)
+            gone = table.end_snapshot is not None and table.end_snapshot <= horizon
+            more = self._remove(section, horizon, s, gone=gone)
+            if not more:
+                partitions.drop_ended_partitions(tx, table_id, horizon)
+                segments.drop_ended_indexes(tx, table_id, horizon)
+                if gone:
+                    section.hot.drop(tx, table_id)
+                    definitions.remove_table(tx, table_id)
+                elif not moved:
+                    if not (self.blocks or self.folded or self._links):
+                        return False
+                    table_heads.set_horizon(tx, table_id, horizon, s)
+            if moved or not more:  # what is removed in between nobody has to know
                 section.sequencer.record("expire", job=True)
-                faults.step("expire.commit")
-                section.commit()
-            else:
-                horizon = table.horizon
-        purged = purge(lake, table_id, job)
-        job.add(rows=purged)
-    return ExpireResult(horizon, blocks, folded, purged)
+            faults.step("expire.commit")
+            section.commit()
+            return more
+
+    def _remove(self, section: Section, horizon: int, s: int, *, gone: bool) -> bool:
+        """Some of what no retained snapshot needs; whether there may be more.  ``gone``: it needs nothing at all."""
+        tx, table_id = section.tx, self._table_id
+        due: list[int] = []
+        while len(due) < STEP and self._unfolded and self._unfolded[-1][0] <= horizon:
+            due.append(self._unfolded.pop()[1])
+        self.folded += delete_entries.fold_deletes(tx, table_id, horizon, s, due)
+        if gone:
+            blocks = data_files.drop_any_blocks(tx, table_id, self._time, STEP)
+        else:
+            blocks = data_files.drop_ended_blocks(tx, table_id, horizon, self._time, STEP)
+        links = segments.drop_ended_links(tx, table_id, horizon, self._time, STEP)
+        self.blocks, self._links = self.blocks + blocks, self._links + links
+        kept = [*definitions.list_tables(tx), *definitions.list_dropped_tables(tx)]
+        lowest = min((t.horizon for t in kept), default=horizon)
+        forgotten = section.sequencer.forget(table_id, horizon, lowest, self._time - KEEP_TOKENS, STEP_RECORDS)
+        activity.drop_jobs_before(tx, self._time - KEEP_JOBS)
+        return forgotten or max(len(due), blocks, links) == STEP
 
 
 def _horizon(section: Section, table: TableRecord, time: int, present: int) -> int:
@@ -101,13 +146,3 @@ def _horizon(section: Section, table: TableRecord, time: int, present: int) -> i
     pin, owner = activity.oldest_pin(section.tx, time), log_records.read_owner(section.tx)
     whole = last if owner is None else owner.bound
     return max(table.horizon, min(newest, last, whole, last if pin is None else pin))
-
-
-def _forget_table(section: Section, table_id: int, time: int) -> int:
-    """A dropped table that no retained snapshot shows any more; returns how many blocks it had."""
-    tx = section.tx
-    data_files.end_live_blocks(tx, table_id, 0)
-    blocks = data_files.drop_ended_blocks(tx, table_id, 0, time)
-    section.hot.drop(tx, table_id)
-    definitions.remove_table(tx, table_id)
-    return blocks

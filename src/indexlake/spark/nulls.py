@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from indexlake.errors import CorruptionError
@@ -30,11 +29,9 @@ def filled_columns(
     blocks: BlockIndex, plan: ScanPlan, tasks: Sequence[BlockTask], fields: Sequence[Field]
 ) -> frozenset[str]:
     """The names of columns, the row id's among them, that have no null in these blocks and in the hot rows."""
-    places = [blocks.index_of(task.file_id) for task in tasks]
-    known = [place for place in places if place is not None]
-    if len(known) < len(places):
+    among = blocks.indices_of([task.file_id for task in tasks])
+    if among is None:
         return frozenset({ROW_ID})
-    among = np.array(known, np.intp)
     found = {f.column: f.name for f in fields if not blocks.may_hold_null(f.column, among)}
     hot = {column for batch in plan.hot.batches() for column in found if holds_null(batch.column(column))}
     return frozenset({name for column, name in found.items() if column not in hot} | {ROW_ID})
