@@ -142,6 +142,8 @@ def _sequence_edit(text: Fragment, call: _Call, meaning: Meaning) -> Edit | None
     if call.name.value not in _SEQUENCE_FUNCTIONS or call.is_method:
         return None
     inside = text.tokens[call.opening + 1 : call.closing]
+    if len(inside) == 1 and inside[0].is_word("null"):
+        return call.start, text.tokens[call.closing].end, "cast(null as bigint)"
     if len(inside) != 1 or inside[0].kind != "string":
         text.source.fail(f"{call.name.text} needs the name of a sequence: {call.name.text}('s').", call.start)
     name = inside[0].value.replace('"', "")
