@@ -324,7 +324,11 @@ class Definitions:
         default, f = None, schema.by_name.get(action.column.lower())
         if f is not None and (written := default_text(f)) is not None:
             source = Source(written)
-            default = self._default(f.name, Fragment(source, tokenize(source), {}), field)
+            try:
+                default = self._default(f.name, Fragment(source, tokenize(source), {}), field)
+            except SchemaError as error:
+                problem = str(error).partition("\n")[0]
+                raise SchemaError(f"{problem}. Drop it first: ALTER … DROP DEFAULT.", column=f.name) from None
         alter_type(table, action.column, field, text, sql_names(self._engine, [field])[0], default)
 
     def _change(self, text: str) -> None:
