@@ -99,7 +99,6 @@ drop sequence s
 insert into q (v) values (9)
 create table bad (a int check (nosuch > 1))
 create table bad (a int, b int generated always as (nosuch) stored)
-create table bad (a int, b int generated always as (a) stored, c int generated always as (b) stored)
 create table bad (a int, b double precision generated always as (random()) stored)
 """.strip().splitlines()
 

@@ -139,3 +139,24 @@ def test_inserts_and_prepared_ones_are_checked_as_ever(lake: il.Lake) -> None:
     lake.close()
     with pytest.raises(il.OwnershipError, match="closed"):
         lake.sql("select v from c where id = 1")
+
+
+def test_inserts_know_what_another_process_has_made_of_the_table(tmp_path: Path) -> None:
+    with il.connect(tmp_path, automatic=False) as lake, il.connect(tmp_path, automatic=False) as other:
+        lake.sql("create table t (i int, v varchar)")
+        for n in range(3):
+            lake.sql(f"insert into t values ({n}, 'x')")
+        other.sql("alter table t add column w int default 5")
+        with pytest.raises(il.ExpressionError, match="2 values given for 3 columns"):
+            lake.sql("insert into t values (3, 'y')")
+        for n in range(3):
+            lake.sql(f"insert into t values ({n}, 'z', 1)")
+        other.sql("alter table t rename to old; create table t (w varchar, v varchar, i varchar)")
+        lake.sql("insert into t values (11, 'y', 1)")
+        assert lake.sql("from t").fetchall() == [("11", "y", "1")]
+        assert len(lake.table("old")) == 6
+        for n in range(3):
+            lake.sql(f"insert into t values ('{n}', 'y', '1')")
+        other.sql("drop table t")
+        with pytest.raises(il.NotFoundError, match=r"main\.t"):
+            lake.sql("insert into t values ('9', 'y', '1')")

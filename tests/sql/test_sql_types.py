@@ -301,10 +301,10 @@ def test_a_hugeint_becomes_a_decimal_and_a_decimal_a_hugeint(
         "DECIMAL(38,0)",
         "HUGEINT",
     )
-    with pytest.raises(SchemaError, match="Column 'h' is of type HUGEINT already"):
-        module_lake.sql(f"alter table {names} alter column h type hugeint")
-    with pytest.raises(SchemaError, match=r"Column 'd' is of type decimal128\(38, 0\) already"):
-        module_lake.sql(f"alter table {names} alter column d type decimal(38,0)")
+    before = module_lake.snapshot_id
+    module_lake.sql(f"alter table {names} alter column h type hugeint")
+    module_lake.sql(f"alter table {names} alter column d type decimal(38,0)")
+    assert module_lake.snapshot_id == before, "they are of these types already"
 
 
 def test_a_hugeint_inside_a_struct_is_refused_by_its_name(module_lake: il.Lake, names: str) -> None:

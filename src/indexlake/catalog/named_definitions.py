@@ -37,7 +37,8 @@ class CreateNamed:
             )
         there = find_named(tx, self.kind, self.namespace, self.name)
         if there is not None:
-            if self.exist_ok or (self.replace and there.body == self.body and there.name == self.name):
+            same = self.kind != "sequence" and there.body == self.body and there.name == self.name
+            if self.exist_ok or (self.replace and same):
                 return False
             if not self.replace:
                 raise AlreadyExistsError(

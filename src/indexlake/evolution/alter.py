@@ -151,7 +151,8 @@ class Alter:
         if not self._alterations:
             self.result = WriteResult(0)
             return self.result
-        operation = _OPERATIONS[type(self._alterations[0])] if len(self._alterations) == 1 else "alter table"
+        single = len(self._alterations) == 1
+        operation = _OPERATIONS.get(type(self._alterations[0]), "alter table") if single else "alter table"
         change = AlterTable(table._table_id, table._name, tuple(self._alterations))
         try:
             self.result = lake._define(change, operation)

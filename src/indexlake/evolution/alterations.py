@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -373,10 +373,10 @@ class SetConfig:
         return replace(d, config=replace(d.config, **dict(self.changes)))
 
 
-Alteration = (
-    AddColumn | DropColumn | RenameColumn | WidenColumn | RenameTable | SetConfig
-    | SetDefault | SetComment | SetNullable | AddCheck | DropCheck | MarkValidated
-)  # fmt: skip
+class Alteration(Protocol):
+    """What turns a definition into the next one."""
+
+    def on(self, d: Definition) -> Definition: ...
 
 
 def altered(d: Definition, alterations: Sequence[Alteration]) -> Definition:

@@ -312,11 +312,10 @@ def _action(r: TokenReader) -> st.AlterAction:
         if r.take("drop", "default"):
             return st.SetDefault(column_name, None)
         if not r.take("set", "data", "type") and not r.take("set", "type") and not r.take("type"):
-            r.fail("Of a column can be altered: TYPE t (a wider one), SET or DROP DEFAULT, SET or DROP NOT NULL.")
-        changed = st.ChangeType(column_name, _type(r))
+            r.fail("Of a column can be altered: TYPE t [USING …], SET or DROP DEFAULT, SET or DROP NOT NULL.")
         if r.sees("using"):
-            r.fail("USING is not supported: add a column, fill it with UPDATE, then drop the other.")
-        return changed
+            r.fail("Name the type before USING.")
+        return st.ChangeType(column_name, _type(r), r.rest("an expression") if r.take("using") else None)
     if r.take("set"):
         return st.SetOptions(r.options())
     raise r.wrong(

@@ -10,6 +10,7 @@ from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.token_reader import TableName, TokenReader
 
 DEFAULT_KIND = "btree"
+"""Also what DuckDB's own kind, ART, stands for."""
 _EXPRESSION = "An index is over columns, not expressions: add a column that holds the value, and index that one."
 _WRITE_DROP = "Write DROP INDEX name ON table, or DROP INDEX table.name."
 
@@ -27,7 +28,8 @@ def create_index(r: TokenReader) -> st.CreateIndex:
     r.expect("on")
     table = r.table_name()
     kind = r.name("a kind of index").lower() if r.take("using") else DEFAULT_KIND
-    columns = tuple(r.listed(lambda: _column(r)))
+    kind = DEFAULT_KIND if kind == "art" else kind
+    columns = tuple(dict.fromkeys(r.listed(lambda: _column(r))))
     include = tuple(r.listed(lambda: _column(r))) if r.take("include") else ()
     options = r.options() if r.take("with") else ()
     if r.sees("where"):

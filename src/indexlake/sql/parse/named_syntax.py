@@ -201,9 +201,8 @@ def drop_named(r: TokenReader) -> st.DropNamed:
         kind = "table macro"
     if_exists = r.take("if", "exists")
     name = r.table_name()
-    if r.sees("cascade"):
-        r.fail("CASCADE is not supported here: drop first what needs it.")
-    r.take("restrict")
+    if not r.take("cascade"):  # nothing needs a type or a macro any more, and a sequence that is needed stays
+        r.take("restrict")
     return st.DropNamed(kind, name, if_exists)
 
 

@@ -42,8 +42,9 @@ REFUSED = {
 _NAMED = re.compile(rf"\b(?:query|{'|'.join(REFUSED)})\b", re.IGNORECASE)
 _NAMES_A_TABLE = (
     "into", "table", "exists", "on", "references", "with", "recursive", "view", "macro", "function", "update", "copy",
+    "prepare", "execute",
 )  # fmt: skip
-"""Words before a name with parentheses that is no call."""
+"""Words before a name with parentheses that is no call of a function."""
 
 
 def refuse_calls(source: Source, tokens: Sequence[Token], tokenize: Callable[[str, int], object]) -> None:

@@ -51,6 +51,9 @@ def schema_mentions(fragment: Fragment) -> tuple[Mention, ...]:
         inside = n > 0 and tokens[n - 1].is_symbol(".")
         if first.is_word(*SCHEMAS) and n + 2 < len(tokens) and tokens[n + 1].is_symbol(".") and not inside:
             last = n + 2
+            if n + 3 < len(tokens) and tokens[n + 3].is_symbol("("):
+                n = last  # a function, which knows no definitions
+                continue
         elif first.is_word(*FUNCTIONS) and n + 1 < len(tokens) and tokens[n + 1].is_symbol("(") and not inside:
             last = _closing(fragment, n + 1)
         elif first.is_symbol("(") and _shows(fragment, n + 1):

@@ -56,6 +56,8 @@ def prepare(r: TokenReader, inner: Callable[[TokenReader], st.Statement]) -> st.
         r.fail("Queries, changes and definitions can be prepared, and nothing else.")
     r.place = len(r.tokens)
     whole = TokenReader(r.source, rest.tokens, r.question_marks).rest()
+    if len({name.isdigit() for name in whole.parameters}) > 1:
+        r.fail("Parameters are all numbered ($1, ?) or all named ($name), not both.", rest.tokens[0])
     return st.Prepare(name, statement, whole)
 
 

@@ -308,6 +308,7 @@ class RenameTable:
 class ChangeType:
     column: str
     type: Fragment
+    using: Fragment | None  # None: the value that it has
 
 
 @dataclass(frozen=True, eq=False)

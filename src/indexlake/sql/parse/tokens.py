@@ -26,7 +26,7 @@ _TOKEN = re.compile(
     | (?P<name>"(?:[^"]|"")*")
     | (?P<parameter>\$\w+|\?\d*)
     | (?P<number>(?:0[xX][0-9a-fA-F_]+|(?:\d[\d_]*)?\.\d[\d_]*(?:[eE][+-]?\d+)?|\d[\d_]*\.?(?:[eE][+-]?\d+)?))
-    | (?P<word>[^\W\d][\w$]*)
+    | (?P<word>(?:[^\W\d]|[^\x00-\x7f\s\u200b-\u200f\u2060\ufeff])(?:[\w$]|[^\x00-\x7f\s\u200b-\u200f\u2060\ufeff])*)
     | (?P<symbol>::|=>|->>|->|<=|>=|<>|!=|\|\||:=|//|\*\*|.)
     """,
     re.VERBOSE | re.DOTALL,

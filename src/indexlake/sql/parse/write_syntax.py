@@ -23,13 +23,15 @@ def insert(r: TokenReader, prefix: Fragment | None) -> st.Insert:
     by_name = _by_name(r)
     if by_name and columns is not None:
         r.fail("BY NAME takes the columns from the query; leave the column list out.")
+    if by_name and r.sees("values"):
+        r.fail("BY NAME takes the columns from a query, and VALUES have no names: leave BY NAME out, or select them.")
     query = None
     if not r.take("default", "values"):
         query = st.Query(_query_before_conflict(r))
     if r.take("on", "conflict"):
         if conflict is not None:
             r.fail("Write either INSERT OR … or ON CONFLICT, not both.")
-        conflict = _on_conflict(r)
+        conflict = _on_conflict(r, alias or table.name)
     return st.Insert(table, alias, columns, by_name, query, conflict, prefix, _returning(r))
 
 
@@ -51,13 +53,13 @@ def _query_before_conflict(r: TokenReader) -> Fragment:
     return r.since(first)
 
 
-def _on_conflict(r: TokenReader) -> st.Conflict:
+def _on_conflict(r: TokenReader, own: str) -> st.Conflict:
     columns = tuple(r.names()) if r.sees_symbol("(") else None
     r.expect("do")
     if r.take("nothing"):
         return st.Conflict("nothing", columns)
     r.expect("update", "set")
-    assignments = _assignments(r, "where", "returning")
+    assignments = _assignments(r, own, "where", "returning")
     where = r.until("returning") if r.take("where") else None
     return st.Conflict("update", columns, assignments, where)
 
@@ -67,7 +69,7 @@ def update(r: TokenReader, prefix: Fragment | None) -> st.Update:
     table = r.table_name()
     alias = r.alias("set")
     r.expect("set")
-    assignments = _assignments(r, "from", "where", "returning")
+    assignments = _assignments(r, alias or table.name, "from", "where", "returning")
     source = r.until("where", "returning", what="a table") if r.take("from") else None
     where = r.until("returning") if r.take("where") else None
     return st.Update(table, alias, assignments, source, where, prefix, _returning(r))
@@ -89,7 +91,8 @@ def truncate(r: TokenReader) -> st.Truncate:
     tables = [r.table_name()]
     while r.take_symbol(","):
         tables.append(r.table_name())
-    r.take("restrict")
+    if not r.take("cascade"):
+        r.take("restrict")
     r.expect_end()
     return st.Truncate(tuple(tables))
 
@@ -126,7 +129,12 @@ def merge(r: TokenReader, prefix: Fragment | None) -> st.Merge:
         on = r.until("when")
     clauses = []
     while r.sees("when"):
-        clauses.append(_clause(r))
+        clauses.append(_clause(r, alias or table.name))
+        of_all = [clause for clause in clauses if clause.rows == clauses[-1].rows and clause.condition is None]
+        if len(of_all) > 1:
+            raise r.source.error(
+                f"Another WHEN {of_all[0].rows.upper()} without a condition comes first.", of_all[1].place
+            )
     if not clauses:
         r.fail("A merge needs at least one WHEN … THEN ….")
     source_table = None if given else name
@@ -136,7 +144,7 @@ def merge(r: TokenReader, prefix: Fragment | None) -> st.Merge:
     )  # fmt: skip
 
 
-def _clause(r: TokenReader) -> st.MergeClause:
+def _clause(r: TokenReader, own: str) -> st.MergeClause:
     place = r.tokens[r.place].start
     r.expect("when")
     rows = "not matched" if r.take("not", "matched") else "matched"
@@ -157,7 +165,7 @@ def _clause(r: TokenReader) -> st.MergeClause:
         return st.MergeClause(rows, condition, "delete", None, place)
     if rows != "not matched" and r.take("update"):
         if r.take("set") and not r.take_symbol("*"):
-            return st.MergeClause(rows, condition, "update", _assignments(r, "when", "returning"), place)
+            return st.MergeClause(rows, condition, "update", _assignments(r, own, "when", "returning"), place)
         return st.MergeClause(rows, condition, "update", None, place, by_name=_by_name(r))
     if rows == "not matched" and r.take("insert"):
         return _insert_clause(r, condition, place)
@@ -193,34 +201,48 @@ def _insert_clause(r: TokenReader, condition: Fragment | None, place: int) -> st
     return st.MergeClause(rows, condition, action, assignments, place)
 
 
-def _assignments(r: TokenReader, *ends: str) -> tuple[st.Assignment, ...]:
-    found = []
+def _assignments(r: TokenReader, own: str, *ends: str) -> tuple[st.Assignment, ...]:
+    """``own``: how the statement calls the table whose columns are set."""
+    found: list[st.Assignment] = []
     while True:
         place = r.here.start if r.here is not None else 0
         if r.sees_symbol("("):
-            found += _row_assignment(r)
+            found += _row_assignment(r, *ends)
             if not r.take_symbol(","):
                 return tuple(found)
             continue
-        column = r.name("a column")
+        first, column = r.here, r.name("a column")
         if r.take_symbol("."):
-            column = r.name("a column")  # the table's own name before it
+            if column.lower() != own.lower():
+                r.fail(
+                    f"{column!r} is not the table that is changed. Set a column as a whole, not a field of it.", first
+                )
+            column = r.name("a column")
         r.expect_symbol("=")
         found.append(st.Assignment(column, r.until(*ends, comma=True), place))
         if not r.take_symbol(","):
             return tuple(found)
 
 
-def _row_assignment(r: TokenReader) -> list[st.Assignment]:
-    """``(a, b) = (…, …)``"""
+def _row_assignment(r: TokenReader, *ends: str) -> list[st.Assignment]:
+    """``(a, b) = (…, …)``, or one value for all of them."""
     opening = r.here
     assert opening is not None
     columns = r.names()
     r.expect_symbol("=")
-    r.take("row")
-    if not r.sees_symbol("(") or _begins_query(r):
+    first = r.place
+    whole = r.until(*ends, comma=True)
+    after, r.place = r.place, first
+    is_row = r.take("row")
+    if not r.sees_symbol("("):
+        r.place = after
+        return [st.Assignment(c, whole, opening.start) for c in columns]
+    if _begins_query(r):
         r.fail("Expected a row of values here: (a, b) = (…, …). Give each column that a subquery computes its own.")
     values = r.listed(lambda: r.operand("Expected a value here."))
+    if r.place < after or (len(values) == 1 and not is_row):
+        r.place = after
+        values = [whole] * len(columns)
     if len(columns) != len(values):
         r.fail(f"{counted(len(columns), 'column')} named, but {counted(len(values), 'value')} given.", opening)
     return [st.Assignment(c, v, opening.start) for c, v in zip(columns, values, strict=True)]

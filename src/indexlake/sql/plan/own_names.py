@@ -69,7 +69,7 @@ def asks(text: Fragment, types: Sequence[Fragment]) -> tuple[bool, bool]:
         calls = list(_calls(text))
         sequences = any(call.name.value in _SEQUENCE_FUNCTIONS for call in calls)
         others = any(call.name.value not in _SEQUENCE_FUNCTIONS for call in calls)
-        named = others or bool(types) or next(_type_spans(text), None) is not None
+        named = others or bool(types) or next(_type_spans(text), None) is not None or bool(_pivot_types(text))
         known = text.__dict__["asks"] = named, sequences
     found: tuple[bool, bool] = known
     return found
@@ -91,6 +91,8 @@ def _edits(text: Fragment, types: Sequence[Fragment], meaning: Meaning) -> list[
         if edit is not None:
             found.append(edit)
             done = edit[1]
+    for tokens in _pivot_types(text):
+        found += [(a, b, new.removeprefix("ENUM")) for a, b, new in _type_edits(tokens, meaning) if new[:5] == "ENUM("]
     for tokens in [*(fragment.tokens for fragment in types), *_type_spans(text)]:
         found += [e for e in _type_edits(tokens, meaning) if not any(a <= e[0] < b for a, b, _ in found)]
     return found
@@ -142,6 +144,8 @@ def _sequence_edit(text: Fragment, call: _Call, meaning: Meaning) -> Edit | None
     if call.name.value not in _SEQUENCE_FUNCTIONS or call.is_method:
         return None
     inside = text.tokens[call.opening + 1 : call.closing]
+    if len(inside) == 1 and inside[0].is_word("null"):
+        return call.start, text.tokens[call.closing].end, "cast(null as bigint)"
     if len(inside) != 1 or inside[0].kind != "string":
         text.source.fail(f"{call.name.text} needs the name of a sequence: {call.name.text}('s').", call.start)
     name = inside[0].value.replace('"', "")
@@ -296,6 +300,18 @@ def _type_spans(text: Fragment) -> Iterator[Sequence[Token]]:
                 yield tokens[n + 1 : min(ends)]
         elif _is_typed_text(tokens, n):
             yield tokens[n : n + 1]
+
+
+def _pivot_types(text: Fragment) -> list[Sequence[Token]]:
+    """The enums that list the values of a pivot: ``pivot (… for c in mood)``, ``pivot t on c in mood``."""
+    if not text.has_word("pivot", "pivot_wider"):
+        return []
+    tokens = text.tokens
+    return [
+        tokens[n + 1 : n + 2]
+        for n, token in enumerate(tokens[:-1])
+        if token.is_word("in") and tokens[n + 1].kind in ("word", "name")
+    ]
 
 
 def _is_typed_text(tokens: Sequence[Token], n: int) -> bool:

@@ -10,22 +10,29 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from indexlake.commit.write_set import WriteResult
-from indexlake.errors import SchemaError
+from indexlake.errors import IndexLakeError, SchemaError
 from indexlake.expr.expression import expr
 from indexlake.schema import Field, TableSchema
 from indexlake.sources.rules import default_array, differs_by_row
 from indexlake.sql.parse import statement as st
-from indexlake.sql.parse.tokens import quoted
+from indexlake.sql.parse.fragment import Fragment
+from indexlake.sql.parse.tokens import Source as Text
+from indexlake.sql.parse.tokens import quoted, tokenize
+from indexlake.sql.plan.qualifiers import requalified
 from indexlake.sql.run.inserted_rows import InsertedRows
+from indexlake.sql.run.merge_by_query import merge_by_query
 from indexlake.sql.run.merge_sides import Sides, assigned_default, assigned_field
 from indexlake.sql.run.writing import Writing
+from indexlake.types.enums import enum_of
 from indexlake.types.hugeint import mark_of
+from indexlake.writes.merge.clauses import bind_clause
 from indexlake.writes.merge.conflicts import Fields, firsts, insert_absent, unique_keys
 from indexlake.writes.merge.source import Source, take_source
 
 if TYPE_CHECKING:
     from indexlake.table import Table
     from indexlake.transaction import Transaction
+    from indexlake.writes.merge.merge import Merge
 
 
 def insert_or(writing: Writing, statement: st.Insert, conflict: st.Conflict) -> WriteResult:
@@ -50,12 +57,21 @@ def insert_or(writing: Writing, statement: st.Insert, conflict: st.Conflict) -> 
             return insert_absent(tx, own._table_id, source, keys)
         kept = firsts(source, keys[0])
         given = source if kept is None else pa.Table.from_batches([source.take(kept, source.schema.names)])
-        return _merged(writing, statement, conflict, own, schema, given, [f.name for f in keys[0]], inserted)
+        key = [f.name for f in keys[0]]
+        if conflict.action == "replace":
+            merge = own.merge(given, on=key)
+            return merge.when_matched_update(inserted).when_not_matched_insert(inserted).execute().rows
+        made = _own_merge(writing, statement, conflict, own, schema, given, key, inserted)
+        if made is not None:
+            return made.execute().rows
+        if not isinstance(given, pa.Table):
+            given = pa.Table.from_batches([batch for _, batch in given.batches()], given.schema)
+        return _merged_by_query(writing, statement, conflict, tx, own, schema, given, key, list(inserted))
 
     return table._write("insert", apply, writing.token)
 
 
-def _merged(
+def _own_merge(
     writing: Writing,
     statement: st.Insert,
     conflict: st.Conflict,
@@ -64,10 +80,15 @@ def _merged(
     given: Source | pa.Table,
     key: list[str],
     inserted: dict[str, Any],
-) -> int:
+) -> Merge | None:
+    """``do update`` in our own expressions; None: DuckDB has to compute it."""
+    written = [a.value for a in conflict.assignments] + ([] if conflict.where is None else [conflict.where])
+    for fragment in written:
+        if fragment.has_word("default") and not fragment.is_default:
+            fragment.source.fail("DEFAULT stands alone, as a whole value.", fragment.start)
+    if any(enum_of(f) is not None for f in schema.fields):
+        return None  # which compares them in their own order
     merge = own.merge(given, on=key)
-    if conflict.action == "replace":
-        return merge.when_matched_update(inserted).when_not_matched_insert(inserted).execute().rows
     names = {"excluded": "s"} | writing.named(statement, "t")
     sides = Sides(names, {f.name.lower(): "t" for f in schema.fields}, writing.parameters)
     values: dict[str, Any] = {}
@@ -77,8 +98,54 @@ def _merged(
             values[f.name] = expr(f"s.{quoted(_own_default(f).name)}")
         else:
             values[f.name] = assigned_default(f) if a.value.is_default else sides.value(a.value)
-    merge = merge.when_matched_update(values, *sides.condition(conflict.where))
-    return merge.when_not_matched_insert(inserted).execute().rows
+    merge = merge.when_matched_update(values, *sides.condition(conflict.where)).when_not_matched_insert(inserted)
+    try:
+        for clause in merge._clauses:
+            bind_clause(clause, schema, given.schema)
+    except IndexLakeError:
+        return None
+    return merge
+
+
+def _merged_by_query(
+    writing: Writing,
+    statement: st.Insert,
+    conflict: st.Conflict,
+    tx: Transaction,
+    own: Table,
+    schema: TableSchema,
+    given: pa.Table,
+    key: list[str],
+    inserted: list[str],
+) -> int:
+    """The same as a merge that DuckDB computes, where a column without a name before it is the table's."""
+    name = f"{quoted(statement.table.namespace or writing.view.namespace)}.{quoted(statement.table.name)}"
+    table = name if statement.alias is None else quoted(statement.alias)
+    bare = {f.name.lower(): table for f in schema.fields}
+
+    def part(text: str, place: Fragment) -> Fragment:
+        source = Text(text, (place.source, lambda _: place.start))
+        return Fragment(source, tokenize(source), {})
+
+    def meant(fragment: Fragment) -> Fragment:
+        text = requalified(fragment, writing.named(statement, table), bare)
+        assert text is not None  # a query was refused before
+        return part(text, fragment)
+
+    first = conflict.assignments[0].value
+    update = [replace(a, value=a.value if a.value.is_default else meant(a.value)) for a in conflict.assignments]
+    insert = [st.Assignment(column, part(f"excluded.{quoted(column)}", first), first.start) for column in inserted]
+    on = " and ".join(f"{table}.{quoted(column)} = excluded.{quoted(column)}" for column in key)
+    where = None if conflict.where is None else meant(conflict.where)
+    clauses = (
+        st.MergeClause("matched", where, "update", tuple(update), first.start),
+        st.MergeClause("not matched", None, "insert", tuple(insert), first.start),
+    )
+    merge = st.Merge(
+        statement.table, statement.alias, first, True, "excluded", None, None, part(on, first), (), clauses, None
+    )
+    enums = {f.name: type for f in schema.fields if f.name in given.column_names and (type := enum_of(f)) is not None}
+    return merge_by_query(writing, merge, tx, own._table_id, schema, given.to_reader(), enums)
 
 
 def _set_to_default(schema: TableSchema, conflict: st.Conflict) -> list[Field]:

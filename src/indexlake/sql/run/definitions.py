@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from itertools import zip_longest
@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from indexlake.catalog.definitions import split_name
 from indexlake.commit.write_set import WriteResult
 from indexlake.config import TableConfig
 from indexlake.errors import ExpressionError, IndexLakeError, NotFoundError, SchemaError
@@ -18,10 +19,14 @@ from indexlake.expr.expression import expr
 from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.parameters import Parameters
-from indexlake.sql.parse.tokens import quoted
+from indexlake.sql.parse.script import parse
+from indexlake.sql.parse.token_reader import TableName
+from indexlake.sql.parse.tokens import Source, quoted, tokenize
 from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.run import temporary_tables
+from indexlake.sql.run.column_changes import add_column, alter_type, drop_column
 from indexlake.sql.run.constant_values import constant_value
+from indexlake.sql.run.definitions_in_duckdb import default_text, key_name, unique_name
 from indexlake.sql.run.duckdb_types import check_held
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
@@ -29,9 +34,10 @@ from indexlake.sql.run.index_definitions import create_index, drop_index
 from indexlake.sql.run.named_definitions import comment_on, create_named, drop_named
 from indexlake.sql.run.planning import plan_query
 from indexlake.sql.run.result import SqlChange
-from indexlake.sql.run.type_names import declared_field, enum_checks, is_enum_check, sql_names, stored_field
+from indexlake.sql.run.row_writes import RowWrites
+from indexlake.sql.run.rule_texts import generated_texts, rule_text
+from indexlake.sql.run.type_names import declared_field, enum_checks, sql_names, stored_field
 from indexlake.sql.run.view_definitions import create_view, drop_view, rename_view
-from indexlake.types.enums import enum_of
 from indexlake.types.outside import python_value
 
 if TYPE_CHECKING:
@@ -106,14 +112,19 @@ class Definitions:
             )
         if statement.query is not None:
             return self._create_from_query(statement, name, statement.query, layout, config)
-        fields, defaults, generated = [], {}, {}
-        declared = self._declared(statement)
+        fields, defaults = [], {}
+        names = [column.name for column in statement.columns]
+        given = {
+            c.name: rule_text(c.generated, "A generated column", statement.table, self._view.namespace, names)
+            for c in statement.columns
+            if c.generated is not None
+        }
+        generated = generated_texts(statement.columns, given)
+        declared = self._declared(statement, generated)
         for column, field in zip(statement.columns, declared, strict=True):
             fields.append(field.with_nullable(column.nullable))
             if column.default is not None:
                 defaults[column.name] = self._default(column.name, column.default, field)
-            if column.generated is not None:
-                generated[column.name] = self._rule_text(column.generated, "A generated column")
         there = statement.if_not_exists and self._found(name) is not None
         table = self._lake.create_table(
             name, pa.schema(fields), primary_key=list(statement.primary_key) or None, layout=layout,
@@ -129,7 +140,7 @@ class Definitions:
             raise
         return _done("create table")
 
-    def _declared(self, statement: st.CreateTable) -> list[pa.Field]:
+    def _declared(self, statement: st.CreateTable, generated: Mapping[str, str]) -> list[pa.Field]:
         """The columns; one that is generated and has no type has that of what is computed."""
         found = [c.type and declared_field(self._engine, c.type, c.name) for c in statement.columns]
         typed = [(c.name, f) for c, f in zip(statement.columns, found, strict=True) if f is not None]
@@ -140,43 +151,20 @@ class Definitions:
         for n, column in enumerate(statement.columns):
             if found[n] is None:
                 assert column.generated is not None
-                spliced = column.generated.spliced(prefix="select (", suffix=f") as c from (select {nulls or '1'})")
-                with translating(column.generated.source, spliced):
-                    (type,) = self._engine.types(spliced.text)
+                text = f"select ({generated[column.name]}) as c from (select {nulls or '1'})"
+                with translating(column.generated.source, column.generated.spliced()):
+                    (type,) = self._engine.types(text)
                     check_held(type, column.name, declared=True)
-                    found[n] = stored_field(column.name, self._engine.table(spliced.text).schema.field(0).type, type)
+                    found[n] = stored_field(column.name, self._engine.table(text).schema.field(0).type, type)
         return found
 
     def _checks(self, statement: st.CreateTable) -> list[tuple[str | None, str]]:
+        columns = [column.name for column in statement.columns]
         return [
-            (c.name, self._rule_text(c.condition, "A check")) for c in statement.constraints if c.condition is not None
+            (c.name, rule_text(c.condition, "A check", statement.table, self._view.namespace, columns))
+            for c in statement.constraints
+            if c.condition is not None
         ]
-
-    def _change_type(self, table: Table, column: str, field: pa.Field) -> None:
-        """To an ENUM when all values are found to be among its own; an ENUM that becomes text loses its check."""
-        schema = table._schema_now()
-        f = schema.by_name.get(column.lower())
-        old = None if f is None else enum_of(f)
-        if f is not None and enum_of(field) is not None and enum_of(field) != old and f.type == field.type:
-            if old is not None:
-                self._change_type(table, column, pa.field(column, field.type))
-            for name, condition in enum_checks([field.with_name(f.name)]):
-                table.add_check(condition, name)
-        with table.alter() as a:
-            for check in schema.checks if old is not None and enum_of(field) is None else ():
-                if is_enum_check(check, schema) and schema.by_root[min(check.condition.columns)] is f:
-                    a.drop_check(check.name)
-            a.widen_column(column, field.type, metadata=field.metadata)
-
-    def _drop_column(self, table: Table, name: str) -> None:
-        """An ENUM goes with the check of its values."""
-        schema = table._schema_now()
-        f = schema.by_name.get(name.lower())
-        with table.alter() as a:
-            for check in schema.checks if f is not None else ():
-                if is_enum_check(check, schema) and schema.by_root[min(check.condition.columns)] is f:
-                    a.drop_check(check.name)
-            a.drop_column(name)
 
     def _add_key(self, table: Table, constraint: st.Constraint) -> None:
         """Columns that are never null and unique together: each is looked for in a job, and all or none hold then."""
@@ -187,7 +175,7 @@ class Definitions:
             )
         columns = [f.name for f in map(schema.field, constraint.unique)]
         nullable = [name for name in columns if schema.field(name).nullable]
-        name = constraint.name or f"{table.name.rpartition('.')[2]}_pkey"
+        name = constraint.name or key_name(table.name.rpartition(".")[2])
         try:
             for column in columns:
                 table.set_not_null(column)
@@ -200,7 +188,7 @@ class Definitions:
 
     def _add_unique(self, table: Table, constraint: st.Constraint) -> None:
         names = [table._schema_now().field(name).name for name in constraint.unique]
-        name = constraint.name or "_".join([table.name.rpartition(".")[2], *names, "key"])
+        name = constraint.name or unique_name(table.name.rpartition(".")[2], names)
         table.create_index(name, names, unique=True)
 
     def _create_from_query(
@@ -239,7 +227,9 @@ class Definitions:
     def _default(self, column: str, written: Fragment, field: pa.Field) -> Any:
         """A value for all rows, or what is computed for each of them."""
         if written.has_word(*_CHANGING) or written.calls("uuid"):  # which is also a type
-            return expr(self._rule_text(written, "A default"))
+            if written.parameters:
+                written.source.fail("A default is stored and has no parameters: write the value.", written.start)
+            return expr(written.text)
         if written.parameters and len(written.tokens) > 1:
             written.source.fail("A default is a constant or a parameter.", written.start)
         (name,) = sql_names(self._engine, [field])
@@ -250,12 +240,6 @@ class Definitions:
         except ExpressionError as error:
             raise SchemaError(f"The default of column {column!r}: {error}", column=column) from None
         return python_value(table.column(0)[0])
-
-    def _rule_text(self, written: Fragment, what: str) -> str:
-        """An expression that is stored."""
-        if written.parameters:
-            written.source.fail(f"{what} is stored and has no parameters: write the value.", written.start)
-        return written.text
 
     def _options(self, options: Sequence[tuple[str, Fragment]], *more: str) -> dict[str, Any]:
         """``with (dump_format = 'parquet')`` and ``set (…)``: the fields of ``TableConfig``, and ``more`` options."""
@@ -296,22 +280,19 @@ class Definitions:
             assert column.type is not None
             field = declared_field(self._engine, column.type, column.name, inside="." in column.name)
             default = None if column.default is None else self._default(column.name, column.default, field)
-            with table.alter() as a:
-                a.add_column(column.name, field.type, default, column.nullable, metadata=field.metadata)
-            for name, condition in enum_checks([field]):
-                table.add_check(condition, name)
+            fill = f"update {_quoted(name)} set {quoted(column.name)} = default where {quoted(column.name)} is null"
+            add_column(table, field, default, lambda: self._change(fill), nullable=column.nullable)
         elif isinstance(action, st.DropColumn):
             if action.if_exists and not table.alter().has_column(action.name):
                 return _done("alter table")
-            self._drop_column(table, action.name)
+            drop_column(table, action.name)
         elif isinstance(action, st.RenameColumn):
             table.rename_column(action.old, action.new)
         elif isinstance(action, st.RenameTable):
             namespace = statement.table.namespace or self._view.namespace
             table.rename(action.new if "." in action.new else f"{namespace}.{action.new}")
         elif isinstance(action, st.ChangeType):
-            field = declared_field(self._engine, action.type, action.column, inside="." in action.column)
-            self._change_type(table, action.column, field)
+            self._change_type(statement.table, table, action)
         elif isinstance(action, st.SetDefault):
             own = table._schema_now().field(action.column)
             default = None if action.default is None else self._default(own.name, action.default, own.arrow())
@@ -325,12 +306,35 @@ class Definitions:
             elif constraint.condition is None:
                 self._add_unique(table, constraint)
             else:
-                table.add_check(self._rule_text(constraint.condition, "A check"), constraint.name)
+                names = table._schema_now().names
+                text = rule_text(constraint.condition, "A check", statement.table, self._view.namespace, names)
+                table.add_check(text, constraint.name)
         elif isinstance(action, st.DropConstraint):
             self._drop_constraint(table, action)
         else:
             table.set_config(**self._options(action.options))
         return _done("alter table")
+
+    def _change_type(self, name: TableName, table: Table, action: st.ChangeType) -> None:
+        field = declared_field(self._engine, action.type, action.column, inside="." in action.column)
+        schema = table._schema_now()
+        text = None
+        if action.using is not None:
+            text = rule_text(action.using, "What a column is computed from", name, self._view.namespace, schema.names)
+        default, f = None, schema.by_name.get(action.column.lower())
+        if f is not None and (written := default_text(f)) is not None:
+            source = Source(written)
+            try:
+                default = self._default(f.name, Fragment(source, tokenize(source), {}), field)
+            except SchemaError as error:
+                problem = str(error).partition("\n")[0]
+                raise SchemaError(f"{problem}. Drop it first: ALTER … DROP DEFAULT.", column=f.name) from None
+        alter_type(table, action.column, field, text, sql_names(self._engine, [field])[0], default)
+
+    def _change(self, text: str) -> None:
+        (statement,) = parse(text).statements
+        assert isinstance(statement, st.Update)
+        RowWrites(self._engine, self._view, Parameters.of_values({}), None).run(statement)
 
     def _drop_constraint(self, table: Table, action: st.DropConstraint) -> None:
         """A check or a unique index of that name."""
@@ -340,6 +344,10 @@ class Definitions:
             table.drop_index(action.name)
         elif not action.if_exists:
             raise NotFoundError(f"Table {table.name!r} has no constraint {action.name!r}.", name=action.name)
+
+
+def _quoted(name: str) -> str:
+    return ".".join(map(quoted, split_name(name)))
 
 
 def _named(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -5,7 +5,7 @@ Tables have their columns, types, defaults, keys and indexes there, and no rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -28,8 +28,8 @@ from indexlake.sql.run.types import restored
 from indexlake.types.convert import shown_type
 
 if TYPE_CHECKING:
+    from indexlake.indexes.index import Index
     from indexlake.schema import Field, TableSchema
-    from indexlake.snapshots.state import TableState
     from indexlake.sql.parse.fragment import Fragment
 
 
@@ -91,15 +91,21 @@ def _define(database: Any, engine: Engine, view: Viewpoint) -> dict[tuple[str, s
         columns = [_column(f, type, schema) for f, type in zip(schema.fields, types, strict=True)]
         if schema.key_fields:
             columns.append(f"primary key ({', '.join(quoted(f.name) for f in schema.key_fields)})")
+        for index in state.live_indexes:
+            if (word := constraint_of(index, table.name, schema)) is not None:
+                columns.append(f"{word} ({_listed(index.fields(schema))})")
         checks = [
             f"check ({written(check.condition, schema)})" for check in schema.checks if not is_enum_check(check, schema)
         ]
         database.execute(f"create table {name} ({', '.join([*columns, *checks])})")
-        for statement in _indexes(state, name, schema):
-            database.execute(statement)
+        for index in state.live_indexes:
+            if not index.is_primary and index.fits(schema) and constraint_of(index, table.name, schema) is None:
+                kind = "unique index" if index.unique else "index"
+                database.execute(f"create {kind} {quoted(index.name)} on {name} ({_listed(index.fields(schema))})")
         _comment(database, "table", name, table.config.comment)
         for f in schema.fields:
             _comment(database, "column", f"{name}.{quoted(f.name)}", f.comment)
+    _define_temporary(database, engine)
     _define_views(database, {_full(n): n.body for n in named if n.kind == "view"})
     for macro in (n for n in named if n.kind in ("macro", "table macro")):
         with suppress(duckdb.Error):  # one that names something which is not there
@@ -195,8 +201,36 @@ def _text(value: Any) -> str:
     return "'" + shown.replace("'", "''") + "'"
 
 
-def _indexes(state: TableState, table: str, schema: TableSchema) -> Iterator[str]:
-    for index in state.live_indexes:
-        if not index.is_primary and index.fits(schema):
-            columns = ", ".join(quoted(f.name) for f in index.fields(schema))
-            yield f"create {'unique ' if index.unique else ''}index {quoted(index.name)} on {table} ({columns})"
+def constraint_of(index: Index, table: str, schema: TableSchema) -> str | None:
+    """What a unique index is called as a constraint, if it has the name that such a one gets by itself."""
+    if not index.unique or index.is_primary or not index.fits(schema):
+        return None
+    if index.name == key_name(table) and not schema.key_fields:
+        return "primary key"
+    return "unique" if index.name == unique_name(table, [f.name for f in index.fields(schema)]) else None
+
+
+def key_name(table: str) -> str:
+    """Of the index of a primary key that a table is given later."""
+    return f"{table}_pkey"
+
+
+def unique_name(table: str, columns: Sequence[str]) -> str:
+    """Of the index of a unique constraint without a name."""
+    return "_".join([table, *columns, "key"])
+
+
+def _listed(fields: Sequence[Field]) -> str:
+    return ", ".join(quoted(f.name) for f in fields)
+
+
+def _define_temporary(database: Any, engine: Engine) -> None:
+    """Those that name nothing of the lake's, which this database does not have."""
+    import duckdb
+
+    if not engine.temporary_tables:
+        return
+    asked = "select sql from duckdb_tables() where not internal and table_name in (select unnest($names))"
+    for text in engine.table(asked, {"names": list(engine.temporary_tables.values())}).column(0).to_pylist():
+        with suppress(duckdb.Error):
+            database.execute(text.replace("CREATE TABLE", "CREATE TEMP TABLE", 1))

@@ -6,7 +6,7 @@ clause is the first to apply and the new values.  All of it is applied at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -40,10 +40,12 @@ def merge_by_query(
     table_id: int,
     schema: TableSchema,
     source: pa.RecordBatchReader,
+    enums: Mapping[str, str] | None = None,
 ) -> int:
+    """``enums``: the types of columns of the source that are enums, and came as text."""
     names = source.schema.names
     rows = source.read_all() if statement.source_is_query else None
-    work = _Work(writing, statement, tx, schema, names, rows)
+    work = _Work(writing, statement, tx, schema, names, rows, enums or {})
     for kind in ("matched", "not matched", "not matched by source"):
         clauses = [clause for clause in statement.clauses if clause.rows == kind]
         if clauses:
@@ -67,6 +69,7 @@ class _Work:
     schema: TableSchema
     names: Sequence[str]  # of the source
     rows: pa.Table | None  # of a source that is a query: it is computed once
+    enums: Mapping[str, str]
     updates: list[NewValues] = field(default_factory=list)
     deleted: np.ndarray[tuple[int], np.dtype[np.int64]] = field(default_factory=lambda: np.zeros(0, np.int64))
     inserted: list[pa.Table] = field(default_factory=list)
@@ -126,7 +129,9 @@ class _Work:
         chosen = _Chosen(writing, clauses, values)
         id, shown = ("", "") if kind == "not matched" else (f"{own}.{ROW_ID} as __il_id, ", "distinct __il_id, ")
         parts: Parts = [f"select {shown}{chosen.columns} from (select {id}", *chosen.row, " as __il_row"]
-        source: Parts = [f"{SOURCE} as {quoted(statement.source_alias)}"]
+        typed = ", ".join(f"cast({quoted(name)} as {type}) as {quoted(name)}" for name, type in self.enums.items())
+        rows = f"(select * replace ({typed}) from {SOURCE})" if typed else SOURCE
+        source: Parts = [f"{rows} as {quoted(statement.source_alias)}"]
         if self.rows is None:
             source = [statement.source]
             source += [] if statement.source_table is not None else [f" as {quoted(statement.source_alias)}"]

@@ -32,13 +32,13 @@ def merge(writing: Writing, statement: st.Merge) -> WriteResult:
     def apply(tx: Transaction) -> int:
         own = writing.table(statement.table, tx)
         schema = own._schema_now()
-        source_schema, batches = plan_query(
-            writing.engine, writing.inside(tx), st.Query(_source(statement)), writing.parameters
-        ).run()
+        query = st.Query(_source(statement))
+        planned = plan_query(writing.engine, writing.inside(tx), query, writing.parameters)
+        source_schema, batches = planned.run()
         source = pa.RecordBatchReader.from_batches(source_schema, batches)
         made = _own_merge(writing, statement, own, schema, source)
         if made is None:
-            return merge_by_query(writing, statement, tx, own._table_id, schema, source)
+            return merge_by_query(writing, statement, tx, own._table_id, schema, source, planned.enums(source_schema))
         return made.execute().rows
 
     return writing.table(statement.table)._write("merge", apply, writing.token)

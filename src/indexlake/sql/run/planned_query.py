@@ -20,7 +20,7 @@ from indexlake.sql.plan.row_ids import NAME, names_row_id, with_row_id
 from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.plan.table_plan import TablePlan
 from indexlake.sql.plan.text_groups import TextNumbers
-from indexlake.sql.run.duckdb_types import check_held, check_shown, check_storable, is_hugeint_type
+from indexlake.sql.run.duckdb_types import check_held, check_shown, check_storable, is_enum_type, is_hugeint_type
 from indexlake.sql.run.engine import Engine, Place, Running
 from indexlake.sql.run.engine_errors import translated
 from indexlake.sql.run.result import Batches
@@ -235,6 +235,11 @@ class PlannedQuery:
             if pa.types.is_interval(f.type):
                 check_held(type, f.name)
         return [stored_field(f.name, f.type, type) for type, f in zip(self._types, schema, strict=True)]
+
+    def enums(self, schema: pa.Schema) -> dict[str, str]:
+        """The columns of this query, which was run and gave this schema, that are enums, and their types."""
+        named = zip(schema.names, self._types or (), strict=False)
+        return {name: str(type) for name, type in named if is_enum_type(type)}
 
     def describe(self) -> pa.Table:
         schema, batches = self._run_in_duckdb(self._text("describe "))

@@ -27,9 +27,11 @@ SETTINGS = frozenset({
     "asof_loop_join_threshold", "checkpoint_threshold", "wal_autocheckpoint", "immediate_transaction_mode",
     "disabled_optimizers", "enable_fsst_vectors", "index_scan_percentage",
     "index_scan_max_count", "partitioned_write_flush_threshold", "partitioned_write_max_open_files",
-    "write_buffer_row_group_count", "enable_http_metadata_cache",
+    "write_buffer_row_group_count", "enable_http_metadata_cache", "lambda_syntax", "storage_compatibility_version",
+    "force_compression", "disabled_compression_methods", "force_bitpacking_mode", "max_vacuum_tasks",
 })  # fmt: skip
-"""What changes how fast a query is answered or what is reported of it, and never its rows, nor whether it runs."""
+"""What changes how fast a query is answered, what is reported of it or how DuckDB keeps a database of its own, and
+never the rows of a query.  Of what runs, ``lambda_syntax`` alone decides: whether ``x -> …`` is a lambda."""
 
 _OTHER_NAMES = {"max_memory": "memory_limit", "worker_threads": "threads", "wal_autocheckpoint": "checkpoint_threshold"}
 _LEAST_MEMORY = 16_000_000

@@ -24,6 +24,7 @@ from indexlake.sql.parse.tokens import Token
 from indexlake.sql.run.inserted_rows import MISSING, cells_of, fitting, literal
 from indexlake.sql.run.result import RowResult, SqlChange, SqlResult
 from indexlake.types.hugeint import mark_of
+from indexlake.writes.insert import Insert
 
 if TYPE_CHECKING:
     from indexlake.catalog.definitions import TableRecord
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from indexlake.snapshots.reading import Reading
     from indexlake.sql.run.engine import Engine
     from indexlake.table import Table
+    from indexlake.transaction import Transaction
 
 MOST = 512
 LONGEST = 2_000
@@ -181,10 +183,22 @@ class _Insert(_ShortCut):
                     return None
                 row[f.name] = value
             rows.append(row)
-        lake._check(writing=True)
-        with self.table._reading() as reading:
-            self.check(reading)
-        return SqlChange("insert", self.table.insert(rows[0] if len(rows) == 1 else rows))
+        own = rows[0] if len(rows) == 1 else rows
+        return SqlChange("insert", self.table._write("insert", _OfKnown(self, own), None))
+
+
+class _OfKnown(Insert):
+    """Rows for the table as the short cut knows it.  A commit finds out when it is another, and has this run again."""
+
+    def __init__(self, short: _ShortCut, rows: Any) -> None:
+        super().__init__(short.table._table_id, rows, None)
+        self._short = short
+
+    def __call__(self, tx: Transaction) -> int:
+        state = tx.state_to_write(self._table_id)
+        if state.table is not self._short.record or state.current is not self._short.schema:
+            raise _Changed
+        return super().__call__(tx)
 
 
 # ---------------------------------------------------------------- what a text is

@@ -38,7 +38,7 @@ from indexlake.sql.plan.views import View, ViewsNamed
 from indexlake.sql.run import temporary_tables
 from indexlake.sql.run.copies import copy_to
 from indexlake.sql.run.definitions import Definitions
-from indexlake.sql.run.definitions_in_duckdb import default_text
+from indexlake.sql.run.definitions_in_duckdb import constraint_of, default_text
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.index_definitions import shown_indexes
 from indexlake.sql.run.named_definitions import takes_numbers, with_own_names
@@ -395,12 +395,16 @@ def _plan(planned: PlannedQuery, part: str, text: str) -> SqlText:
 def _description(engine: Engine, found: Reading) -> pa.Table:
     """As DuckDB describes a table."""
     fields = found.schema.fields
-    keys = {f.field_id for f in found.schema.key_fields}
+    keys = {f.field_id: "PRI" for f in found.schema.key_fields}
+    for index in found.state.live_indexes:
+        word = constraint_of(index, found.state.table.name, found.schema)
+        for f in index.fields(found.schema) if word is not None else ():
+            keys.setdefault(f.field_id, "PRI" if word == "primary key" else "UNI")
     return _texts(
         column_name=[f.name for f in fields],
         column_type=sql_names(engine, fields),
         null=["YES" if f.nullable else "NO" for f in fields],
-        key=["PRI" if f.field_id in keys else None for f in fields],
+        key=[keys.get(f.field_id) for f in fields],
         default=[default_text(f) for f in fields],
         extra=[None] * len(fields),
     )

@@ -1,0 +1,55 @@
+"""Alterations by which a column is replaced by another one that was made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from indexlake.errors import SchemaError
+from indexlake.evolution.alterations import Column, Definition
+from indexlake.expr.templates import template_of, with_rule
+from indexlake.schema import COMMENT, Field
+from indexlake.types import check_supported
+
+
+@dataclass(frozen=True, slots=True)
+class AddGenerated:
+    """A column that is computed of every row written from now on; rows that are there have null."""
+
+    name: str
+    type: Any
+    text: str
+    metadata: Mapping[bytes, bytes] | None = None
+
+    def on(self, d: Definition) -> Definition:
+        check_supported(self.type, self.name)
+        fields = [c.before for c in d.columns if c.before is not None]
+        with_rule(f"Generated column {self.name!r}", lambda: template_of(self.text, fields))
+        made = Field(-1, self.name, self.type, True, None, self.metadata, generated=template_of(self.text, fields))
+        return replace(d, columns=(*d.columns, Column(made, None)))
+
+
+@dataclass(frozen=True, slots=True)
+class TakePlace:
+    """A generated column is generated no longer, and has the name, the place and the comment of one that ends."""
+
+    column: str
+    of: str
+
+    def on(self, d: Definition) -> Definition:
+        new, old = d.column(self.column), d.column(self.of)
+        d.refuse_key(old, "its type cannot change")
+        if old.field.generated is not None:
+            raise SchemaError(
+                f"Column {old.field.name!r} is generated: its type is that of what it is computed from.",
+                column=old.field.name,
+            )
+        metadata = dict(new.field.metadata or {})
+        if (comment := (old.field.metadata or {}).get(COMMENT)) is not None:
+            metadata[COMMENT] = comment
+        field = replace(
+            new.field, name=old.field.name, position=old.field.position, metadata=metadata or None, generated=None
+        )
+        columns = (replace(new, field=field) if c is old else c for c in d.columns if c is not new)
+        return replace(d, columns=tuple(columns))

@@ -1,0 +1,93 @@
+"""``alter table … add | drop | alter column``, where it takes more than one operation of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from indexlake.errors import IndexLakeError, SchemaError
+from indexlake.expr.expression import Expression
+from indexlake.expr.sqltype import quoted
+from indexlake.expr.templates import calls
+from indexlake.pipeline.retype import change_type
+from indexlake.sql.run.type_names import enum_checks, is_enum_check
+from indexlake.types.enums import enum_of
+from indexlake.types.hugeint import mark_of
+
+if TYPE_CHECKING:
+    from indexlake.table import Table
+
+
+def add_column(table: Table, field: pa.Field, default: Any, fill: Callable[[], object], *, nullable: bool) -> None:
+    """Rows that are there take the default; where it differs from row to row, ``fill`` gives each its own."""
+    if not isinstance(default, Expression) or not calls(default.text):
+        with table.alter() as a:
+            a.add_column(field.name, field.type, default, nullable, metadata=field.metadata)
+    else:
+        with table.alter() as a:
+            a.add_column(field.name, field.type, metadata=field.metadata)
+        try:
+            table.set_default(field.name, default)
+            fill()
+            if not nullable:
+                table.set_not_null(field.name)
+        except BaseException:
+            with suppress(IndexLakeError):  # somebody else has dropped it
+                table.drop_column(field.name)
+            raise
+    for name, condition in enum_checks([field]):
+        table.add_check(condition, name)
+
+
+def drop_column(table: Table, name: str) -> None:
+    """The checks that concern nothing else go with it."""
+    schema = table._schema_now()
+    f = schema.by_name.get(name.lower())
+    with table.alter() as a:
+        for check in schema.checks if f is not None else ():
+            if {schema.by_root[number] for number in check.condition.columns} == {f}:
+                a.drop_check(check.name)
+        a.drop_column(name)
+
+
+def alter_type(table: Table, column: str, field: pa.Field, text: str | None, type: str, default: Any) -> None:
+    """``text``: what the new values are computed from, if it is not the column as it is; ``type``: as SQL names it."""
+    schema = table._schema_now()
+    f = schema.by_name.get(column.lower())
+    if text is None and f is not None and f.type == field.type and _mark(f) == _mark(field):
+        return
+    if text is None:
+        try:
+            _widen(table, column, field)
+            return
+        except SchemaError:
+            if f is None or enum_of(field) is not None or enum_of(f) is not None:
+                raise
+    elif f is None:
+        raise SchemaError(f"The values of {column!r}, a field inside a column, cannot be computed anew.", column=column)
+    value = quoted(f.name) if text is None else f"({text})"
+    change_type(table, field.with_name(f.name), f"cast({value} as {type})", default)
+
+
+def _mark(field: Any) -> tuple[str | None, dict[bytes, bytes]]:
+    return enum_of(field), mark_of(field) or {}
+
+
+def _widen(table: Table, column: str, field: pa.Field) -> None:
+    """To an ENUM when all values are found to be among its own; an ENUM that becomes text loses its check."""
+    schema = table._schema_now()
+    f = schema.by_name.get(column.lower())
+    old = None if f is None else enum_of(f)
+    if f is not None and enum_of(field) is not None and enum_of(field) != old and f.type == field.type:
+        if old is not None:
+            _widen(table, column, pa.field(column, field.type))
+        for name, condition in enum_checks([field.with_name(f.name)]):
+            table.add_check(condition, name)
+    with table.alter() as a:
+        for check in schema.checks if old is not None and enum_of(field) is None else ():
+            if is_enum_check(check, schema) and schema.by_root[min(check.condition.columns)] is f:
+                a.drop_check(check.name)
+        a.widen_column(column, field.type, metadata=field.metadata)

@@ -1,0 +1,68 @@
+"""Rules of tables as SQL writes them, in the words in which they are stored.
+
+Columns lose the name of their table before them, and a generated column that another one is computed from is put into
+it, so that each is computed from columns that are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from indexlake.errors import ExpressionError
+from indexlake.sql.parse import statement as st
+from indexlake.sql.parse.fragment import Fragment
+from indexlake.sql.parse.token_reader import TableName
+from indexlake.sql.plan.qualifiers import own_names, requalified
+
+
+def rule_text(written: Fragment, what: str, table: TableName, namespace: str, columns: Sequence[str]) -> str:
+    """``columns``: those of the table; one that has the name of the table is meant by that name."""
+    if written.parameters:
+        written.source.fail(f"{what} is stored and has no parameters: write the value.", written.start)
+    names = own_names(table.name, table.namespace or namespace, None)
+    own = {name.lower() for name in columns}
+    try:
+        text = requalified(written, {name: new for name, new in names.items() if name not in own})
+    except ExpressionError:
+        return written.text  # whoever stores it says what is wrong
+    return written.text if text is None else text
+
+
+def generated_texts(columns: Sequence[st.ColumnDefinition], texts: Mapping[str, str]) -> dict[str, str]:
+    """What each generated column is computed from, in columns that are written; ``texts``: as it was given."""
+    given = {c.name.lower(): c for c in columns if c.generated is not None}
+    done: dict[str, str] = {}
+
+    def resolved(name: str, within: tuple[str, ...]) -> str:
+        column = given[name]
+        assert column.generated is not None
+        if name in within:
+            column.generated.source.fail(f"Column {column.name!r} is computed from itself.", column.generated.start)
+        if name not in done:
+            text = texts[column.name]
+            named = {t.value.lower() for t in column.generated.tokens if t.kind in ("word", "name")} & given.keys()
+            values = {other: _value(given[other], resolved(other, (*within, name))) for other in sorted(named)}
+            done[name] = put_in(text, values) if values else text
+        return done[name]
+
+    return {c.name: resolved(name, ()) for name, c in given.items()}
+
+
+def _value(column: st.ColumnDefinition, text: str) -> str:
+    return f"({text})" if column.type is None else f"cast(({text}) as {column.type.text})"
+
+
+def put_in(text: str, values: Mapping[str, str]) -> str:
+    """The text with values in place of columns, which are named in lower case."""
+    from sqlglot import exp
+
+    from indexlake.expr.parse import parse
+
+    edits = []
+    for column in parse(text).tree.find_all(exp.Column):
+        first = column.parts[0]
+        if first.name.lower() in values and "start" in first.meta:
+            edits.append((int(first.meta["start"]), int(first.meta["end"]) + 1, values[first.name.lower()]))
+    for start, end, new in sorted(edits, reverse=True):
+        text = text[:start] + new + text[end:]
+    return text
