@@ -30,7 +30,7 @@ RUN_BYTES = 64 << 20
 
 PIECE_BYTES = 512 << 10
 PIECES_PER_BLOCK = 64
-"""A piece is no more than this part of a full block: its first key is where a block may begin."""
+"""A piece is no more than this part of a full block, unless that is tiny: its first key is where a block may begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def _write_run(out: Sink, target: Target, batches: Sequence[pa.RecordBatch]) -> 
         order = keys.argsort()
         plain, keys = gather(plain, pa.array(order), stored), keys.take(order)
     rows = pa.Table.from_batches(plain, stored)
-    size = min(PIECE_BYTES, target.block_bytes // PIECES_PER_BLOCK)
+    size = min(PIECE_BYTES, max(PIECE_BYTES // 32, target.block_bytes // PIECES_PER_BLOCK))
     most = max(1, min(target.block_row_count // PIECES_PER_BLOCK, size * rows.num_rows // max(1, rows.nbytes)))
     pieces = []
     for start in range(0, rows.num_rows, most):
