@@ -103,7 +103,7 @@ def choose_step(w: World, state: TableState, rng: random.Random) -> Step | None:
         values = [codec.encode_one(row[name]) for codec, name in zip(schema.key_codecs, w.kind.key, strict=True)]
         return next(iter(partition_policy.split_at(state, key_to_bytes(encode_key(schema.key_codecs, values)))), None)
     if kind == "move":
-        return partition_policy._move(part, 1)
+        return partition_policy._move(part, 1, part.live_rows)
     if kind == "fold":
         deltas = rng.sample(part.deltas, rng.randint(0, len(part.deltas)))
         return Step("fold", (part,), tuple(deltas)) if deltas else None

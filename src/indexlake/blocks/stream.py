@@ -66,7 +66,7 @@ class Target:
         full = (
             (config.block_row_count, BLOCK_BYTES)
             if ranges is None
-            else (config.partition_row_count, config.partition_bytes)
+            else (config.partition_row_count, min(config.partition_bytes, BLOCK_BYTES))
         )
         return Target(
             table.table_id, writer_id, state.current, table.schema_version, format, *full, indexes,
@@ -124,7 +124,7 @@ def write_blocks(
     """
     rows = RowStream(batches)
     while rows.more():
-        taken = _numbered(rows.take(target.block_row_count, BLOCK_BYTES), target.schema, take_ids)
+        taken = _numbered(rows.take(target.block_row_count, target.block_bytes), target.schema, take_ids)
         yield target.write(storage, taken)
 
 
@@ -154,6 +154,8 @@ class RowStream:
         while rows and self.more() and (size is None or size > 0):
             assert self._rest is not None
             part = next(cut(self._rest.slice(0, min(rows, _SLICE))))
+            if size is not None and (found := batch_bytes(part)) > size:
+                part = part.slice(0, max(1, part.num_rows * size // found))
             self._rest = self._rest.slice(part.num_rows)
             rows -= part.num_rows
             size = None if size is None else size - batch_bytes(part)

@@ -13,6 +13,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
+import pyarrow as pa
+
 from indexlake.catalog import dialect
 from indexlake.catalog.conditions import compare_sql, test_sql
 from indexlake.catalog.dialect import quote
@@ -21,6 +23,7 @@ from indexlake.expr.test import Test
 from indexlake.schema import Field, TableSchema
 from indexlake.types import Codec, SqlValue
 from indexlake.types.floats import is_float
+from indexlake.types.uuids import is_uuid
 
 if TYPE_CHECKING:
     from indexlake.catalog.definitions import TableRecord
@@ -62,8 +65,10 @@ class InlineTables:
             f"create index {quote(name + '_end')} on {quote(name)} (_end, _indexlake_row_id) where _end is not null",
         ]
         if key:
-            columns = ", ".join(quote(f"f{field_id}") for field_id in key)
-            statements.append(f"create index {quote(name + '_key')} on {quote(name)} ({columns})")
+            parts = [next(f for f in fields if f.field_id == number) for number in key]
+            kind = "using hash" if len(parts) == 1 and self._is_long(parts[0]) else ""
+            columns = ", ".join(quote(f.column) for f in parts)
+            statements.append(f"create index {quote(name + '_key')} on {quote(name)} {kind} ({columns})")
         tx.execute_batch(statements)
 
     def drop(self, tx: Transaction, table_id: int) -> None:
@@ -79,14 +84,19 @@ class InlineTables:
     def add_index(self, tx: Transaction, table_id: int, index_id: int, fields: Sequence[Field]) -> None:
         """An index of the database on the columns as they are encoded."""
         name, kind = inline_table(table_id), ""
-        if self._catalog.database() == "postgres" and (long := [f for f in fields if f.codec.kind == "bytes"]):
-            fields, kind = long[:1], "using hash"  # its ordered indexes refuse values of a few thousand bytes
+        if long := [f for f in fields if self._is_long(f)]:
+            fields, kind = long[:1], "using hash"
         columns = ", ".join(quote(f.column) for f in fields)
         of = quote(_index_name(table_id, index_id))
         tx.execute(f"create index if not exists {of} on {quote(name)} {kind} ({columns})")
 
     def drop_index(self, tx: Transaction, table_id: int, index_id: int) -> None:
         tx.execute(f"drop index if exists {quote(_index_name(table_id, index_id))}")
+
+    def _is_long(self, f: Field) -> bool:
+        """Whether values may have a few thousand bytes, which PostgreSQL's ordered indexes refuse."""
+        is_short = f.codec.kind == "int" or pa.types.is_decimal(f.type) or is_uuid(f.type)
+        return not is_short and self._catalog.database() == "postgres"
 
     def _column(self, f: Field) -> str:
         """The column that holds a field, as SQL defines it."""

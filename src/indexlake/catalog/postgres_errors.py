@@ -50,6 +50,11 @@ def translate(
         )
     if lost:
         message = f"The connection to the catalog {location} was lost. Try again. (PostgreSQL: {text})"
+    elif state == "54000" and "index row" in text:
+        message = (
+            f"The catalog {location} holds no primary key of several columns with more than about 2,700 bytes. Nothing "
+            f"was changed. Shorten the key, or use a key of one column. (PostgreSQL: {text})"
+        )
     elif state in _ADVICE:
         message = f"The catalog {location} {_ADVICE[state]}. (PostgreSQL: {text})"
     else:

@@ -98,8 +98,13 @@ def count_bytes(tx: Transaction, table_id: int, size: int, *, given: bool) -> No
     )
 
 
+def count_bytes_anew(tx: Transaction, table_id: int) -> None:
+    """The table begins another life, with another layout."""
+    tx.execute("update indexlake_table set bytes_written = 0, bytes_given = 0 where table_id = ?", (table_id,))
+
+
 def read_bytes(r: ReadTransaction | Transaction, table_id: int) -> tuple[int, int]:
-    """Bytes of blocks whose rows came from the hot store or from users, and of all blocks that were ever added."""
+    """Bytes of blocks whose rows came from the hot store or from users, and of all blocks that were added."""
     rows = r.rows("select bytes_given, bytes_written from indexlake_table where table_id = ?", (table_id,))
     return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)
 

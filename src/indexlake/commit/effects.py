@@ -97,6 +97,8 @@ def swap_blocks(
     outputs: Iterable[NewBlock],
     touched: Touched,
     s: int,
+    *,
+    given: bool = False,
 ) -> None:
     """Blocks end and others begin that hold their rows.
 
@@ -104,7 +106,7 @@ def swap_blocks(
     """
     data_files.end_blocks(tx, inputs, s)
     for block in outputs:
-        file_id = add_block(tx, table_id, block, s, begin=s, given=False)
+        file_id = add_block(tx, table_id, block, s, begin=s, given=given)
         carry_deletes(tx, table_id, file_id, block, touched, s)
 
 

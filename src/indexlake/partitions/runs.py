@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from indexlake.blocks.formats.batches import encoded, stored_schema
 from indexlake.blocks.formats.ipc import ipc_type
-from indexlake.blocks.stream import BLOCK_BYTES, Target
+from indexlake.blocks.stream import Target
 from indexlake.indexes.keys import KeyColumn, key_to_bytes
 from indexlake.partitions.ranges import key_column, lower_bound
 from indexlake.schema import ROW_ID
@@ -30,7 +30,7 @@ RUN_BYTES = 64 << 20
 
 PIECE_BYTES = 512 << 10
 PIECES_PER_BLOCK = 64
-"""A piece has no more rows than this part of a full block: its first key is where a block may begin."""
+"""A piece is no more than this part of a full block, unless that is tiny: its first key is where a block may begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Piece:
 
     def share(self, target: Target) -> float:
         """What part of a block they are."""
-        return max(self.rows / target.block_row_count, self.length / target.block_bytes, self.size / BLOCK_BYTES)
+        return max(self.rows / target.block_row_count, self.size / target.block_bytes)
 
 
 def _first_key(piece: Piece) -> bytes:
@@ -136,7 +136,8 @@ def _write_run(out: Sink, target: Target, batches: Sequence[pa.RecordBatch]) -> 
         order = keys.argsort()
         plain, keys = gather(plain, pa.array(order), stored), keys.take(order)
     rows = pa.Table.from_batches(plain, stored)
-    most = max(1, min(target.block_row_count // PIECES_PER_BLOCK, PIECE_BYTES * rows.num_rows // max(1, rows.nbytes)))
+    size = min(PIECE_BYTES, max(PIECE_BYTES // 32, target.block_bytes // PIECES_PER_BLOCK))
+    most = max(1, min(target.block_row_count // PIECES_PER_BLOCK, size * rows.num_rows // max(1, rows.nbytes)))
     pieces = []
     for start in range(0, rows.num_rows, most):
         part = rows.slice(start, most)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from indexlake.blocks.formats import open_reader
 from indexlake.blocks.new_block import NewBlock, Placed
-from indexlake.blocks.stream import BLOCK_BYTES, RowStream, Target, write_blocks
+from indexlake.blocks.stream import RowStream, Target, write_blocks
 from indexlake.blocks.writer import file_batch
 from indexlake.errors import IndexLakeError
 from indexlake.indexes.keys import Key, KeyColumn, key_to_bytes
@@ -42,7 +42,7 @@ def write_many(
     written: list[NewBlock] = []
     last: Key | None = None
     while rows.more():
-        chunk = list(rows.take(target.block_row_count, BLOCK_BYTES))
+        chunk = list(rows.take(target.block_row_count, target.block_bytes))
         keys = sort_keys(pa.Table.from_batches(chunk, target.schema.file), target)
         if (last is None and not rows.more()) or (keys.is_sorted() and _follows(keys, last)):
             written += write_sorted(storage, target, chunk, take_ids)

@@ -21,7 +21,7 @@ from indexlake.blocks.block import BlockRecord
 from indexlake.blocks.new_block import NewBlock
 from indexlake.blocks.open_files import OpenFiles
 from indexlake.blocks.stream import BLOCK_BYTES, Target
-from indexlake.catalog import activity, data_files, definitions, fields, partitions
+from indexlake.catalog import activity, data_files, definitions, fields, partitions, table_heads
 from indexlake.commit.effects import swap_blocks
 from indexlake.commit.requirements import require_plan
 from indexlake.commit.section import Section
@@ -258,9 +258,10 @@ def _commit(job: Job, work: _Conversion) -> bool | None:
             return False
         if live - done:
             return None
+        table_heads.count_bytes_anew(tx, table_id)
         for planned_at, inputs, outputs in work.rounds:
             touched = section.sequencer.touched_since(table_id, planned_at)
-            swap_blocks(tx, table_id, [b.data_file_id for b in inputs], outputs, touched, s)
+            swap_blocks(tx, table_id, [b.data_file_id for b in inputs], outputs, touched, s, given=True)
         if target.ranges is not None:
             bounds = [(p.partition_id, p.begin_key, p.end_key) for p in target.ranges.live]
             partitions.add_partitions(tx, table_id, bounds, s)

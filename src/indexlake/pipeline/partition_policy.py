@@ -29,7 +29,7 @@ SMALLEST_MERGE = 100_000
 
 JITTER = 0.3
 SPLIT_ABOVE, MOVE_FROM, JOIN_BELOW = 1.5, 0.5, 0.25
-"""Parts of the target: a result above the first is split, a lone delta from the second on becomes data, neighbours that
+"""Parts of the target: what is above the first is split, a lone delta from the second on becomes data, neighbours that
 are together below the third are joined."""
 
 APPENDED = 0.9
@@ -116,7 +116,11 @@ def parts_of(state: TableState) -> list[Part]:
 
 def due(state: TableState, beyond: Beyond) -> list[Step]:
     """What the policy asks for."""
-    config, parts = state.table.config, parts_of(state)
+    return due_among(parts_of(state), state.table.config, beyond)
+
+
+def due_among(parts: Sequence[Part], config: TableConfig, beyond: Beyond) -> list[Step]:
+    """The same, of all partitions of a table in the order of their keys."""
     steps = [step for part in parts if (step := _due(part, config, len(parts), beyond)) is not None]
     busy = {p.partition.partition_id for step in steps for p in step.parts}
     return [*steps, *_joins(parts, busy, config)]
@@ -128,8 +132,8 @@ def everything(state: TableState, beyond: Beyond) -> list[Step]:
     found: list[Step] = []
     for part in parts_of(state):
         target = part.target(config)
-        step = _cut(part, target) or _move(part, 1)
-        if step is None and (part.deltas or part.deleted or len(part.data) > 1):
+        step = _cut(part, target) or _move(part, 1, target)
+        if step is None and (part.deltas or part.deleted or len(part.data) > 1 or _is_large(part, target)):
             step = merge(part, target, beyond)
         if step is not None:
             found.append(step)
@@ -139,7 +143,7 @@ def everything(state: TableState, beyond: Beyond) -> list[Step]:
 def splits(state: TableState, beyond: Beyond) -> list[Step]:
     """Partitions that are larger than they should be."""
     config = state.table.config
-    large = [p for p in parts_of(state) if p.live_rows > SPLIT_ABOVE * p.target(config)]
+    large = [part for part in parts_of(state) if _is_large(part, part.target(config))]
     return [_cut(part, part.target(config)) or merge(part, part.target(config), beyond) for part in large]
 
 
@@ -156,8 +160,10 @@ def split_at(state: TableState, key: bytes) -> list[Step]:
 
 def _due(part: Part, config: TableConfig, count: int, beyond: Beyond) -> Step | None:
     target = part.target(config)
-    if (step := _cut(part, target) or _move(part, MOVE_FROM * target)) is not None:
+    if (step := _cut(part, target) or _move(part, MOVE_FROM * target, target)) is not None:
         return step
+    if part.data_rows > SPLIT_ABOVE * target and _is_large(part, target):
+        return merge(part, target, beyond)  # rows came in one large block, or the table asks for smaller partitions
     grown, limit = part.delta_rows, config.delta_row_limit
     ratio = config.merge_ratio * (1 + JITTER * (2 * part.luck - 1))
     least = target if not part.data else min(SMALLEST_MERGE, target / 4)
@@ -174,7 +180,7 @@ def merge(part: Part, target: int, beyond: Beyond) -> Step:
     """One sorted data block, or one for each partition that the rows make."""
     rows = part.live_rows
     sizes: tuple[int, ...] = ()
-    if rows > SPLIT_ABOVE * target:
+    if _is_large(part, target):
         if part.data and beyond(part) >= APPENDED * part.delta_rows > 0:
             full = max(1, -(-(rows - target // 4) // target) - 1)  # the rest is at least a quarter of a partition
             sizes = (target,) * full
@@ -183,6 +189,10 @@ def merge(part: Part, target: int, beyond: Beyond) -> Step:
             at = [rows * n // count for n in range(count)]
             sizes = tuple(b - a for a, b in pairwise(at))
     return Step("merge", (part,), part.blocks, sizes)
+
+
+def _is_large(part: Part, target: int) -> bool:
+    return part.live_rows > SPLIT_ABOVE * target
 
 
 def _is_appended(part: Part) -> bool:
@@ -220,8 +230,10 @@ def _runs(blocks: Sequence[BlockRecord]) -> Iterator[tuple[bytes, int]]:
         yield first, rows
 
 
-def _move(part: Part, least: float) -> Step | None:
-    if not part.data and len(part.deltas) == 1 and part.deltas[0].record_count >= least:
+def _move(part: Part, least: float, target: int) -> Step | None:
+    """A delta that is too large for one partition is not moved: it is split."""
+    alone = not part.data and len(part.deltas) == 1
+    if alone and part.delta_rows >= least and not _is_large(part, target):
         return Step("move", (part,))
     return None
 

@@ -72,7 +72,10 @@ class RestoreResult:
     def __str__(self) -> str:
         said = [f"{counted(len(self.tables), 'table')} restored, from snapshot {self.snapshot:,} on:"]
         said += [f"  {table}" for table in self.tables]
-        said.append("Lost with the catalog: rows written since and rows that were hot, history, tokens, streams.")
+        said.append(
+            "Lost with the catalog: rows written since and rows that were hot, history, tokens, streams, and whatever "
+            "is no table: views, macros, sequences, named types."
+        )
         for title, found in (
             ("Not restored, and left as they are:", self.lost_tables),
             ("Blocks that are missing or damaged; vacuum will delete what is left of them:", self.lost_blocks),
