@@ -43,17 +43,17 @@ class Sequencer:
     @property
     def last(self) -> int:
         """The newest snapshot."""
-        return self._newest()[0]
+        return (self.newest or self._newest())[0]
 
     @property
     def next(self) -> int:
         """The number that the commit in progress gets."""
-        return self._newest()[0] + 1
+        return (self.newest or self._newest())[0] + 1
 
     @property
     def committed_at(self) -> int:
         """When the newest snapshot was committed."""
-        return self._newest()[1]
+        return (self.newest or self._newest())[1]
 
     def _newest(self) -> tuple[int, int]:
         if self.newest is None:

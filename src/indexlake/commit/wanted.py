@@ -219,10 +219,10 @@ def new_keys(writes: TableWrites, coverage: Coverage, files: OpenFiles) -> KeyCo
         codecs, places = tuple(f.codec for f in fields), tuple(schema.fields.index(f) for f in fields)
     if len(writes.rows) == 1 and not writes.blocks:
         ((row_id, values),) = writes.rows.items()
-        key = [values[p] for p in places]
-        if row_id in unkeyed or None in key:
+        if row_id in unkeyed:
             return None
-        return OneKey(encode_key(codecs, key))
+        key = [values[p] for p in places]
+        return None if None in key else OneKey(encode_key(codecs, key))
     index_id = index.index_id
     blocks = [] if index_id in writes.loaded_for else writes.own_live_blocks()
     keyed, columns = list(writes.rows), [[row[p] for row in writes.rows.values()] for p in places]

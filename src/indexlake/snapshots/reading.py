@@ -7,7 +7,6 @@ a row.  ``hot`` and ``transaction`` end with the transaction; the other parts st
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +98,7 @@ class Readings:
         state = refresh(transaction, table_id, self.states.get(table_id), self.store)
         if state.schema.asks_sequences:
             schema = state.schema.asking(self.sequences)
-            state = replace(state, schema=schema, current=schema.current)
+            state = state._replace(schema=schema, current=schema.current)
         self.states.offer(state)
         return state
 

@@ -96,7 +96,7 @@ def _laid_out(lake: Lake, prepared: Prepared, now: TableState) -> Prepared:
     for block in prepared.blocks:
         rows = list(block_rows(lake.storage, block, before.current.file))
         blocks += write_sorted(lake.storage, target, rows, None)
-    state = replace(before, table=replace(before.table, layout=now.table.layout), ranges=now.ranges)
+    state = before._replace(table=replace(before.table, layout=now.table.layout), ranges=now.ranges)
     return Prepared(state, prepared.rows, blocks)
 
 
