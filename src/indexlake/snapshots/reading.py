@@ -95,7 +95,10 @@ class Readings:
 
     def state_in(self, transaction: ReadTransaction, table_id: int) -> TableState:
         """The table's state as of a read transaction.  Raises ``Stale`` when another one has to be begun."""
-        state = refresh(transaction, table_id, self.states.get(table_id), self.store)
+        known = self.states.get(table_id)
+        state = refresh(transaction, table_id, known, self.store)
+        if state is known:
+            return state
         if state.schema.asks_sequences:
             schema = state.schema.asking(self.sequences)
             state = state._replace(schema=schema, current=schema.current)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from indexlake.transaction import Transaction
 
 
+_TAKEN_AGAIN = (dict, Mapping, list, tuple, str, os.PathLike, pa.Table, pa.RecordBatch)
+
+
 @dataclass(slots=True)
 class Prepared:
     """Rows ready to insert: small inputs as encoded tuples, large ones as finished blocks."""
@@ -102,8 +105,7 @@ def _laid_out(lake: Lake, prepared: Prepared, now: TableState) -> Prepared:
 
 def can_be_taken_again(rows: Any) -> bool:
     """Whether rows can be read from the same object twice; only where that is certain."""
-    known = (dict, Mapping, list, tuple, str, os.PathLike, pa.Table, pa.RecordBatch)
-    if isinstance(rows, known) or type(rows).__name__ == "DataFrame":
+    if isinstance(rows, _TAKEN_AGAIN) or type(rows).__name__ == "DataFrame":
         return True
     from indexlake.sources.files import Files
 
