@@ -95,6 +95,37 @@ def test_a_committed_transaction_is_seen(catalog: Any) -> None:
     assert list(catalog.query("select k from t")) == [(1,)]
 
 
+def test_a_query_that_is_asked_again_gives_what_is_there_now(connect: Opener) -> None:
+    one, other = connect(), connect()
+    make_table(one)
+    again = "select count(*) from t where k > ?", (0,)
+
+    def add(catalog: Catalog, key: int) -> None:
+        with catalog.transaction() as tx:
+            tx.execute("insert into t (k) values (?)", (key,))
+            tx.commit()
+
+    with one.read() as r:
+        assert r.rows_again(*again) == [(0,)]
+    add(other, 1)
+    with one.transaction() as tx:
+        assert tx.rows_again(*again) == [(1,)], "somebody else has committed"
+        tx.execute("insert into t (k) values (2)")
+        assert tx.rows_again(*again) == [(2,)], "the transaction itself has written"
+        tx.rollback()
+    with one.transaction() as tx:
+        assert tx.rows_again(*again) == [(1,)], "what was written is rolled back"
+        assert tx.rows_again(again[0], (1,)) == [(0,)], "other parameters"
+    with one.read() as r:
+        assert r.rows_again(*again) == [(1,)]
+    add(one, 3)
+    with one.transaction() as tx:
+        assert tx.rows_again(*again) == [(2,)], "the same session has committed"
+    add(other, 4)
+    with one.read() as r:
+        assert r.rows_again(*again) == [(3,)]
+
+
 def test_a_transaction_that_is_not_committed_leaves_nothing(catalog: Any) -> None:
     with catalog.transaction() as tx:
         tx.execute("insert into t (k) values (1)")

@@ -22,6 +22,7 @@ from indexlake.catalog.driver import DatabaseError
 from indexlake.catalog.sqlite import SqliteCatalog
 from indexlake.catalog.writer_lock import FairLock, WriterLock
 from indexlake.errors import CatalogError, NotFoundError, OwnershipError
+from indexlake.storage import faults
 from tests.support.folders import let_others_in
 from tests.support.forks import exit_code, fork
 
@@ -50,6 +51,35 @@ def insert(catalog: SqliteCatalog, size: int = 10) -> None:
 def count(catalog: SqliteCatalog) -> int:
     with catalog.read() as r:
         return int(r.rows("select count(*) from t")[0][0])
+
+
+def test_a_writer_does_not_ask_again_what_its_session_has_read_while_nobody_has_written(
+    catalog: SqliteCatalog, path: str
+) -> None:
+    passed: list[str] = []
+
+    def asked() -> int:
+        passed.clear()
+        faults.install(passed.append)
+        try:
+            with catalog.transaction() as tx:
+                assert tx.rows_again("select count(*) from t") == [(count_now,)]
+        finally:
+            faults.install(None)
+        return passed.count("sql.execute")
+
+    count_now = 0
+    with catalog.read() as r:
+        r.rows_again("select count(*) from t")
+    assert [asked(), asked()] == [0, 0]
+    other = SqliteCatalog(path)
+    insert(other)
+    other.close()
+    count_now = 1
+    assert asked() == 1
+    with catalog.read() as r:
+        r.rows_again("select count(*) from t")
+    assert asked() == 0
 
 
 @contextmanager

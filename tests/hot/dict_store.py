@@ -103,6 +103,9 @@ class DictStore:
     def still_there(self, r: Any, newest: int) -> None:
         pass
 
+    def committed(self, number: int) -> None:
+        pass
+
     def done(self, tx: Any) -> int:
         return len(self._undo) if self._writer is tx else 0
 

@@ -78,11 +78,11 @@ class Ending:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._is_open():
+        if self._session is not OVER and self._is_open():
             self._end()
 
     def __del__(self) -> None:
-        if self._is_open():
+        if self._session is not OVER and self._is_open():
             self._end()
             dropped = f"a catalog {self._kind} transaction was dropped without being closed; it was rolled back"
             warnings.warn(dropped, ResourceWarning, source=self)

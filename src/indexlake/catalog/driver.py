@@ -47,6 +47,10 @@ class Statements(Protocol):
     """What reading and writing transactions have in common."""
 
     def rows(self, sql: str, params: Params = ()) -> list[Row]: ...
+    def rows_again(self, sql: str, params: Params = ()) -> list[Row]:
+        """The same, of a query that is asked in most transactions: it need not run where nobody has written since."""
+        ...
+
     def row(self, sql: str, params: Params = ()) -> Row | None: ...
     def query(self, sql: str, params: Params = ()) -> Iterator[Row]:
         """Stream the rows; the iterator ends with the transaction."""

@@ -212,10 +212,9 @@ class InlineRows:
         than the one that began last, up to the snapshot.  Where there are few it costs less to fetch all of them.
         """
         condition, values = _key_condition(key, key_columns, codecs)
-        select = f"{select_rows(self._table_id, columns)} where {condition}"
-        found = self._tx.rows(f"{select} limit {_FEW_VERSIONS + 1}", values)
+        some, last = _select_with_key(self._table_id, columns, condition)
+        found = self._tx.rows(some, values)
         if len(found) > _FEW_VERSIONS:
-            last = f"{select} and _begin <= ? order by _begin desc limit 1"
             found = self._tx.rows(last, (*values, self._snapshot))
         for row in found:
             if self._is_visible(row):
@@ -313,7 +312,7 @@ class InlineRows:
             else:
                 moved.append(row_id)
         if hot:
-            sql = f"update {self._name} set _end = ? where _begin = ? and _indexlake_row_id = ? and _end is null"
+            sql = _close_sql(self._table_id)
             closed = self._tx.execute(sql, hot[0]) if len(hot) == 1 else self._tx.execute_many(sql, hot)
             if closed != len(hot):
                 raise AssertionError("a hot row that passed validation is nowhere")
@@ -330,6 +329,19 @@ def select_rows(table_id: int, columns: tuple[str, ...]) -> str:
     """All versions: begin, row id, end, values."""
     names = "".join(f", {quote(c)}" for c in columns)
     return f"select _begin, _indexlake_row_id, _end{names} from {quote(inline_table(table_id))}"
+
+
+@lru_cache(4096)
+def _select_with_key(table_id: int, columns: tuple[str, ...], condition: str) -> tuple[str, str]:
+    """A few versions with a key, and the one that began last up to a snapshot."""
+    select = f"{select_rows(table_id, columns)} where {condition}"
+    return f"{select} limit {_FEW_VERSIONS + 1}", f"{select} and _begin <= ? order by _begin desc limit 1"
+
+
+@lru_cache(4096)
+def _close_sql(table_id: int) -> str:
+    version = "_begin = ? and _indexlake_row_id = ? and _end is null"
+    return f"update {quote(inline_table(table_id))} set _end = ? where {version}"
 
 
 @lru_cache(4096)

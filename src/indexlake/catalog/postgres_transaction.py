@@ -66,6 +66,9 @@ class _Statements(Ending):
         except self._errors as error:
             raise self._failed(error, sql) from None
 
+    def rows_again(self, sql: str, params: Params = ()) -> list[Row]:
+        return self.rows(sql, params)
+
     def query(self, sql: str, params: Params = ()) -> Iterator[Row]:
         session = self._session
         self._streams += 1

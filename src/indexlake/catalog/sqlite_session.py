@@ -66,6 +66,7 @@ class SqliteSession:
         self.streams: list[Stream] = []
         self.thread = threading.get_ident()
         self.wal_frames = [0]
+        self._known: tuple[tuple[Any, ...], list[tuple[Any, ...]]] | None = None
 
     def open(self) -> None:
         _refuse_lost_file(self._path)
@@ -117,6 +118,19 @@ class SqliteSession:
         if self._log is None:
             self._log = found
         return found != self._log
+
+    def remember(self, sql: str, params: Any, rows: list[tuple[Any, ...]]) -> None:
+        """What a query has given in the committed state that this session reads."""
+        self._known = (sql, params, *self._state()), rows
+
+    def remembered(self, sql: str, params: Any) -> list[tuple[Any, ...]] | None:
+        """What the query has given, if the session still reads that state and has written nothing since, even if that
+        was rolled back."""
+        known = self._known
+        return known[1] if known is not None and known[0] == (sql, params, *self._state()) else None
+
+    def _state(self) -> tuple[int, int]:
+        return self.connection.data_version(), self.connection.total_changes()
 
     def stream(self) -> Stream:
         stream = Stream(self.connection.cursor())

@@ -71,6 +71,12 @@ class SqliteRead(_Statements):
             raise
         self._session = session
 
+    def rows_again(self, sql: str, params: Params = ()) -> list[Row]:
+        """For writers in the same session: what is read here is committed."""
+        found = self.rows(sql, params)
+        self._session.remember(sql, params, found)
+        return found
+
     def close(self) -> None:
         if self._is_open():
             session, self._session = self._session, OVER
@@ -113,17 +119,21 @@ class SqliteTransaction(_Statements, Writing):
             raise
         self._session = session
 
+    def rows_again(self, sql: str, params: Params = ()) -> list[Row]:
+        """The state was chosen by BEGIN IMMEDIATE: what a reader in this session has read of the same one will do."""
+        found = self._session.remembered(sql, params)
+        return self.rows(sql, params) if found is None else found
+
     def execute(self, sql: str, params: Params = ()) -> int:
-        session = self._session
-        try:
-            faults.step("sql.execute")
-            session.cursor.execute(sql, params)
-            return session.connection.changes()  # type: ignore[no-any-return]
-        except (apsw.Error, OSError) as error:
-            raise self._failed(error, sql) from None
+        self.send(sql, params)
+        return self._session.connection.changes()  # type: ignore[no-any-return]
 
     def send(self, sql: str, params: Params = ()) -> None:
-        self.execute(sql, params)
+        try:
+            faults.step("sql.execute")
+            self._session.cursor.execute(sql, params)
+        except (apsw.Error, OSError) as error:
+            raise self._failed(error, sql) from None
 
     def execute_many(self, sql: str, rows: Iterable[Params]) -> int:
         session = self._session

@@ -35,7 +35,7 @@ class Head(NamedTuple):
 
 def read_head(r: ReadTransaction | Transaction, table_id: int) -> Head | None:
     """None when the table's record is gone."""
-    rows = r.rows(_HEAD, (table_id,))
+    rows = r.rows_again(_HEAD, (table_id,))
     if not rows:
         return None
     (last, at, version, hot, hot_row, hist, hist_row, horizon, purge, end, changed, blocks, deletes, clock) = rows[0]

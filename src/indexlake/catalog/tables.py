@@ -80,10 +80,11 @@ def create_statements(d: Dialect) -> list[str]:
             positions {b} not null, changed_in {i} not null, primary key (data_file_id, snapshot_id))""",
         "create index indexlake_delete_changed on indexlake_delete (table_id, changed_in)",
         f"""create table indexlake_touched (
-            table_id {i} not null, snapshot_id {i} not null, row_ids {b}, primary key (table_id, snapshot_id))""",
+            table_id {i} not null, snapshot_id {i} not null, row_ids {b},
+            primary key (table_id, snapshot_id)){d.clustered}""",
         f"""create table indexlake_locked (
             table_id {i} not null, snapshot_id {i} not null, row_ids {b} not null,
-            primary key (table_id, snapshot_id))""",
+            primary key (table_id, snapshot_id)){d.clustered}""",
         *_partitions(d),
         *log_records.create_statements(d),
         *named.create_statements(d),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from indexlake.catalog import data_files, delete_entries
-from indexlake.commit.wanted import Holder, MergeValues, NewKeys, Wanted, new_keys
+from indexlake.commit.wanted import Holder, MergeValues, Wanted, new_keys
 from indexlake.errors import ConflictError, DuplicateKeyError
 from indexlake.indexes.keys import decode_key
 
@@ -95,9 +95,8 @@ def _looks_for_keys(writes: TableWrites, state: TableState, files: OpenFiles) ->
                 table=name,
             )
         writes.checked.add(index.index_id)
-        keys = new_keys(writes, coverage, files)
-        if keys is not None:
-            found.append(Look.nothing(NewKeys(index, index.fields(writes.state.current), keys)))
+        if (wanted := new_keys(writes, coverage, files)) is not None:
+            found.append(Look.nothing(wanted))
     return found
 
 

@@ -181,17 +181,19 @@ class Committer:
         leads = False
         try:
             with self._mutex:
-                self._waiting.append(ticket)
-                if not self._busy:
+                if self._busy:
+                    self._waiting.append(ticket)
+                else:
                     leads = self._busy = True
-            if not leads:
+            if leads:
+                self._lead(ticket, [ticket])
+            else:
                 self._wait(ticket)
-                if not ticket.lead:
-                    return
-            self._lead(ticket)
+                if ticket.lead:
+                    self._lead(ticket, [])
         except BaseException:
             if leads and not ticket.led:  # interrupted before it could begin
-                self._pass_on(ticket)
+                self._pass_on()
             raise
 
     def _wait(self, ticket: _Ticket) -> None:
@@ -204,21 +206,22 @@ class Committer:
                 if withdrawn:
                     self._waiting.remove(ticket)
             if ticket.lead:  # the others wait for this thread
-                self._lead(ticket)
+                self._lead(ticket, [])
             elif not withdrawn and not ticket.done:  # the interrupt may have come after the signal was taken
                 ticket.ready.acquire()  # it is being committed: let that end
             raise
 
-    def _lead(self, mine: _Ticket) -> None:
-        group: list[_Ticket] = []
+    def _lead(self, mine: _Ticket, group: list[_Ticket]) -> None:
+        """Commit the group, or those who wait."""
         try:
             mine.led = True
-            with self._mutex:
-                group = self._alike()
-                del self._waiting[: len(group)]
+            if not group:
+                with self._mutex:
+                    group = self._alike()
+                    del self._waiting[: len(group)]
             self._commit_group(group, mine)
         finally:
-            self._pass_on(None)
+            self._pass_on()
             for ticket in group:
                 ticket.done = True
                 ticket.ready.release()
@@ -230,11 +233,9 @@ class Committer:
             return some
         return list(takewhile(lambda ticket: ticket.in_catalog == some[0].in_catalog, some))
 
-    def _pass_on(self, withdrawn: _Ticket | None) -> None:
+    def _pass_on(self) -> None:
         """The next one leads, if somebody waits."""
         with self._mutex:
-            if withdrawn in self._waiting:
-                self._waiting.remove(withdrawn)
             successor = self._waiting[0] if self._waiting else None
             if successor is None:
                 self._busy = False

@@ -49,6 +49,8 @@ class Section:
     def commit(self) -> None:
         self.tx.commit()
         self._committed = True
+        if self.writing:
+            self.hot.committed(self.sequencer.last)
 
     def head(self, table_id: int) -> Head | None:
         """The table's head now; None when its record is gone."""

@@ -43,17 +43,17 @@ class Sequencer:
     @property
     def last(self) -> int:
         """The newest snapshot."""
-        return self._newest()[0]
+        return (self.newest or self._newest())[0]
 
     @property
     def next(self) -> int:
         """The number that the commit in progress gets."""
-        return self._newest()[0] + 1
+        return (self.newest or self._newest())[0] + 1
 
     @property
     def committed_at(self) -> int:
         """When the newest snapshot was committed."""
-        return self._newest()[1]
+        return (self.newest or self._newest())[1]
 
     def _newest(self) -> tuple[int, int]:
         if self.newest is None:
@@ -137,10 +137,10 @@ class Sequencer:
     def first_conflict(self, table_id: int, since: int, row_ids: BitMap64) -> int | None:
         """The first commit after ``since`` that touched or locked one of the rows; ``RESERVED``: somebody will."""
         rows = commits.touched_or_locked_since(self._tx, table_id, since)
-        for snapshot, data in sorted(rows, key=lambda row: row[0]):
-            if data is None or not row_ids.isdisjoint(BitMap64.deserialize(data)):
-                return int(snapshot)
-        return None
+        return min(
+            [int(s) for s, data in rows if data is None or not row_ids.isdisjoint(BitMap64.deserialize(data))],
+            default=None,
+        )
 
     def has_changed_since(self, table_id: int, since: int) -> bool:
         """Whether a commit after ``since`` updated, deleted or locked rows, or added blocks."""

@@ -208,7 +208,7 @@ def _uncovered(state: TableState, coverage: Coverage) -> Iterator[BlockRecord]:
     return (block for block in found if block is not None and block.visible_at(state.at))
 
 
-def new_keys(writes: TableWrites, coverage: Coverage, files: OpenFiles) -> KeyColumn | None:
+def new_keys(writes: TableWrites, coverage: Coverage, files: OpenFiles) -> NewKeys | None:
     """The keys of a unique index that must be absent; refuses keys that the write-set itself holds twice.
 
     A row with a null in its key has none.  Of the primary key, rows that keep theirs are left out.
@@ -220,10 +220,10 @@ def new_keys(writes: TableWrites, coverage: Coverage, files: OpenFiles) -> KeyCo
         codecs, places = tuple(f.codec for f in fields), tuple(schema.fields.index(f) for f in fields)
     if len(writes.rows) == 1 and not writes.blocks:
         ((row_id, values),) = writes.rows.items()
-        key = [values[p] for p in places]
-        if row_id in unkeyed or None in key:
+        if row_id in unkeyed:
             return None
-        return OneKey(encode_key(codecs, key))
+        key = [values[p] for p in places]
+        return None if None in key else NewKeys(index, fields, OneKey(encode_key(codecs, key)))
     index_id = index.index_id
     blocks = [] if index_id in writes.loaded_for else writes.own_live_blocks()
     keyed, columns = list(writes.rows), [[row[p] for row in writes.rows.values()] for p in places]
@@ -252,7 +252,7 @@ def new_keys(writes: TableWrites, coverage: Coverage, files: OpenFiles) -> KeyCo
     together = KeyColumn.concat(parts) if len(parts) > 1 else parts[0]
     if blocks and (again := together.first_duplicate()) is not None:
         raise duplicate(writes.state, index, decode_key(codecs, together[again]), twice=True)
-    return KeyColumn.concat(needed) if len(needed) > 1 else needed[0]
+    return NewKeys(index, fields, KeyColumn.concat(needed) if len(needed) > 1 else needed[0])
 
 
 def _keys_of(codecs: Sequence[Codec], columns: Sequence[Sequence[Any]]) -> KeyColumn:

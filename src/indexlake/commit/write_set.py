@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from pyroaring import BitMap64
+from pyroaring import BitMap64, FrozenBitMap64
 
 from indexlake.blocks.addresses import Noted, ranked
 from indexlake.blocks.delete_vector import positions_bitmap
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 Values = tuple[SqlValue, ...]
 RowIdArray = npt.NDArray[np.int64]
+_NO_ROWS: Any = FrozenBitMap64()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,17 @@ class AbsentValues:
 class TableWrites:
     """The changes to one table."""
 
+    truncate = False
+    blind = False  # a truncate that removes whatever is there when it commits
+    locked: BitMap64 = _NO_ROWS
+    loaded_for: frozenset[int] = frozenset()  # the unique indexes whose keys in ``loaded`` were compared already
+    inserted = updated = deleted = 0
+    _row_of_key: dict[Key, int] | None = None
+    _adopted: TableSchema | None = None
+
     def __init__(self, state: TableState, base: int) -> None:
         self.state = state
         self.base = base  # the snapshot that it was read at; the state may be newer
-        self.truncate = False
-        self.blind = False  # a truncate that removes whatever is there when it commits
         self.closed = BitMap64()  # row ids of versions that this transaction replaces or deletes
         self.hot_closes: dict[int, int] = {}  # row id -> begin of the hot version read
         self.block_closes: dict[int, Any] = {}  # data file id -> positions
@@ -63,15 +70,10 @@ class TableWrites:
         self.rows: dict[int, Values] = {}  # row id -> new version
         self.unkeyed: set[int] = set()  # rows whose key is the one they had: no need to look for it
         self.blocks: list[NewBlock] = []
-        self.locked = BitMap64()
         self.absent: list[AbsentValues] = []  # no row with them may have been added meanwhile
         self.loaded: list[Look] = []  # for the keys of blocks that are too many for memory
-        self.loaded_for: frozenset[int] = frozenset()  # the unique indexes whose keys in them were compared already
         self.checked: set[int] = set()  # the unique indexes whose keys were looked for
         self.claimed: list[KeyColumn] = []  # the same for primary keys: losing the race for one is a conflict
-        self.inserted = self.updated = self.deleted = 0
-        self._row_of_key: dict[Key, int] | None = None
-        self._adopted: TableSchema | None = None
 
     @property
     def empty(self) -> bool:
@@ -132,6 +134,7 @@ class TableWrites:
         what was live is counted when the truncate commits, once.
         """
         state, base, locked = self.state, self.base, self.locked
+        vars(self).clear()
         self.__init__(state, base)  # type: ignore[misc]
         self.truncate, self.blind, self.locked = True, blind, locked
 

@@ -133,9 +133,9 @@ _PLAIN = frozenset({int, str, float, bool, bytes, type(None), dt.date, dt.dateti
 
 def integer_type(value: int) -> SqlType:
     """The type of an integer parameter: unlike a literal it can be UBIGINT, and it adapts to nothing."""
-    if 2**63 <= value < 2**64:
-        return UINT64
-    return INT32 if value == -(2**31) else literal_type(value)
+    if -(2**31) <= value < 2**31:
+        return INT32
+    return UINT64 if 2**63 <= value < 2**64 else literal_type(value)
 
 
 def typed(value: Any) -> tuple[SqlType, Any]:

@@ -101,6 +101,9 @@ class InlineStore(InlineTables):
                 )
             self.known = newest
 
+    def committed(self, number: int) -> None:
+        self.known = number
+
     def done(self, tx: Transaction) -> int:
         return 0
 

@@ -226,6 +226,10 @@ class HotStore(Protocol):
         """Raise if the lake has another hot store by now, or another owner; ``newest`` is its newest commit."""
         ...
 
+    def committed(self, number: int) -> None:
+        """A write of a user was committed with that number: the lake had this hot store then."""
+        ...
+
     def done(self, tx: Transaction) -> int:
         """How much was written through the transaction, for ``undo``."""
         ...

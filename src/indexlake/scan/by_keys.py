@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from indexlake.lake import Lake
     from indexlake.snapshots.reading import Reading
 
+_PLAIN = frozenset({int, str})
+
 
 def rows_by_keys(reading: Reading, lake: Lake, keys: Sequence[Sequence[SqlValue]]) -> Iterator[pa.RecordBatch]:
     """The rows that have one of the keys, in no particular order.  Planned at once, read after the transaction."""
@@ -65,13 +67,15 @@ def encoded_keys(schema: TableSchema, keys: Any, table: str) -> list[list[SqlVal
 
 def _encoded(schema: TableSchema, key: Any, table: str) -> list[SqlValue]:
     fields = schema.key_fields
-    values = _values(schema, key, table) if len(fields) != 1 or isinstance(key, Mapping) else (key,)
+    single = len(fields) == 1 and (type(key) in _PLAIN or not isinstance(key, Mapping))
+    values = (key,) if single else _values(schema, key, table)
     encoded = []
-    for f, codec, value in zip(fields, schema.key_codecs, values, strict=True):
+    for place, codec in enumerate(schema.key_codecs):
         try:
-            encoded.append(codec.encode_one(value))
+            encoded.append(codec.encode_one(values[place]))
         except ConstraintError as error:
-            raise ConstraintError(f"Primary key column {f.name!r}: {error}", column=f.name) from None
+            name = fields[place].name
+            raise ConstraintError(f"Primary key column {name!r}: {error}", column=name) from None
     return encoded
 
 

@@ -148,8 +148,8 @@ def key_in(predicate: Bound, schema: TableSchema) -> list[SqlValue] | None:
             if isinstance(part, ColumnTest) and part.op in ("=", "in") and len(part.values) == 1
         }
     key: list[SqlValue] = []
-    for name, codec in zip(schema.key_names, schema.key_codecs, strict=True):
-        value = named.get(name)
+    for place, codec in enumerate(schema.key_codecs):
+        value = named.get(schema.key_names[place])
         if value is None:
             return None
         try:
@@ -199,7 +199,7 @@ def mask_of(keys: KeySet, batch: pa.RecordBatch, schema: TableSchema) -> npt.NDA
 
 def _decoded(schema: TableSchema, values: Values) -> Row:
     try:
-        return {f.name: codec.decode_one(v) for f, codec, v in zip(schema.fields, schema.codecs, values, strict=True)}
+        return {name: decode(values[place]) for place, (name, decode) in enumerate(schema.decoders)}
     except ConstraintError:
         arrays = [codec.decode([v]) for codec, v in zip(schema.codecs, values, strict=True)]
         python_columns(pa.table(arrays, schema.names))  # names the column

@@ -6,8 +6,9 @@ the same rows.  A scan is an Arrow stream, so DuckDB, polars, pandas and pyarrow
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -344,13 +345,19 @@ def bind_predicate(where: str, schema: TableSchema, params: Mapping[str, Any] | 
 
 def bind_condition(where: str, schema: pa.Schema, params: Mapping[str, Any] | Sequence[Any] | None) -> Bound:
     """A predicate over any columns."""
-    from indexlake.expr import compile
-
     check_text(where)
-    bound = compile(where, schema, params)
+    bound = _compiler()(where, schema, params)
     if not bound.is_condition:
         raise ExpressionError(f"{where!r} is of type {bound.type}; a predicate must be true or false.", text=where)
     return bound
+
+
+@cache
+def _compiler() -> Callable[..., Bound]:
+    """Loaded with the first expression."""
+    from indexlake.expr import compile
+
+    return compile
 
 
 def _order_text(plan: ScanPlan, order: list[tuple[str, str]]) -> str:

@@ -8,7 +8,7 @@ one whose place it took.  Schemas are immutable; ``SchemaHistory.at(snapshot)`` 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -190,6 +190,11 @@ class TableSchema:
         return tuple(f.codec for f in self.fields)
 
     @cached_property
+    def decoders(self) -> tuple[tuple[str, Callable[[SqlValue], Any]], ...]:
+        """How the encoded values of a row become Python's, by the name of the column."""
+        return tuple((f.name, f.codec.decode_one) for f in self.fields)
+
+    @cached_property
     def column_codecs(self) -> dict[str, Codec]:
         return {f.column: f.codec for f in self.fields} | {ROW_ID: codec_for(pa.int64())}
 
@@ -236,7 +241,8 @@ class TableSchema:
 
     @cached_property
     def place_of(self) -> dict[str, int]:
-        return {f.name.lower(): i for i, f in enumerate(self.fields)}
+        """Where a column stands in a row tuple."""
+        return {f.name: i for i, f in enumerate(self.fields)}
 
     def field(self, name: str) -> Field:
         """The column of that name, in any case; an error that suggests the closest one otherwise."""

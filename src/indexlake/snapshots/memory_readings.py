@@ -8,19 +8,18 @@ read, which is told of everything first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from indexlake.blocks.delete_vector import DeleteLog
 from indexlake.catalog import commits
 from indexlake.catalog.table_heads import Head
-from indexlake.hot.memory.store import MemoryStore, Reader
+from indexlake.hot.memory.store import MemoryStore
 from indexlake.snapshots.reading import Choose, OpenReading, Reading, Readings
 from indexlake.snapshots.state import TableState
 
 if TYPE_CHECKING:
-    from indexlake.catalog.driver import Catalog, ReadTransaction
+    from indexlake.catalog.driver import Catalog
     from indexlake.hot.memory.record import Commit
 
 
@@ -91,55 +90,43 @@ class MemoryReadings(Readings):
             deletes = dict(state.deletes)
             for file_id, positions in deleted.items():
                 deletes[file_id] = deletes.get(file_id, _NONE).add(number, positions)
-            self.states.offer(replace(state, deletes=deletes, at=number))
+            self.states.offer(state._replace(deletes=deletes, at=number))
 
 
 _NONE = DeleteLog()
 
 
 class _OpenReading(OpenReading):
-    __slots__ = ("_reader", "_store")
+    """A reader of the store, and a read transaction of the catalog that begins when it is first used."""
+
+    __slots__ = ("_store", "at")
 
     def __enter__(self) -> Reading:
         readings: Any = self._readings
         store: MemoryStore = readings._store
-        self._store = store
-        reader = self._reader = Reader()
-        store.readers.add(reader)  # before the state is chosen: what it does not have in blocks stays here
+        begun: Any = None
+        self._store, self._transaction, self.at = store, begun, -1
+        store.readers.add(self)  # before the state is chosen: what it does not have in blocks stays here
         try:
             state = readings.at_hand(self._table_id)
             if state is not None:
-                reader.at = state.at
-                self._transaction: Any = _Lazy(readings.catalog)
-                choose = self._choose
+                self.at, choose = state.at, self._choose
                 snapshot, writes = (state.at, None) if choose is None else choose(state)
-                return Reading(self._transaction, state, snapshot, store, writes)
+                transaction: Any = self
+                return Reading(transaction, state, snapshot, store, writes)
             return super().__enter__()
         except BaseException:
-            store.readers.discard(reader)
+            store.readers.discard(self)
             raise
+
+    def __getattr__(self, name: str) -> Any:
+        if self._transaction is None:
+            self._transaction = self._readings.catalog.read()
+        return getattr(self._transaction, name)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._store.readers.discard(self._reader)
-        self._transaction.__exit__(kind, error, trace)
-
-
-class _Lazy:
-    """A read transaction of the catalog that begins when it is first used."""
-
-    __slots__ = ("_catalog", "_inner")
-
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-        self._inner: ReadTransaction | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        if self._inner is None:
-            self._inner = self._catalog.read()
-        return getattr(self._inner, name)
-
-    def __exit__(self, *how: Any) -> None:
-        if self._inner is not None:
-            self._inner.__exit__(*how)
+        self._store.readers.discard(self)
+        if self._transaction is not None:
+            self._transaction.__exit__(kind, error, trace)

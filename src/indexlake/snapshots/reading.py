@@ -7,7 +7,6 @@ a row.  ``hot`` and ``transaction`` end with the transaction; the other parts st
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -96,10 +95,13 @@ class Readings:
 
     def state_in(self, transaction: ReadTransaction, table_id: int) -> TableState:
         """The table's state as of a read transaction.  Raises ``Stale`` when another one has to be begun."""
-        state = refresh(transaction, table_id, self.states.get(table_id), self.store)
+        known = self.states.get(table_id)
+        state = refresh(transaction, table_id, known, self.store)
+        if state is known:
+            return state
         if state.schema.asks_sequences:
             schema = state.schema.asking(self.sequences)
-            state = replace(state, schema=schema, current=schema.current)
+            state = state._replace(schema=schema, current=schema.current)
         self.states.offer(state)
         return state
 

@@ -6,7 +6,6 @@ which each checkpoint moves, and reading it is time travel.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from indexlake.catalog import commits, log_records
@@ -26,7 +25,7 @@ class ReplicaReadings(Readings):
         return self._bound(r) if snapshot is None else snapshot
 
     def state_in(self, transaction: ReadTransaction, table_id: int) -> TableState:
-        return replace(super().state_in(transaction, table_id), limit=self._bound(transaction))
+        return super().state_in(transaction, table_id)._replace(limit=self._bound(transaction))
 
     def _bound(self, r: ReadTransaction) -> int:
         owner = log_records.read_owner(r)

@@ -11,8 +11,8 @@ import gc
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,8 +38,7 @@ FEW_ROWS = 1_000
 """The ids of so many rows are read one by one from a block that is not in row-id order; of more, all of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableState:
+class TableState(NamedTuple):
     table: TableRecord
     schema: SchemaHistory
     current: TableSchema  # of now, or of the snapshot that a reader of the past or a transaction works at
@@ -66,7 +65,8 @@ class TableState:
         """The same state with the schema of a snapshot, for those who read or write at it."""
         if snapshot >= self.table.schema_version:
             return self
-        return replace(self, table=replace(self.table, schema_version=snapshot), current=self.schema.at(snapshot))
+        table = replace(self.table, schema_version=snapshot)
+        return self._replace(table=table, current=self.schema.at(snapshot))
 
     def still_at(self, snapshot: int) -> TableState:
         """The same state where nothing has changed up to a later snapshot."""

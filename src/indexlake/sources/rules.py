@@ -144,7 +144,7 @@ def completed_row(values: Values, schema: TableSchema) -> Values:
         bounds = [_condition(schema, check) for check in schema.checks]
         named = frozenset().union(*(bound.columns for bound in bounds))
         if named <= schema.plain_names:
-            places = [(name, schema.place_of[name.lower()]) for name in named]
+            places = [(name, schema.place_of[name]) for name in named]
             row = {name: schema.fields[place].codec.decode_one(values[place]) for name, place in places}
             for check, bound in zip(schema.checks, bounds, strict=True):
                 if bound.row_value(row) is False:

@@ -38,7 +38,7 @@ class Assignments:
         copies: Mapping[str, str] | None = None,
         what: str = "update",
     ) -> None:
-        if not isinstance(assignments, Mapping) or not (assignments or copies):
+        if not isinstance(assignments, dict | Mapping) or not (assignments or copies):
             raise SchemaError(f"{what} needs a dict of column names and new values.")
         self._schema = schema
         self._values: dict[str, SqlValue] = {}  # encoded
@@ -56,7 +56,7 @@ class Assignments:
                 self._expressions[f.name] = (bind or _over(schema))(value, f)
                 continue
             try:
-                encoded = schema.codecs[schema.place_of[f.name.lower()]].encode_one(value)
+                encoded = schema.codecs[schema.place_of[f.name]].encode_one(value)
             except ConstraintError as error:
                 hint = f". If it is SQL over the row, write il.expr({value!r})" if isinstance(value, str) else ""
                 raise ConstraintError(f"Column {f.name!r}: {error}{hint}", column=f.name) from None
@@ -72,7 +72,10 @@ class Assignments:
     @property
     def columns(self) -> frozenset[str]:
         """The columns that the new values are computed from."""
-        return frozenset().union(*[e.columns for e in self._expressions.values()], self._copies.values())
+        found = frozenset(self._copies.values())
+        for expression in self._expressions.values():
+            found |= expression.columns
+        return found
 
     def changes(self, fields: tuple[Field, ...]) -> bool:
         values, expressions, copies = self._values, self._expressions, self._copies
@@ -108,13 +111,13 @@ class Assignments:
         new = list(values)
         place = self._schema.place_of
         for name, value in self._values.items():
-            new[place[name.lower()]] = value
+            new[place[name]] = value
         for name, expression in self._expressions.items():
-            f = self._schema.fields[place[name.lower()]]
+            f = self._schema.fields[place[name]]
             value = _computed_one(expression, row, f)
             if value is None and not f.nullable:
                 raise null_error(name, given=True)
-            new[place[name.lower()]] = value
+            new[place[name]] = value
         return recomputed(tuple(new), self._schema)
 
 

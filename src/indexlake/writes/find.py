@@ -10,7 +10,6 @@ not hold exactly.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from indexlake.expr.test import ColumnTest
@@ -29,31 +28,31 @@ if TYPE_CHECKING:
     from indexlake.snapshots.reading import Reading
     from indexlake.transaction import Transaction
 
+_NONE: frozenset[str] = frozenset()
+
 PredicateOf = Callable[[TableSchema], "Bound"]
 
 
-@dataclass(slots=True)
 class Target:
-    """The only row that may satisfy a predicate, None when there is none, at the state that it was found in."""
+    """The only row that may satisfy a predicate, None when there is none, at the state that it was found in.
 
-    state: TableState
-    predicate: Bound
-    key: list[SqlValue] | None  # the primary key, where the predicate names it
-    row: LiveRow | None
+    ``key`` is its primary key, where the predicate names it.  A predicate that asks for that key and nothing else is
+    decided: the row satisfies it.
+    """
 
-    @property
-    def is_decided(self) -> bool:
-        """Whether the predicate asks for the primary key and nothing else: the row satisfies it."""
-        return self.key is not None and self.predicate.equal_alone == self.state.current.key_set
+    __slots__ = ("_is_decided", "key", "predicate", "row", "state", "tested")
 
-    @property
-    def tested(self) -> Set[str]:
-        """The columns that ``is_met`` asks for."""
-        return frozenset() if self.is_decided else self.predicate.columns
+    def __init__(self, state: TableState, predicate: Bound, key: list[SqlValue] | None, row: LiveRow | None) -> None:
+        self.state = state
+        self.predicate = predicate
+        self.key = key
+        self.row = row
+        self._is_decided = key is not None and predicate.equal_alone == state.current.key_set
+        self.tested: frozenset[str] = _NONE if self._is_decided else predicate.columns  # what ``is_met`` asks for
 
     def is_met(self, row: dict[str, Any]) -> bool:
         """Whether the row satisfies the whole predicate; ``row`` has the columns that are ``tested``."""
-        if self.is_decided:
+        if self._is_decided:
             return True
         assert self.row is not None
         row[ROW_ID] = self.row.row_id

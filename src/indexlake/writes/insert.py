@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from indexlake.transaction import Transaction
 
 
+_TAKEN_AGAIN = (dict, Mapping, list, tuple, str, os.PathLike, pa.Table, pa.RecordBatch)
+
+
 @dataclass(slots=True)
 class Prepared:
     """Rows ready to insert: small inputs as encoded tuples, large ones as finished blocks."""
@@ -96,14 +99,13 @@ def _laid_out(lake: Lake, prepared: Prepared, now: TableState) -> Prepared:
     for block in prepared.blocks:
         rows = list(block_rows(lake.storage, block, before.current.file))
         blocks += write_sorted(lake.storage, target, rows, None)
-    state = replace(before, table=replace(before.table, layout=now.table.layout), ranges=now.ranges)
+    state = before._replace(table=replace(before.table, layout=now.table.layout), ranges=now.ranges)
     return Prepared(state, prepared.rows, blocks)
 
 
 def can_be_taken_again(rows: Any) -> bool:
     """Whether rows can be read from the same object twice; only where that is certain."""
-    known = (dict, Mapping, list, tuple, str, os.PathLike, pa.Table, pa.RecordBatch)
-    if isinstance(rows, known) or type(rows).__name__ == "DataFrame":
+    if isinstance(rows, _TAKEN_AGAIN) or type(rows).__name__ == "DataFrame":
         return True
     from indexlake.sources.files import Files
 

@@ -31,4 +31,4 @@ class LogTransaction:
     def _ask(self, *_: Any, **__: Any) -> NoReturn:
         raise CatalogNeeded
 
-    rows = row = query = execute = send = execute_many = execute_batch = insert_rows = savepoint = _ask
+    rows = rows_again = row = query = execute = send = execute_many = execute_batch = insert_rows = savepoint = _ask

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from indexlake.catalog import commits, log_records
 from indexlake.catalog.driver import CommitUnknown, DatabaseError
-from indexlake.hot.memory.store import Reader
 from indexlake.storage import faults
 
 if TYPE_CHECKING:
@@ -80,25 +79,25 @@ class _Read:
     def __init__(self, inner: ReadTransaction, store: MemoryStore) -> None:
         self._inner = inner
         self._readers = store.readers
-        self._reader = Reader()
-        self._readers.add(self._reader)
+        self.at = -1
+        self._readers.add(self)
         self.rows, self.row, self.query = inner.rows, inner.row, inner.query
         try:
             log_records.read_epoch(inner)  # a database may begin with the first statement
         except BaseException:
             self.close()
             raise
-        self._reader.at = store.layout
+        self.at = store.layout
 
     def close(self) -> None:
-        self._readers.discard(self._reader)
+        self._readers.discard(self)
         self._inner.close()
 
     def __enter__(self) -> _Read:
         return self
 
     def __exit__(self, *how: Any) -> None:
-        self._readers.discard(self._reader)
+        self._readers.discard(self)
         self._inner.__exit__(*how)
 
     def __getattr__(self, name: str) -> Any:
@@ -127,7 +126,7 @@ class _Transaction:
             store.turn.release()
             raise
         inner = self._inner
-        self.rows, self.row, self.query = inner.rows, inner.row, inner.query
+        self.rows, self.rows_again, self.row, self.query = inner.rows, inner.rows_again, inner.row, inner.query
         self.execute, self.send, self.execute_many = inner.execute, inner.send, inner.execute_many
         self.execute_batch, self.insert_rows = inner.execute_batch, inner.insert_rows
         self.savepoint = inner.savepoint

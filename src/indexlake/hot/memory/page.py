@@ -62,8 +62,8 @@ class Page:
         self.begins[slot] = begin
         self.ends[slot] = self.moved[slot] = LIVE
         self.previous[slot] = previous
-        for column, value in zip(self.values, values, strict=True):
-            column.append(value)
+        for place, column in enumerate(self.values):
+            column.append(values[place])
         self.count = slot + 1
         return slot
 

@@ -76,7 +76,7 @@ def pack(commit: Commit, durable: int) -> bytes:
         elif not rows:
             continue
         if rows:
-            ids, values = zip(*rows, strict=True)
+            ids, values = zip(*rows)  # noqa: B905 (all of them are pairs)
             columns = list(zip(*values, strict=True))
         if change.deleted:
             deleted = [(file_id, positions.serialize()) for file_id, positions in change.deleted.items()]

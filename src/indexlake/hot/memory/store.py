@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from indexlake.catalog import commits, delete_entries, log_records
 from indexlake.catalog.clock import now
@@ -43,13 +43,10 @@ MOST_TOUCHED = 20_000
 """So many commits that changed rows of a table are remembered; older transactions ask the catalog."""
 
 
-class Reader:
+class Reader(Protocol):
     """Somebody who reads a state as of ``at``: versions that moved to blocks later stay for them."""
 
-    __slots__ = ("at",)
-
-    def __init__(self) -> None:
-        self.at = -1
+    at: int
 
 
 class MemoryStore:
@@ -194,6 +191,9 @@ class MemoryStore:
 
     def still_there(self, r: ReadTransaction | Transaction, newest: int) -> None:
         self.check_lease(r)
+
+    def committed(self, number: int) -> None:
+        """The lease is looked at with every transaction of the catalog."""
 
     def done(self, tx: Transaction | LogTransaction) -> int:
         return len(self._undo) if self._writer is tx else 0

@@ -45,7 +45,7 @@ class Versions:
             for slot in range(page.count):
                 values = [column[slot] for column in page.values]
                 tree.add(tree.key(page.place, values), page.number << BITS | slot)
-            self._took(page, _TREE_BYTES * page.count)
+            self._took(page, 0, _TREE_BYTES * page.count)
         self.trees = {**self.trees, index_id: tree}
 
     def drop_tree(self, index_id: int) -> MemTree | None:
@@ -62,7 +62,7 @@ class Versions:
         self.newest[row_id] = version
         for tree in self.trees.values():
             tree.add(tree.key(page.place, values), version)
-        self._count(page, 1, values)
+        self._took(page, 1, _row_bytes(values))
         return version
 
     def add_many(
@@ -83,22 +83,15 @@ class Versions:
             page.add_many(row_ids[part], begins[part], ends[part], previous, parts)
             for tree in self.trees.values():
                 tree.add_many(tree.keys(page.place, parts, upto - done), first)
-            self._count(page, upto - done, *parts)
+            self._took(page, upto - done, sum(map(_column_bytes, parts)))
             done = upto
 
-    def _count(self, page: Page, versions: int, *values: Sequence[Any]) -> None:
-        """More versions of a page, and about what they take: ``values`` of one row, or of each column."""
-        size = (_VERSION_BYTES + _TREE_BYTES * len(self.trees)) * versions
-        for some in values:
-            size += _NULL_BYTES * len(some) + _NUMBER_BYTES * (len(some) - some.count(None))
-            if versions == 1 or isinstance(next((v for v in some if v is not None), None), bytes):
-                size += sum([len(v) for v in some if isinstance(v, bytes)])
-        self._took(page, size)
-        self.count += versions
-
-    def _took(self, page: Page, size: int) -> None:
+    def _took(self, page: Page, versions: int, size: int) -> None:
+        """More versions of a page, or about how many bytes more it takes for what they hold."""
+        size += (_VERSION_BYTES + _TREE_BYTES * len(self.trees)) * versions
         page.bytes += size
         self.bytes += size
+        self.count += versions
 
     def _page(self, columns: tuple[str, ...]) -> Page:
         """The page that takes the next version with these columns."""
@@ -194,3 +187,20 @@ class Versions:
             live += is_live
             dead += int(np.count_nonzero(ends > horizon)) - is_live
         return live, dead
+
+
+def _row_bytes(values: Sequence[Any]) -> int:
+    """About what the values of one version take."""
+    size = _NULL_BYTES * len(values)
+    for value in values:
+        if value is not None:
+            size += _NUMBER_BYTES + (len(value) if isinstance(value, bytes) else 0)
+    return size
+
+
+def _column_bytes(values: Sequence[Any]) -> int:
+    """The same of one column of many versions."""
+    size = _NULL_BYTES * len(values) + _NUMBER_BYTES * (len(values) - values.count(None))
+    if isinstance(next((v for v in values if v is not None), None), bytes):
+        size += sum([len(v) for v in values if v is not None])
+    return size

@@ -176,9 +176,13 @@ class MemoryTable:
     def holders(
         self, fields: Sequence[Field], keys: KeyColumn, since: int, without: BitMap64, *, indexed: bool
     ) -> list[HotRow]:
-        ids = tuple([f.field_id for f in fields])
-        tree = next((t for t in self._of.trees.values() if t.field_ids == ids), None)
-        if tree is None or any(f.since for f in fields):
+        schema = self._schema
+        if fields is schema.key_fields:
+            tree = self._of.trees.get(PRIMARY)
+        else:
+            ids = tuple(f.field_id for f in fields)
+            tree = next((t for t in self._of.trees.values() if t.field_ids == ids), None)
+        if tree is None or (schema.evolved and any(f.since for f in fields)):
             wanted, codecs = KeySet(keys), tuple(f.codec for f in fields)
             return [
                 row
@@ -186,7 +190,7 @@ class MemoryTable:
                 if row.row_id not in without and None not in row.values and encode_key(codecs, row.values) in wanted
             ]
         columns, found = tree.columns, []
-        for key in keys:
+        for key in keys.to_list():
             for version in tree.find(key):
                 page, slot = self._of.pages.get(version >> BITS), version & SLOT
                 if page is None or page.ends[slot] != LIVE or page.moved[slot] != LIVE or page.begins[slot] <= since:

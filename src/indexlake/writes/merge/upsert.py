@@ -207,7 +207,7 @@ def _encoded(tx: Transaction, state: TableState, row: Mapping[str, Any]) -> Mapp
     given: dict[int, SqlValue] = {}
     for name, value in row.items():
         f = schema.field(name)
-        place = schema.place_of[f.name.lower()]
+        place = schema.place_of[f.name]
         if place in given:
             raise SchemaError(f"Column {f.name!r} is given twice in one row.", column=f.name)
         try:
