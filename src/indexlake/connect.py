@@ -247,7 +247,7 @@ class Opening:
         path = os.path.join(folder, CATALOG_FILE)
         return Opening(
             lambda create: SqliteCatalog(path, create=create, read_only=read_only),
-            FILES_FOLDER, folder, options, cache, spill, hot,
+            os.path.join(folder, FILES_FOLDER), folder, options, cache, spill, hot,
         )  # fmt: skip
 
     @property
@@ -362,7 +362,7 @@ class Opening:
 
     def persisted(self, root: str) -> str:
         """As the catalog remembers it: relative for files inside the lake's own folder, so that it can be moved."""
-        if "://" in root or (self.folder is not None and root == FILES_FOLDER):
+        if "://" in root:
             return root
         full = os.path.abspath(root)
         if self.folder is not None and full.startswith(self.folder + os.sep):

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from indexlake.blocks.block import BlockRecord
 from indexlake.partitions.partition import Partition
 from indexlake.pipeline import partition_policy
 from indexlake.pipeline.partition_policy import Part, Step
+from tests.support.waiting import wait_until
 
 TEXT = "abc " * 500
 """2 KB that compress well: the target is of files, which are not compressed."""
@@ -267,3 +269,16 @@ def test_what_was_split_is_not_joined_at_once_and_small_neighbours_are() -> None
     assert len(s.numbers) < count / 2
     sizes = [sum(b.record_count for b in s.blocks[number]) for number in s.numbers]
     assert all(a + b >= T / 4 for a, b in pairwise(sizes))
+
+
+def test_the_background_merges_what_was_only_deleted_from(tmp_path: Path) -> None:
+    with il.connect(tmp_path / "lake") as lake:
+        t = make(lake, partition_row_count=400)
+        t.insert(rows(range(400)))
+        t.insert(rows(range(400, 800)))
+        wait_until(lambda: [p.data_rows for p in t.partitions()] == [400, 400], "two partitions")
+        for first in range(0, 800, 80):
+            t.delete("id between $first and $first + 70", params={"first": first})
+        wait_until(lambda: sum(p.data_rows for p in t.partitions()) <= 400, "a merge")
+        t.truncate()
+        wait_until(lambda: len(t.partitions()) == 1, "a join")

@@ -439,3 +439,24 @@ def test_on_s3_and_into_the_other_kind_of_catalog(new_address, before, after):
         new.pipeline().run()
         new.pipeline().vacuum(dry_run=False, grace=NOW)
         check_whole(new)
+
+
+def test_a_storage_is_named_as_it_is_seen_from_here(tmp_path, monkeypatch):
+    """Also where its name is that of the folder which a lake has inside its own one."""
+    monkeypatch.chdir(tmp_path)
+    with connect(tmp_path / "old") as lake:
+        t = clustered(lake)
+        t.insert(rows(0, 60))
+        publish_meta(lake, t._table_id)
+        lose_catalog(lake, tmp_path / "files")
+    result = il.restore("files", into="new")
+    assert [table.rows for table in result.tables] == [60]
+    with connect(tmp_path / "new") as lake:
+        assert lake.storage.root == str(tmp_path / "files")
+    with connect(tmp_path / "other", storage="files2") as lake:
+        assert lake.storage.root == str(tmp_path / "files2")
+    with connect("lake", storage="lake/files") as lake:
+        assert lake.storage.root == str(tmp_path / "lake" / "files")
+    (tmp_path / "lake").rename(tmp_path / "moved")
+    with connect("moved") as lake:
+        assert lake.storage.root == str(tmp_path / "moved" / "files")

@@ -32,6 +32,9 @@ RETRY_SECONDS = 5.0
 RETRY_MOST_SECONDS = 300.0
 """A dump that fails again and again is tried less and less often, up to this pace."""
 
+ENOUGH_DELETES = 10_000
+"""Of rows in blocks of a clustered table, after which its partitions are looked at, if a quarter of one is not less."""
+
 EXPIRE_SECONDS = 600.0
 NO_TABLE = 0
 """In the queue: look what else is due."""
@@ -46,6 +49,7 @@ class Maintenance:
         self._automatic = automatic
         self._lock = threading.Lock()
         self._estimates: dict[int, int] = {}
+        self._deletes: dict[int, int] = {}  # of rows of clustered tables, since that was last looked at
         self._queued: set[int] = set()
         self._due: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._retry: dict[int, float] = {}
@@ -80,8 +84,19 @@ class Maintenance:
             if known is None or known + changed >= writes.state.table.config.inline_row_count_limit:
                 self._queue(table_id)
         state = writes.state
-        if writes.blocks and (state.ranges is not None or any(index.slow for index in state.live_indexes)):
+        if state.ranges is None:
+            due = bool(writes.blocks) and any(index.slow for index in state.live_indexes)
+        else:
+            due = bool(writes.blocks) or writes.truncate or self._has_enough_deletes(table_id, writes)
+        if due:
             self.added_blocks(table_id)
+
+    def _has_enough_deletes(self, table_id: int, writes: TableWrites) -> bool:
+        """Whether so many rows of blocks were deleted since it was last asked that partitions may be due."""
+        gone = sum(map(len, writes.block_closes.values())) + self._deletes.get(table_id, 0)
+        enough = gone >= min(ENOUGH_DELETES, writes.state.table.config.partition_row_count // 4)
+        self._deletes[table_id] = 0 if enough else gone
+        return enough and gone > 0
 
     def added_blocks(self, table_id: int) -> None:
         """After a commit of blocks that an index does not cover yet, or that may have to be merged."""

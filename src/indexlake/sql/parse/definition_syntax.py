@@ -10,8 +10,9 @@ from indexlake.sql.parse.index_syntax import create_index, drop_index
 from indexlake.sql.parse.named_syntax import KINDS, create_named, drop_named
 from indexlake.sql.parse.token_reader import TokenReader
 
+_NUMBERING = ("autoincrement", "auto_increment", "identity", "generated")
 _COLUMN_WORDS = ("not", "null", "default", "primary", "unique", "check", "references", "collate", "generated", "as",
-                 "constraint", "using")  # fmt: skip
+                 "constraint", "using", "comment", *_NUMBERING)  # fmt: skip
 _AFTER_DEFAULT = ("not", "primary", "unique", "check", "references", "constraint")
 _TABLE_WORDS = ("primary", "unique", "check", "foreign", "constraint")
 
@@ -22,6 +23,8 @@ def create(r: TokenReader) -> st.Definition:
     if replace and (r.sees("index") or r.sees("unique") or r.sees("schema")):
         what = "SCHEMA" if r.sees("schema") else "INDEX"
         r.fail(f"CREATE OR REPLACE {what} is not supported: drop it first, or use IF NOT EXISTS.")
+    if r.sees("local", "temp") or r.sees("local", "temporary"):
+        r.take("local")
     temporary = r.take("temp") or r.take("temporary")
     if r.take("view"):
         return _create_view(r, replace, temporary)
@@ -96,7 +99,8 @@ def _create_table(r: TokenReader, replace: bool) -> st.CreateTable:
         query, with_data = _without_data_clause(r, query)
     elif not columns:
         r.fail("Expected the columns in parentheses, or AS and a query.")
-    r.expect_end()
+    if not r.at_end:
+        r.fail("Behind the columns comes WITH (option = value, …), or nothing. Comments are given by COMMENT ON TABLE.")
     return st.CreateTable(
         table, if_not_exists, replace, tuple(columns), key, tuple(constraints), names, query, with_data, options
     )  # fmt: skip
@@ -179,6 +183,8 @@ def _column(r: TokenReader) -> tuple[st.ColumnDefinition, bool, list[st.Constrai
 
 def _column_after_name(r: TokenReader, name: str, place: int) -> tuple[st.ColumnDefinition, bool, list[st.Constraint]]:
     type_text = None if r.sees("generated") or r.sees("as") else _type(r)
+    if type_text is not None and type_text.tokens[0].is_word("serial", "bigserial", "smallserial"):
+        r.fail("Numbers come from a sequence: a BIGINT column with DEFAULT nextval('s').", type_text.tokens[0])
     nullable, is_key = True, False
     default: Fragment | None = None
     generated: Fragment | None = None
@@ -209,9 +215,17 @@ def _type(r: TokenReader) -> Fragment:
     return r.operand("Expected a type here, for example BIGINT, VARCHAR, DOUBLE, DATE, TIMESTAMP.", *_COLUMN_WORDS)
 
 
+_RATHER = (
+    (("references", "foreign"), "Check what it refers to when you write."),
+    (_NUMBERING, "Numbers come from a sequence: DEFAULT nextval('s')."),
+    (("collate",), "Say COLLATE in the query."),
+    (("comment",), "Comments are given by COMMENT ON."),
+)
+
+
 def _refuse_constraint(r: TokenReader) -> NoReturn:
     word = r.here.text.upper() if r.here is not None else ""
-    hint = " Check what it refers to when you write." if word in ("REFERENCES", "FOREIGN") else ""
+    hint = next((f" {way}" for words, way in _RATHER if word.lower() in words), "")
     r.fail(
         f"{word} is not supported in a table; there are NOT NULL, DEFAULT, PRIMARY KEY, UNIQUE, CHECK and GENERATED "
         f"ALWAYS AS.{hint}"
@@ -245,6 +259,8 @@ def drop(r: TokenReader) -> st.DropTable | st.DropSchema | st.DropIndex | st.Dro
     else:
         what = r.here.text.upper() if r.here is not None else ""
         r.fail(f"DROP {what} is not supported; there are DROP TABLE, VIEW, INDEX, SCHEMA, SEQUENCE, TYPE and MACRO.")
+    if r.sees_symbol(","):
+        r.fail("Drop one thing per statement; several statements are separated by semicolons.")
     r.expect_end()
     return found
 

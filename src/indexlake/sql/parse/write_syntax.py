@@ -70,8 +70,10 @@ def update(r: TokenReader, prefix: Fragment | None) -> st.Update:
     alias = r.alias("set")
     r.expect("set")
     assignments = _assignments(r, alias or table.name, "from", "where", "returning")
-    source = r.until("where", "returning", what="a table") if r.take("from") else None
-    where = r.until("returning") if r.take("where") else None
+    for assignment in assignments:
+        _refuse_windows(r, assignment.value)
+    source = _source(r) if r.take("from") else None
+    where = _where(r)
     return st.Update(table, alias, assignments, source, where, prefix, _returning(r))
 
 
@@ -79,10 +81,49 @@ def delete(r: TokenReader, prefix: Fragment | None) -> st.Delete:
     r.expect("delete")
     r.expect("from")
     table = r.table_name()
-    alias = r.alias("where", "using", "returning")
-    source = r.until("where", "returning", what="a table") if r.take("using") else None
-    where = r.until("returning") if r.take("where") else None
+    alias = r.alias("where", "using", "returning", *_OF_QUERIES)
+    source = _source(r) if r.take("using") else None
+    where = _where(r)
     return st.Delete(table, alias, source, where, prefix, _returning(r))
+
+
+_OF_QUERIES = ("order", "limit", "offset", "group", "having", "qualify", "window", "union", "intersect", "except")
+
+
+def _source(r: TokenReader) -> Fragment:
+    found = r.until("where", "returning", *_OF_QUERIES, what="a table")
+    _refuse_query(r)
+    return found
+
+
+def _where(r: TokenReader) -> Fragment | None:
+    _refuse_query(r)
+    if not r.take("where"):
+        return None
+    found = r.until("returning", *_OF_QUERIES)
+    _refuse_query(r)
+    return found
+
+
+def _refuse_query(r: TokenReader) -> None:
+    if r.here is not None and r.here.is_word(*_OF_QUERIES):
+        r.fail(
+            f"{r.here.text.upper()} belongs to queries: choose the rows by WHERE, for example where rowid in (select "
+            "rowid from t order by … limit …)."
+        )
+
+
+def _refuse_windows(r: TokenReader, value: Fragment) -> None:
+    """A value is computed of its row; subqueries may look at others."""
+    queries: list[bool] = []
+    for n, token in enumerate(value.tokens):
+        if token.is_symbol("("):
+            after = value.tokens[n + 1 : n + 2]
+            queries.append(bool(after) and after[0].is_word("select", "from", "with"))
+        elif token.is_symbol(")") and queries:
+            queries.pop()
+        elif token.is_word("over") and n and value.tokens[n - 1].is_symbol(")") and not any(queries):
+            r.fail("UPDATE has no window functions: compute them in FROM (select …), and join by a key.", token)
 
 
 def truncate(r: TokenReader) -> st.Truncate:

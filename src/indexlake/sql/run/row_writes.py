@@ -226,7 +226,7 @@ class RowWrites:
         if statement.source is not None:
             parts += [", ", statement.source]
         if statement.where is not None:
-            parts += [" where ", statement.where]
+            parts += [" where (", statement.where, ")"]
         written = (statement.where, statement.source, statement.prefix, *parts)
         first = next(part for part in written if isinstance(part, Fragment))
         for select in ("select ", "select distinct "):
