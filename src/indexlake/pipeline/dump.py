@@ -70,8 +70,9 @@ class DumpResult:
     bytes: int = 0
 
     def __str__(self) -> str:
+        superseded = f" and {counted(self.history_rows, 'superseded version')}" if self.history_rows else ""
         return (
-            f"{counted(self.rows, 'row')} and {self.history_rows:,} superseded moved to "
+            f"{counted(self.rows, 'row')}{superseded} moved to "
             f"{counted(self.blocks, 'block')} of {counted(self.bytes, 'byte')}"
         )
 

@@ -80,11 +80,10 @@ class ReshapeResult:
     bytes: int = 0
 
     def __str__(self) -> str:
-        return (
-            f"{counted(self.merges, 'merge')}, {counted(self.folds, 'fold')}, {counted(self.splits, 'split')}, "
-            f"{counted(self.joins, 'join')} and {counted(self.moves, 'move')}: {counted(self.rows, 'row')} of "
-            f"{counted(self.bytes, 'byte')} written anew"
-        )
+        steps = ("merge", self.merges), ("fold", self.folds), ("split", self.splits), ("join", self.joins)
+        done = [counted(count, kind) for kind, count in (*steps, ("move", self.moves)) if count]
+        wrote = f"{counted(self.rows, 'row')} rewritten, {counted(self.bytes, 'byte')}"
+        return f"{', '.join(done)}: {wrote}" if done else "nothing to do"
 
     @property
     def did_something(self) -> bool:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from indexlake.snapshots.reading import Reading
 
 _OPEN = "…"
-_BAR = 24
+_BAR = 16
 
 
 @dataclass(frozen=True, slots=True)
