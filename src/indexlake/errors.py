@@ -107,7 +107,7 @@ class OwnershipError(IndexLakeError):
 
 
 class ConvertedError(OwnershipError):
-    """The lake has got another hot store since it was opened.  Connect again."""
+    """The lake's hot store was changed after it was opened.  Connect again."""
 
 
 class MissingExtraError(IndexLakeError, ImportError):

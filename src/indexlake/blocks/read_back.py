@@ -76,7 +76,7 @@ def removing(storage: Storage, path: str, what: str) -> Iterator[None]:
         if isinstance(error, StorageError) or not isinstance(error, Exception):
             raise
         raise CorruptionError(
-            f"{what} was written but cannot be read back: {first_line(error).rstrip('.')}. The file was given up and "
+            f"{what} was written but cannot be read back: {first_line(error).rstrip('.')}. The file was discarded and "
             "nothing has changed. Please report this; until it is fixed, try another dump_format.",
             path=path,
         ) from None

@@ -134,7 +134,7 @@ def _follow(tx: Transaction, hot: HotStore, table: TableRecord, before: TableSch
             kind.define(fields, included, index.unique, index.params)
         except SchemaError as error:
             raise SchemaError(
-                f"Index {index.name!r} does not take the altered column: {error} Drop the index first with "
+                f"Index {index.name!r} does not support the altered column: {error} Drop the index first with "
                 f"t.drop_index({index.name!r}).",
                 column=fields[0].name,
             ) from None

@@ -25,8 +25,8 @@ def check_owner(lake: Lake) -> None:
     found = marked_owner(lake.storage)
     if found is None:
         raise StorageError(
-            f"The storage root has no {OWNER}, so it is not certain whose files these are: nothing is deleted. "
-            "Open the lake once more for writing, which puts it there.",
+            f"The storage root has no {OWNER}, so it is unclear whose files these are, and nothing is deleted. "
+            "Open the lake for writing once, which creates it.",
             path=OWNER,
         )
     if found != (record.lake_id, record.incarnation):
@@ -48,8 +48,8 @@ def marked_owner(storage: Storage) -> tuple[str, int] | None:
         return None
     except (ValueError, KeyError, TypeError):
         raise StorageError(
-            f"{OWNER} at the storage root is damaged, so it is not certain whose files these are: nothing is deleted. "
-            "If they are this lake's, lake.adopt() writes it anew.",
+            f"{OWNER} at the storage root is damaged, so it is unclear whose files these are, and nothing is deleted. "
+            "If they are this lake's, lake.adopt() rewrites it.",
             path=OWNER,
         ) from None
 

@@ -91,7 +91,7 @@ def require_plan(
 def require_writers(tx: Transaction, writers: Iterable[str], advice: str) -> None:
     """Only while the writer of a file counts as alive is the file safe from vacuum."""
     if not all(activity.writer_is_alive(tx, writer) for writer in writers):
-        raise StorageError(f"This process was taken for dead while it wrote files{advice}")
+        raise StorageError(f"This process was declared dead while it was writing files{advice}")
 
 
 def blocks_live(tx: Transaction, file_ids: Collection[int]) -> bool:

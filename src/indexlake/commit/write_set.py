@@ -150,7 +150,7 @@ class TableWrites:
             for f in schema.fields
         ):
             raise ConflictError(
-                f"Table {name!r} demands more of its rows than when this transaction began. Run it again; lake.run "
+                f"Table {name!r} got a new rule after this transaction began. Run it again; lake.run "
                 "does so by itself.",
                 table=name,
             )

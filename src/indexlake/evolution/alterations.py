@@ -106,7 +106,7 @@ class Definition:
         seen: set[str] = set()
         for name in self.names:
             if name in seen:
-                raise SchemaError(f"There is already a column {name!r}. Give the other one another name.", column=name)
+                raise SchemaError(f"There is already a column {name!r}. Choose another name.", column=name)
             seen.add(name)
         old = [c.field.name for c in self.columns if c.before is not None and not c.steps]
         check_columns(pa.schema([c.field.arrow() for c in self.columns]), old)
@@ -123,7 +123,7 @@ class AddColumn:
 
     def on(self, d: Definition) -> Definition:
         if isinstance(self.path, str) and d.has(self.path):
-            raise SchemaError(f"There is already a column {self.path!r}. Give the new one another name.",
+            raise SchemaError(f"There is already a column {self.path!r}. Choose another name for the new one.",
                               column=self.path)  # fmt: skip
         names = parse(self.path)
         where = shown(names)
@@ -161,8 +161,8 @@ class AddColumn:
         check_rules(TableSchema([f]))
         if calls(self.default.text):
             raise SchemaError(
-                f"The default of column {where!r} differs from row to row, and rows are there. Add the column without "
-                "it, fill it with update(), then give it the default.",
+                f"The default of column {where!r} differs from row to row, and the table already has rows. Add the "
+                "column without it, fill it with update(), then set the default.",
                 column=where,
             )
         f = replace(f, initial=(default_encoded(f),))
@@ -411,6 +411,6 @@ def _check_field_name(struct: pa.DataType, name: str, inside: Sequence[str], but
     for n in range(struct.num_fields):
         if n != but and struct.field(n).name.lower() == name.lower():
             raise SchemaError(
-                f"There is a field {struct.field(n).name!r} in {where!r} already. Give the other one another name.",
+                f"There is a field {struct.field(n).name!r} in {where!r} already. Choose another name.",
                 column=shown([*inside, name]),
             )

@@ -147,7 +147,7 @@ def read_header(data: bytes, path: str) -> Header:
             path=path,
         )
     if words[0] != _MAGIC or len(words) != 6 or not all(word.isdecimal() for word in words[1:4]):
-        raise CorruptionError(f"meta file {path!r} is damaged: it does not begin as one.", path=path)
+        raise CorruptionError(f"meta file {path!r} is damaged: it does not start like one.", path=path)
     return Header(int(words[2]), int(words[3]), words[4], words[5])
 
 
@@ -156,7 +156,7 @@ def meta_from_bytes(data: bytes, path: str) -> TableMeta:
     header = read_header(data, path)
     body = data[data.index(b"\n") + 1 :]
     if xxh3_128_hexdigest(body) != header.checksum:
-        raise CorruptionError(f"meta file {path!r} is damaged: its checksum does not fit its content.", path=path)
+        raise CorruptionError(f"meta file {path!r} is damaged: its checksum does not match its content.", path=path)
     try:
         return _from_json(json.loads(body))
     except (ValueError, LookupError, TypeError) as error:

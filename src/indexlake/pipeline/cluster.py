@@ -56,8 +56,7 @@ def cluster(
     known = lake._readings.latest(table_id)
     if known.ranges is not None:
         raise SchemaError(
-            f"Table {known.table.full_name!r} is clustered: its rows are kept in the order of its primary key. "
-            "Leave cluster_by out."
+            f"Table {known.table.full_name!r} is clustered: its rows are sorted by primary key. Leave cluster_by out."
         )
 
     def choose(state: TableState, snapshot: int) -> list[RewriteGroup]:

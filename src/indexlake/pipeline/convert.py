@@ -87,7 +87,7 @@ def cluster_table(lake: Lake, name: str, layout: str, *, progress: bool | None) 
     table = lake.table(name)
     if layout == "clustered" and not lake._readings.latest(table._table_id).current.primary_key:
         raise SchemaError(
-            f"Table {table.name!r} has no primary key, and a clustered table is kept in the order of it. Create a "
+            f"Table {table.name!r} has no primary key, and a clustered table is sorted by it. Create a "
             "table with primary_key=… and insert the rows there."
         )
     bar = ProgressBar(f"cluster {table.name}", progress)

@@ -71,8 +71,8 @@ class Sequences:
             found = _found(r, name)
         if found.named_id not in self._last:
             raise ConstraintError(
-                f"currval: no number of the sequence {found.full_name!r} was taken since this lake was opened. Call "
-                "nextval first.",
+                f"currval: no number of the sequence {found.full_name!r} has been taken since this lake was opened. "
+                "Call nextval first.",
                 constraint=found.full_name,
             )
         return self._last[found.named_id]

@@ -47,7 +47,7 @@ class SparkRunner:
         if not hasattr(type(spark), "sparkContext") or "connect" in type(spark).__module__:
             raise JobError(
                 f"Jobs need a Spark session of this process, not {type(spark).__module__}.{type(spark).__name__}: "
-                "Spark Connect runs no tasks of ours. Use il.spark.session() or lake.pipeline(runner='threads')."
+                "Spark Connect cannot run our tasks. Use il.spark.session() or lake.pipeline(runner='threads')."
             )
         if spark.sparkContext._jsc is None:
             raise JobError("This Spark session is stopped. Make another one with il.spark.session().")

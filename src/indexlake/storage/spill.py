@@ -90,8 +90,8 @@ class Spill:
             yield
         except OSError as error:
             raise StorageError(
-                f"What does not fit into memory cannot be written to {self._where()!r}: {error.strerror or error}. "
-                "Make room there, or name another directory: il.connect(…, spill_dir=…).",
+                f"Data that does not fit into memory cannot be written to {self._where()!r}: "
+                f"{error.strerror or error}. Make room there, or name another directory: il.connect(…, spill_dir=…).",
                 path=self._where(),
             ) from None
 

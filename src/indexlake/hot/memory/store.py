@@ -277,7 +277,9 @@ class MemoryStore:
     def check(self) -> None:
         """Raise if this process cannot commit."""
         if self.converted:
-            raise ConvertedError("This lake has got another hot store since it was opened. Connect again.")
+            raise ConvertedError(
+                "The hot store of this lake was changed with lake.convert after you opened it. Connect again."
+            )
         if self.lost is not None:
             raise OwnershipError(self.lost)
         if self.log is not None and self.log.poisoned is not None:

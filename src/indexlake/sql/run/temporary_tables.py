@@ -101,7 +101,7 @@ def change(
 ) -> SqlResult:
     """Run a statement that changes a temporary table."""
     if view.transaction is not None:
-        raise OwnershipError("A temporary table is no part of transactions: change it before or after.")
+        raise OwnershipError("A temporary table cannot be changed in a transaction: do that before or after.")
     target = target_of(statement)
     assert target is not None
     if isinstance(statement, st.CopyFrom):
