@@ -73,7 +73,7 @@ def test_spark_says_that_it_starts_and_its_own_lines_are_shown_only_if_it_fails(
     failed = command("pipeline", "dump", folder, JAVA_HOME="/nowhere", COLUMNS="60")
     assert failed.returncode == 1
     first, second = failed.stderr.splitlines()
-    assert first == "Starting Spark, which takes some seconds; --runner threads does without it."
+    assert first == "Starting Spark, which takes a few seconds; --runner threads avoids it."
     assert second.startswith("JobError: Spark needs Java 17 or newer; JAVA_HOME is '/nowhere' and has no bin/java.")
     assert second.endswith("or use --runner threads.")
 
@@ -126,7 +126,7 @@ def test_every_listing_prints_json(folder: Path) -> None:
 
 def test_load_says_that_the_lake_is_new(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("id\n1\n")
-    for expected in (f"Made a new lake: {tmp_path}/new/catalog.sqlite, files in {tmp_path}/new/files\n", ""):
+    for expected in (f"Created a new lake: {tmp_path}/new/catalog.sqlite, files in {tmp_path}/new/files\n", ""):
         code, out, err = run("load", str(tmp_path / "new"), "t", str(tmp_path / "rows.csv"), "--json")
         assert (code, err) == (0, expected)
         assert json.loads(out)[0]["rows"] == 1
