@@ -216,7 +216,7 @@ def load(
 @app.command()
 def restore(
     storage: Annotated[str, typer.Argument(help="The storage root of a lake: a directory or s3://bucket/prefix.")],
-    into: Annotated[str, typer.Option(help="The new catalog: a folder or a postgresql:// address that has no lake yet.")],
+    into: Annotated[str, typer.Option(help="The new catalog: a folder or postgresql:// address with no lake yet.")],
     verify: Annotated[bool, typer.Option("--verify", help="Compare every byte with its checksum.")] = False,
     partial: Annotated[
         bool, typer.Option("--partial", help="If blocks are missing or damaged, restore the rest.")
