@@ -71,12 +71,13 @@ class TableStats:
         ]:
             bar = "█" * max(1 if rows else 0, round(width * rows / total))
             lines.append(f"  {name:8} {bar:{width}} {counted(rows, 'row')}")
-        lines.append(
-            f"  {counted(self.blocks, 'block')}, {counted(self.bytes, 'byte')}, "
-            f"{counted(self.deleted_in_blocks, 'row')} deleted in them; "
-            f"{counted(self.superseded_hot_rows, 'superseded row')} hot, "
-            f"{counted(self.history_blocks, 'history block')}"
+        besides = (
+            (self.deleted_in_blocks, "deleted row", " in them"),
+            (self.superseded_hot_rows, "superseded row", " in the hot store"),
+            (self.history_blocks, "history block", ""),
         )
+        extra = "".join(f", {counted(count, noun)}{where}" for count, noun, where in besides if count)
+        lines.append(f"  {counted(self.blocks, 'block')} of {counted(self.bytes, 'byte')}{extra}")
         if self.clustered is not None:
             lines.append(f"  {self.clustered}")
         if self.cache is not None:
