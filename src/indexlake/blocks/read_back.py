@@ -1,8 +1,8 @@
 """Reading back what was just written: nothing is committed that cannot be read again.
 
-A new block is opened as every later reader opens it, checksums included, and its first and its last row are compared
-with those that were written.  A file that fails is removed, and the error says which column is concerned.  Segments
-are read back by those who write them, in the same frame (``removing``).
+A new block is opened the way every later reader opens it, checksums included, and its first and last rows are compared
+with those that were written.  A file that fails is removed, and the error names the column.  Index segments are read
+back by the code that writes them, in the same frame (``removing``).
 """
 
 from __future__ import annotations

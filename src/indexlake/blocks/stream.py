@@ -1,4 +1,4 @@
-"""A stream of rows becomes blocks: each is written as its rows arrive, in bounded memory."""
+"""A stream of rows becomes blocks, each written as its rows arrive, in bounded memory."""
 
 from __future__ import annotations
 
