@@ -1,6 +1,6 @@
-"""Who is at work on the lake: jobs with their leases, writers with uncommitted files, pinned readers.
+"""Who is working on the lake: jobs with their leases, writers with uncommitted files, pinned readers.
 
-All of them carry a time until which they count as alive; whoever holds one renews it.
+Each of them has a time until which it counts as alive, and its holder keeps renewing it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Whose files these are: a small file at the storage root names the lake, and the copy of its catalog, that owns them.
 
-A copy of a catalog, for example a restored backup, knows of other files than the living one does; only the owner may
-delete any.
+A copy of a catalog, such as a restored backup, knows different files from the original; only the owner may delete any.
 """
 
 from __future__ import annotations
