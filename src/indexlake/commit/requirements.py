@@ -1,7 +1,7 @@
 """What must hold inside the critical section before anything is written.
 
-A user's commit that fails a requirement raises; a job's plan that does not hold any more is dropped and made again.
-The order of a user's requirements is that of the design: horizon, definitions, touched rows, absent values.
+A user's commit that fails a requirement raises an error; a job's plan that no longer holds is dropped and made again.
+A user's requirements are checked in the order of the design: horizon, definitions, touched rows, absent values.
 """
 
 from __future__ import annotations

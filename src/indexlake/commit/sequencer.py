@@ -1,8 +1,8 @@
-"""The sequencer: which number and time a commit gets, and what commits leave behind for the validation of others.
+"""The sequencer: which number and time a commit gets, and what commits leave behind for validating others.
 
-Numbers follow each other without gaps, in commit order, and times never go back as numbers grow.  A commit records
-the rows that it changed (*touched*) and those that it only read for update (*locked*); a commit that began before it
-must have none of them.  Here the catalog is the sequencer: one object serves one critical section.
+Numbers follow each other without gaps, in commit order, and times never go back as numbers grow.  A commit records the
+rows that it changed (*touched*) and those that it only read for update (*locked*); a commit that began earlier must
+have none of them.  Here the catalog is the sequencer: one object serves one critical section.
 """
 
 from __future__ import annotations
