@@ -1,8 +1,9 @@
 """Alterations of a table's definition, as values: each turns one definition into the next, or is refused.
 
-Nothing here touches the catalog.  The builder applies alterations to what it read, so that a wrong one fails in its
-own line; the commit applies them again to what is there then.  Column names are judged when all have been applied, so
-two columns may swap their names; a name that two columns have meanwhile means the one that had it from the start.
+Nothing here touches the catalog.  The builder applies alterations to the definition it has read, so that an invalid
+one fails on its own line; the commit applies them again to the definition by then.  Column names are checked after all
+have been applied, so two columns can swap names; while two columns share a name, it means the one that had it from the
+start.
 """
 
 from __future__ import annotations
