@@ -1,4 +1,4 @@
-"""The hot stores that there are, by the name that a lake's record gives."""
+"""The available hot stores, by the name in a lake's record."""
 
 from __future__ import annotations
 
