@@ -1,11 +1,11 @@
-"""Meta files: what a lost catalog is rebuilt from.  The format: values to bytes and back.
+"""Meta files: what a lost catalog is rebuilt from. The format: values to bytes and back.
 
-A meta file tells everything of one clustered table at one snapshot: its definition, every column it ever had, indexes,
-live partitions, live blocks with checksums and deleted positions, and which segment answers for which block.  With the
-block files that it names it gives precisely the rows that lay in blocks then.
+A meta file describes one clustered table at one snapshot completely: its definition, every column it ever had,
+indexes, live partitions, live blocks with checksums and deleted positions, and which segment answers for which block.
+Together with the block files that it names, it gives exactly the rows that were in blocks then.
 
 The first line is ``indexlake-meta <format> <incarnation> <snapshot> <state> <checksum>``.  The rest is JSON, with one
-record a line, and the checksum is its xxh3-128.  ``state`` is the xxh3-128 of what the table consists of: two files
+record on each line, and the checksum is its xxh3-128.  ``state`` is the xxh3-128 of the table's contents: two files
 with the same state differ in nothing that matters.  Bytes are base64.
 """
 
