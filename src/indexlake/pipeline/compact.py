@@ -1,7 +1,7 @@
-"""Compact: small and delete-heavy blocks become full ones.
+"""Compaction: small and delete-heavy blocks become full ones.
 
-Blocks are taken in row-id order, so that what they become covers row ids that hardly overlap.  The last group is
-compacted even when it does not fill a block; a lone small block with nothing deleted is left as it is.
+Blocks are taken in row-id order, so that the new ones cover row ids that hardly overlap.  The last group is compacted
+even if it does not fill a block; a single small block with nothing deleted is left as it is.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""A heap table becomes clustered, or a clustered one a heap, while it is read and written.
+"""A heap table becomes clustered, or a clustered one a heap, while others read and write it.
 
-All blocks are written anew in the other layout, in rounds: first those that are there, then those that came meanwhile,
+All blocks are rewritten in the other layout, in rounds: first the existing ones, then those added in the meantime,
 until none is left.  One commit then ends the old blocks, begins the new ones with their partitions, and changes the
 layout; rows that were changed or deleted since their round was planned become delete entries of the new blocks.  Until
-then nothing is different, whatever happens to the job; earlier snapshots read the old blocks as long as they are kept.
+then nothing changes, whatever happens to the job; earlier snapshots read the old blocks for as long as they are kept.
 
-Other jobs that write blocks anew wait for it.  Should one of them have ended a block nevertheless, all begins again.
-Where others add blocks all the time, the last rounds have a turn of their own: what adds blocks waits for its end.
+Other jobs that rewrite blocks wait for it.  If one of them has ended a block all the same, everything starts over.  If
+others keep adding blocks, the last rounds take a turn: whatever adds blocks waits for its end.
 """
 
 from __future__ import annotations

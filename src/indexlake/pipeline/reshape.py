@@ -1,10 +1,10 @@
-"""Reshaping a clustered table: merge, fold, split, join, cut and move are one job with other inputs and other bounds.
+"""Reshaping a clustered table: merge, fold, split, join, cut and move are one job with different inputs and bounds.
 
 A task reads the live rows of its inputs as of one snapshot and writes them in key order.  The commit drops the work if
-a partition or an input has ended since, so jobs on one table may run side by side.  Where ranges change, blocks that
-came since the plan get the label of the range that holds them; one that lies across a new bound is cut first, at a
-snapshot of its own, and the commit is tried again.  Old ranges end and new ones begin in the same commit.  Rows that
-were changed or deleted meanwhile become delete entries of the outputs.  Readers and writers never wait.
+a partition or an input has ended since, so several jobs can run on one table.  Where ranges change, blocks added since
+the plan are relabelled with the range that holds them; one that straddles a new bound is cut first, at a snapshot of
+its own, and the commit is retried.  Old ranges end and new ones begin in the same commit.  Rows changed or deleted in
+the meantime become delete entries of the outputs.  Readers and writers never wait.
 """
 
 from __future__ import annotations
