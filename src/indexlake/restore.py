@@ -1,4 +1,4 @@
-"""``il.restore``: a lake whose catalog is lost, from what lies in its storage."""
+"""``il.restore``: recover a lake whose catalog is lost from what is in its storage."""
 
 from __future__ import annotations
 
