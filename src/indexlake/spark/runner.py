@@ -1,8 +1,8 @@
 """Runs the tasks of a job on Spark: one Spark task each, small records back.
 
 Executors get the storage's description and its options, never the catalog.  A task that fails or is run twice writes
-files of its own names; only the files in the results that come back here are ever committed.  An error of a task
-arrives as the error that it is; what Spark itself retries are workers that died.
+files under different names; only the files in the results that come back here are ever committed.  An error in a task
+arrives as that error; what Spark itself retries are workers that died.
 """
 
 from __future__ import annotations
