@@ -1,4 +1,4 @@
-"""Changes of rows that are known by their ids: what a query has found out is applied all at once, or not at all."""
+"""Changes to rows known by their ids: what a query has found is applied all at once, or not at all."""
 
 from __future__ import annotations
 
