@@ -121,7 +121,7 @@ def remove_pins(tx: Transaction, pin_ids: Sequence[str]) -> None:
 
 
 def oldest_pin(tx: Transaction, now: int) -> int | None:
-    """The lowest snapshot that somebody alive holds; lapsed pins are removed."""
+    """The lowest snapshot that a living process holds; lapsed pins are removed."""
     tx.execute("delete from indexlake_pin where expires_at < ?", (now,))
     rows = tx.rows("select min(snapshot_id) from indexlake_pin")
     return rows[0][0] if rows else None

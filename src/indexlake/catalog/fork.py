@@ -40,7 +40,7 @@ def keep_forever(thing: object) -> None:
 
 
 class Gone:
-    """Stands where a connection was; whoever reaches for it is told why it is not there."""
+    """Takes the place of a connection; using it raises an error that says why it is gone."""
 
     def __init__(self, error: type[IndexLakeError], message: str) -> None:
         self._error = error

@@ -298,7 +298,7 @@ class _FileQueue:
 
 
 def _closed_gate() -> threading.Lock:
-    """A lock that is held: whoever acquires it waits until another thread releases it."""
+    """A lock that is already held: acquiring it waits until another thread releases it."""
     gate = threading.Lock()
     gate.acquire()
     return gate
