@@ -231,7 +231,7 @@ class Committer:
         return list(takewhile(lambda ticket: ticket.in_catalog == some[0].in_catalog, some))
 
     def _pass_on(self, withdrawn: _Ticket | None) -> None:
-        """The next one leads, if somebody waits."""
+        """Hand the lead to the next one waiting, if any."""
         with self._mutex:
             if withdrawn in self._waiting:
                 self._waiting.remove(withdrawn)
