@@ -18,7 +18,7 @@ DEFAULT = INLINE
 """What a new lake gets."""
 
 MEMORY = "memory"
-"""The one that is opened by whoever owns the lake."""
+"""The store that only the lake's owner opens."""
 
 STORES: dict[str, Callable[[Catalog, Spill, int], HotStore]] = {"inline": InlineStore}
 

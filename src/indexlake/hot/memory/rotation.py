@@ -129,7 +129,7 @@ def _keep_dropped(store: MemoryStore) -> None:
 
 
 def sweep(catalog: Catalog, folder: str, open_file: tuple[int, int]) -> None:
-    """Delete files of the log that are not listed any more; none that somebody is about to list."""
+    """Delete log files that are no longer listed, but none that is about to be listed."""
     with catalog.read() as r:
         listed = {(s.epoch, s.number) for s in log_records.read_segments(r)}
     for name in os.listdir(folder):

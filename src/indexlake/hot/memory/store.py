@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from indexlake.storage.spill import Spill
 
 MOST_UNTOLD = 10_000
-"""When the catalog does not know of so many commits it is told of them: they take memory."""
+"""When the catalog lacks this many commits, it is told about them, because they take memory."""
 
 MOST_TOUCHED = 20_000
 """So many commits that changed rows of a table are remembered; older transactions ask the catalog."""
