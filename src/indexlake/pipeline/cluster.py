@@ -51,7 +51,7 @@ def cluster(
     order: str = "sort",
     **watched: Unpack[Watched],
 ) -> RewriteResult:
-    """Write all rows in blocks anew, so that those which are near each other in the columns share a block."""
+    """Rewrite all rows so that those close to each other in the columns share a block."""
     own: set[str] = set()  # what this run has written is not done again
     known = lake._readings.latest(table_id)
     if known.ranges is not None:

@@ -134,7 +134,7 @@ def _hold(held: ExitStack, job: Job, kind: str, scope: str) -> None:
 
 
 def _without_new_blocks(held: ExitStack, job: Job) -> None:
-    """From here on whoever wants to add a block to the table waits for the turn that this job has."""
+    """From here on, anything that wants to add a block to the table waits for this job's turn."""
     turns = job.lake._turns
     if turns.mine is None:
         turn = turns.catalog.turn(slot_of(job.table_id))
@@ -184,7 +184,7 @@ def _target(lake: Lake, state: TableState) -> Target:
 
 
 def _round(job: Job, runner: Runner, work: _Conversion, state: TableState, blocks: Sequence[BlockRecord]) -> None:
-    """Write some blocks anew, as of the snapshot of the state."""
+    """Rewrite some blocks, as of the state's snapshot."""
     # With the columns of now, and with segments of the indexes of now.
     work.target = replace(
         work.target.with_schema(state.current, state.table.schema_version),

@@ -185,7 +185,7 @@ def run_task(storage: Storage, task: DumpTask, check: Callable[[], None]) -> tup
 
 
 def commit_chunk(lake: Lake, job: Job, task: DumpTask, blocks: Sequence[NewBlock]) -> bool:
-    """Commit a chunk, whose blocks are cut anew as often as their partitions change meanwhile."""
+    """Commit a chunk; its blocks are cut again whenever their partitions have changed in the meantime."""
     while True:
         try:
             return _commit(lake, job, task, blocks)

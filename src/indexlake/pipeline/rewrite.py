@@ -52,7 +52,7 @@ MOST_ROUNDS = 8
 
 @dataclass(frozen=True, slots=True)
 class RewriteTask:
-    """The live rows of some blocks, and all that is needed to write them anew."""
+    """The live rows of some blocks, and everything needed to rewrite them."""
 
     table_id: int
     target: Target
