@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from indexlake.storage import Storage
 
 _DICTS = 1_000
-"""Rows that are Python objects at a time when somebody goes through them."""
+"""How many rows are Python objects at a time during iteration."""
 
 
 class Result(ABC):
