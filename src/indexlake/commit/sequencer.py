@@ -135,7 +135,7 @@ class Sequencer:
         return [(s, None if data is None else BitMap64.deserialize(data)) for s, data in rows]
 
     def first_conflict(self, table_id: int, since: int, row_ids: BitMap64) -> int | None:
-        """The first commit after ``since`` that touched or locked one of the rows; ``RESERVED``: another writer will."""
+        """The first commit after ``since`` that touched or locked one of the rows; ``RESERVED``: another will."""
         rows = commits.touched_or_locked_since(self._tx, table_id, since)
         for snapshot, data in sorted(rows, key=lambda row: row[0]):
             if data is None or not row_ids.isdisjoint(BitMap64.deserialize(data)):
