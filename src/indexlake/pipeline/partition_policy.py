@@ -1,9 +1,10 @@
 """When and how the partitions of a clustered table are reshaped.
 
-Deltas are merged when they have as many rows as the data, each partition at a ratio of its own, so that they do not all
-merge at once.  Before that, many deltas of one size are folded into one.  A merge whose result is too large for one
-partition makes several.  Blocks that do not overlap need not be rewritten to separate them: a bound between them is enough.
-Small neighbours are joined.  Sizes are in rows; where rows are large, the target is what fits the table's bytes.
+Deltas are merged when they have as many rows as the data, at a different ratio for each partition, so that they do not
+all merge at once.  Before that, many deltas of one size are folded into one.  A merge whose result is too large for
+one partition makes several.  Blocks that do not overlap need not be rewritten to separate them: a bound between them
+is enough.  Small neighbours are joined.  Sizes are in rows; if rows are large, the target is what fits into the
+table's bytes.
 
 A choice is a list of steps, each about neighbouring partitions that no other step concerns.
 """
