@@ -89,7 +89,7 @@ def add_writer(tx: Transaction, writer_id: str, owner: str, now: int, expires_at
 
 
 def beat_writer(tx: Transaction, writer_id: str, expires_at: int) -> bool:
-    """False: the writer was taken for dead."""
+    """False: the writer was declared dead."""
     return bool(
         tx.execute(
             "update indexlake_writer set expires_at = ? where writer_id = ? and reaped = 0", (expires_at, writer_id)
