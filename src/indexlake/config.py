@@ -1,4 +1,4 @@
-"""Table settings: persisted with the table, checked when they are made."""
+"""Table settings: stored with the table, and checked when they are created."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ class TableConfig:
     Parameters
     ----------
     inline_row_count_limit
-        Rows (live and superseded) in the hot store beyond which a background dump starts.
+        A background dump starts when the hot store has more rows than this, live and superseded ones together.
     direct_write_row_count
-        Batches of at least this many rows go straight to blocks.
+        Writes of at least this many rows go straight to blocks.
     block_row_count
         Rows of a full block.
     dump_format
         File format of new blocks: ``"vortex"``, ``"parquet"`` or ``"ipc"``.  Small blocks that a statement writes
         (fewer rows than 1/32 of a full one) are Arrow files instead of Vortex until they are compacted.
     retention
-        How long past snapshots stay readable: a ``timedelta`` or seconds.  Zero still keeps the last 60 seconds.
+        How long past snapshots stay readable: a ``timedelta`` or seconds.  The last 60 seconds are always kept.
     freeze_after
         ``pipeline.run`` turns blocks whose rows are all older than this into Parquet: a ``timedelta`` or seconds.
         None: never.
     partition_row_count
-        Rows that a partition of a clustered table should have: one with half as many more is split.
+        The size of a full partition of a clustered table, in rows; partitions half as large again are split.
     partition_bytes
-        The same in bytes of its files.
+        The same, in bytes of its files.
     merge_ratio
-        Delta rows of a partition, as a part of its other rows, from which on they are merged.
+        A partition is merged when its delta rows reach this ratio to its other rows.
     delta_row_limit
-        Delta rows of a partition from which on they are merged whatever their part.  None: there is no such limit; with
-        random keys one makes a table write every row many times.
+        A partition is merged when it has this many delta rows, whatever the ratio.  None: no such limit.  With random
+        keys, a limit makes a table write every row many times.
     comment
-        What the table is about, for whoever looks at it.
+        A description of the table.
     """
 
     inline_row_count_limit: int = 100_000
@@ -89,7 +89,7 @@ class TableConfig:
     @classmethod
     @lru_cache(256)
     def from_json(cls, text: str) -> TableConfig:
-        """Made once for each text: it is read with every look at a table's record."""
+        """Cached by text, since it is read with every look at a table's record."""
         known = {f.name for f in fields(cls)}
         values: dict[str, Any] = {k: v for k, v in json.loads(text).items() if k in known}
         return cls(**values)

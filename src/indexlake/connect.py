@@ -1,9 +1,9 @@
 """``il.connect``: from an address to an open lake.
 
-Nothing is made before the storage has answered: what is wrong with a bucket, a key or a folder is an error that leaves
-no lake behind.  A lake is made in three steps: a file is written to the storage and deleted again, the catalog is made
-in one transaction, and the storage root is marked as this lake's.  A process that dies in between leaves what the next
-connect completes, and of several that make the same lake at once all get the same one.
+Nothing is created before the storage has responded: a wrong bucket, key or folder is an error that leaves no lake
+behind.  A lake is created in three steps: a file is written to the storage and deleted again, the catalog is created in
+one transaction, and the storage root is marked as this lake's.  If a process dies in between, the next connect
+completes the lake; processes that create the same lake at the same time all get the same one.
 """
 
 from __future__ import annotations
@@ -82,57 +82,57 @@ def connect(
     hot_bytes: int = HOT_BYTES,
     files: Given = None,
 ) -> Lake:
-    """Open a lake, or make one.  A ``~`` at the start of a path is the home directory.
+    """Open a lake, or create one.  A ``~`` at the start of a path is the home directory.
 
     Parameters
     ----------
     catalog
         A folder (SQLite catalog and files in it), ``postgresql://…``, or ``":memory:"``.
     storage
-        Where files go: a directory or ``s3://bucket/prefix``.  Given once, at creation; remembered since.
+        Where files go: a directory or ``s3://bucket/prefix``.  Only needed at creation; the lake remembers it.
     storage_options
-        Keys and settings of the object store; they are secrets and never stored.
+        Keys and settings for the object store.  They are secrets and never stored.
     create
-        Make the lake if there is none.
+        Create the lake if there is none.
     read_only
         Refuse writes.
     catalog_schema
         The PostgreSQL schema that holds the catalog.
     automatic
-        Dump in the background when the hot store is full.
+        Dump in the background when a table has many hot rows.
     cache_dir
-        A local directory that keeps what was read of an object store, for all processes of this machine.  Files that
-        are local or in memory are not kept twice: for them it means nothing.
+        A local directory that caches what is read from an object store, for all processes on this machine.  Files that
+        are local or in memory are not cached.
     cache_bytes
-        How much the cache may take; what was used longest ago goes first.
+        The most that the cache may take; what was used longest ago goes first.
     spill_dir
-        A local directory for what does not fit into memory.  By default a folder inside the lake's own one, or the
-        system's temporary directory where that cannot be written to or there is none.
+        A local directory for data that does not fit into memory.  By default, a folder inside the lake's own folder, or
+        the system's temporary directory if there is no such folder or it cannot be written to.
     retry_timeout
         How long, in seconds, a statement or ``lake.run`` keeps retrying against other writers before it raises
         ``ConflictError``.
     clock
-        For tests that let time pass: returns the time, in microseconds since 1970, by which retention and grace periods
-        are measured.  Commits are still dated by the lake's own time, which is also the default here.
+        For tests: a function that returns the time, in microseconds since 1970, used to measure retention and grace
+        periods.  The default is the lake's own time, which always dates commits.
     hot
         Where new rows land.  ``"inline"``: in the catalog database, for any number of processes.  ``"memory"``: in the
-        memory of the one process that has the lake open, with a redo log on a local disk.  Given once, at creation;
+        memory of the one process that has the lake open, with a redo log on a local disk.  Only needed at creation;
         ``lake.convert`` changes it.
     log_dir
         The local folder of the redo log, for ``hot="memory"``; by default ``redo`` inside the lake's own folder.
     durability
-        When a commit to the redo log returns: after it is on disk (``"fdatasync"``), after it was written while a
-        background thread syncs every few milliseconds (``"interval"``), or after it was written (``"none"``).
+        When a commit to the redo log returns: once it is on disk (``"fdatasync"``), once it has been written while a
+        background thread syncs every few milliseconds (``"interval"``), or once it has been written (``"none"``).
     take_over
-        For ``hot="memory"``, when the process that had the lake open was on another machine and is gone for good: open
-        it here, with the files of its redo log in ``log_dir``.
+        For ``hot="memory"``, if the process that had the lake open was on another machine and is gone for good: open
+        the lake here, with the files of its redo log in ``log_dir``.
     hot_bytes
-        For ``hot="memory"``, about how much memory the newest rows may take, 1 GiB by default.  They go to blocks in
-        the background from half of it on; writers are slowed down from three quarters on, and wait when it is full.
+        For ``hot="memory"``, roughly how much memory the newest rows may take, 1 GiB by default.  Above half of it,
+        rows go to blocks in the background; above three quarters, writers are slowed down; when it is full, they wait.
     files
-        Folders whose files SQL may read and write (``copy``, ``from 'file.parquet'``, ``read_csv`` …), besides
-        ``exchange`` below the storage root: a folder, ``s3://bucket/folder``, or a list of them; ``"/"`` is every local
-        file.  A mapping gives each bucket its storage options: ``{"s3://other/in": {…}}``.
+        Folders whose files SQL may read and write (``copy``, ``from 'file.parquet'``, ``read_csv`` …), in addition to
+        ``exchange`` below the storage root: a folder, ``s3://bucket/folder``, or a list of them; ``"/"`` means every
+        local file.  A mapping gives each bucket its storage options: ``{"s3://other/in": {…}}``.
     """
     root = storage_address(storage)
     open_lake = partial(
@@ -326,7 +326,7 @@ class Opening:
             return None
 
     def _make(self, catalog: Catalog | None, storage: str | None) -> tuple[Catalog, bool]:
-        """Make the lake, once its storage has taken a file.  False: another process was faster."""
+        """Create the lake, once its storage has accepted a file.  False: another process was faster."""
         root = storage or self.default_storage
         if root is None:
             raise SchemaError("A new lake on PostgreSQL needs storage=…: a directory or s3://bucket/prefix.")

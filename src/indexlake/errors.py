@@ -1,10 +1,10 @@
 """Every error that IndexLake raises.
 
-Each error says what was asked, what is wrong and what to do, and carries what a program needs to act on it.
+Each error says what was asked, what is wrong and what to do, and carries what a program needs to react to it.
 An operation that raises has changed nothing, unless the error says otherwise.
 
-A traceback ends in our sentence and shows no other error above it.  What a library raised is told in the sentence, and
-is there for debugging as ``__context__``; only an error of the user's own code is shown as the cause.
+A traceback ends with our sentence and shows no other error above it.  The sentence includes what a library raised,
+which is also available as ``__context__`` for debugging; only errors in the user's own code are shown as the cause.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class ConflictError(IndexLakeError):
 
 
 class ConstraintError(IndexLakeError):
-    """A value breaks a rule of its column or table: null where none is allowed, out of range, of a wrong type, a check
-    that is false."""
+    """A value breaks a rule of its column or table: a null where none is allowed, a value out of range or of the
+    wrong type, a check that is false."""
 
     column: str | None = None
     constraint: str | None = None
@@ -48,7 +48,7 @@ class ConstraintError(IndexLakeError):
 
 
 class DuplicateKeyError(ConstraintError):
-    """A key already exists, or is given twice: a primary key, or that of a unique index."""
+    """A key already exists or is given twice, in the primary key or a unique index."""
 
     table: str | None = None
     key: Any = None
@@ -107,7 +107,7 @@ class OwnershipError(IndexLakeError):
 
 
 class ConvertedError(OwnershipError):
-    """The lake has got another hot store since it was opened.  Connect again."""
+    """The lake's hot store was changed after it was opened.  Connect again."""
 
 
 class MissingExtraError(IndexLakeError, ImportError):

@@ -1,7 +1,6 @@
 """``Lake``: an open catalog with its storage, and everything that one process shares about it.
 
-Belongs to the process that opened it: after a fork any use raises ``OwnershipError``.  Safe to share between
-threads.
+A lake belongs to the process that opened it: after a fork, any use raises ``OwnershipError``.  Threads may share it.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ _open_lakes: weakref.WeakSet[Lake] = weakref.WeakSet()
 
 
 class Lake(LakeDefinitions):
-    """Made by ``il.connect``.  A context manager: leaving it closes the lake."""
+    """Returned by ``il.connect``.  As a context manager it closes the lake at the end."""
 
     def __init__(
         self,
@@ -93,7 +92,7 @@ class Lake(LakeDefinitions):
         self._new = new
         self._pid = os.getpid()
         self._closed = False
-        self._clock: Callable[[], int] = clock or self._now  # what ages are told by; tests let time pass
+        self._clock: Callable[[], int] = clock or self._now  # measures ages; tests move it
         self._files = OpenFiles(storage)
         self._remembered = Remembered()
         self._row_ids = RowIdAllocator(catalog)
@@ -134,7 +133,7 @@ class Lake(LakeDefinitions):
         return tuple(filter(None, places))
 
     def _after_conversion(self, error: ConvertedError, readings: Readings) -> Readings:
-        """Those that go on where the lake was converted by this very handle."""
+        """The readings to go on with, if this very handle converted the lake."""
         with self._converting:
             if self._readings is readings:
                 raise error
@@ -146,7 +145,7 @@ class Lake(LakeDefinitions):
         return f"<Lake {self.catalog.location}, files in {self.storage.root}{hot}, {state}>"
 
     def _repr_html_(self) -> str:
-        """The names of the tables, by one look at the catalog.  Rows are not counted: that is ``t.stats()``."""
+        """The names of the tables, read from the catalog.  Rows are not counted; ``t.stats()`` does that."""
         caption = repr(self)[1:-1]
         if self._closed:
             return html_text(caption)
@@ -162,7 +161,7 @@ class Lake(LakeDefinitions):
         self.close()
 
     def close(self, wait: bool = True) -> None:
-        """Stop background work and let connections go.  ``wait=False`` stops a running dump at its next step."""
+        """Stop background work and close all connections.  ``wait=False`` stops a running dump at its next step."""
         with self._closing:
             if self._closed or self._pid != os.getpid():
                 return
@@ -201,7 +200,7 @@ class Lake(LakeDefinitions):
     # ------------------------------------------------------------ transactions
 
     def transaction(self, token: str | None = None) -> Transaction:
-        """Begin a transaction at the newest snapshot.  Several tables, all or nothing."""
+        """Begin a transaction at the newest snapshot.  It may write to several tables, all or nothing."""
         self._check(writing=True)
         tx = Transaction(self, token, base=self._readings.newest())
         tx.pin()
@@ -215,10 +214,10 @@ class Lake(LakeDefinitions):
         *,
         retry_timeout: float | None = None,
     ) -> T:
-        """Run ``function(tx)`` and commit; on a conflict run it again at the new snapshot.
+        """Run ``function(tx)`` and commit; after a conflict, run it again at the new snapshot.
 
-        After a few conflicts it waits its turn, so that it gets through.  ``ConflictError`` is raised only after
-        ``retry_timeout`` seconds (by default those of ``il.connect``) or, if given, that many ``retries``.
+        After a few conflicts it waits its turn, so that it gets through in the end.  ``ConflictError`` is raised only
+        after ``retry_timeout`` seconds (by default that of ``il.connect``) or after ``retries`` retries, if given.
         """
         timeout = None if retry_timeout is None else checked_timeout(retry_timeout)
         with Turn(self._turns, timeout, checked_retries(retries)) as turn:
@@ -238,7 +237,7 @@ class Lake(LakeDefinitions):
                     raise
 
     def _autocommit(self, operation: str, apply: Callable[[Transaction], int], token: str | None) -> WriteResult:
-        """One statement, one commit; a statement that loses is run again at the new snapshot."""
+        """One statement, one commit; if it loses, it is run again at the new snapshot."""
         if token is not None:
             done = self._readings.token_result(token)
             if done is not None:
@@ -299,8 +298,8 @@ class Lake(LakeDefinitions):
     ) -> SqlResult:
         """Run SQL in DuckDB's dialect: queries at one snapshot, changes and definitions as commits.
 
-        ``namespace`` is where names without one are looked up; ``at`` reads the past; several statements are separated
-        by semicolons, and the result is that of the last one.
+        ``namespace`` is where unqualified names are looked up, and ``at`` reads the past.  Separate several statements
+        with semicolons; the result is that of the last one.
 
         Examples
         --------
@@ -313,7 +312,7 @@ class Lake(LakeDefinitions):
     # ------------------------------------------------------------ time travel
 
     def at(self, snapshot: int | None = None, *, time: datetime | None = None) -> LakeView:
-        """The whole lake as it was, read-only."""
+        """A read-only view of the whole lake as it was."""
         return LakeView(self, snapshot_number(self, snapshot, time))
 
     # ------------------------------------------------------------ jobs
@@ -326,15 +325,15 @@ class Lake(LakeDefinitions):
         local_limit: int = LOCAL_LIMIT,
         progress: bool | None = None,
     ) -> Pipeline:
-        """Jobs by call: dump, compact, freeze, expire, vacuum, verify, and whatever is due.
+        """The jobs, as methods: dump, compact, freeze, expire, vacuum, verify, or whatever is due.
 
         Parameters
         ----------
         runner
-            ``"threads"``: in this process.  ``"spark"``: on ``spark``, or on a session that is active or made.  By
-            default Spark when a session is given or active or the tasks of a job read more than ``local_limit`` bytes.
+            ``"threads"``: in this process.  ``"spark"``: on ``spark``, on the active session, or on a new one.  The
+            default is Spark if a session is given or active or a job's tasks read more than ``local_limit`` bytes.
         progress
-            Whether to show a bar; by default shown for slow operations in a terminal or notebook.
+            Whether to show a progress bar.  By default, slow operations show one in a terminal or notebook.
         """
         from indexlake.pipeline.pipeline import Pipeline
 
@@ -342,9 +341,9 @@ class Lake(LakeDefinitions):
         return Pipeline(self, choose_runner(self.storage, runner, spark, local_limit), progress=progress)
 
     def adopt(self) -> int:
-        """Take the files over with this copy of the catalog, for example one restored from a backup.
+        """Make this copy of the catalog, for example one restored from a backup, the owner of the files.
 
-        The copy that owned them before can delete none from then on.  Returns the new incarnation.
+        The previous owner can no longer delete any of them.  Returns the new incarnation.
         """
         self._check(writing=True)
         return adopt(self)
@@ -355,9 +354,9 @@ class Lake(LakeDefinitions):
         return hot_name(self._hot)
 
     def recovery(self) -> Recovery | None:
-        """What was found in the redo log when the lake was opened: replayed commits and rows, bytes that were cut off.
+        """What the redo log contained when the lake was opened: replayed commits and rows, bytes cut off.
 
-        None where there is none: of a lake whose newest rows are inline, or one that is open to read only.
+        None if there is no log: the lake's newest rows are inline, or it was opened read-only.
         """
         self._check()
         return self._recovery
@@ -365,10 +364,10 @@ class Lake(LakeDefinitions):
     def convert(
         self, hot: str, *, log_dir: str | os.PathLike[str] | None = None, durability: Durability = "fdatasync"
     ) -> None:
-        """Give the lake the other hot store, ``"inline"`` or ``"memory"``, in one commit; nothing is lost.
+        """Change the lake's hot store to ``"inline"`` or ``"memory"``, in one commit; nothing is lost.
 
-        This handle goes on, with its tables and transactions.  Other processes that have the lake open must connect
-        again: their next read or write says so.  ``log_dir`` and ``durability`` are as for ``il.connect``.
+        This handle keeps working, with its tables and transactions.  Other processes that have the lake open must
+        connect again; their next read or write says so.  ``log_dir`` and ``durability`` are as for ``il.connect``.
 
         Examples
         --------
@@ -380,7 +379,7 @@ class Lake(LakeDefinitions):
         convert(self, HotSpec.of(hot, log_dir, durability))
 
     def jobs(self) -> list[JobInfo]:
-        """Background jobs, newest first, with their progress or their error."""
+        """Background jobs, newest first, with their progress or error."""
         self._check()
         with self.catalog.read() as r:
             names = {t.table_id: t.full_name for t in definitions.list_tables(r)}

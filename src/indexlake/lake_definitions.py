@@ -1,4 +1,4 @@
-"""The namespaces and tables of a lake, and how they come and go."""
+"""Creating, finding and dropping the namespaces and tables of a lake."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class LakeDefinitions:
-    """What ``Lake`` has of them."""
+    """The part of ``Lake`` that deals with them."""
 
     def _as_lake(self) -> Lake:
         from indexlake.lake import Lake
@@ -45,7 +45,7 @@ class LakeDefinitions:
         return self
 
     def create_namespace(self, name: str, exist_ok: bool = False) -> None:
-        """Make a namespace for tables; ``exist_ok`` accepts one that already exists."""
+        """Create a namespace for tables; ``exist_ok`` accepts one that already exists."""
         lake = self._as_lake()
         _check_name(name, "namespace")
         change = CreateNamespace(name, exist_ok)
@@ -62,7 +62,7 @@ class LakeDefinitions:
             return definitions.list_namespaces(r, lake._readings.seen(r, None))
 
     def drop_namespace(self, name: str, cascade: bool = False, missing_ok: bool = False) -> None:
-        """Remove a namespace; with ``cascade`` its tables too."""
+        """Remove a namespace; ``cascade`` removes its tables too."""
         lake = self._as_lake()
         change = DropNamespace(name, cascade, missing_ok)
         self._define(change, "drop namespace")
@@ -84,24 +84,24 @@ class LakeDefinitions:
         checks: Checks = (),
         generated: Mapping[str, str] | None = None,
     ) -> Table:
-        """Make a table from a schema, or from data which is then inserted in a second commit.
+        """Create a table from a schema, or from data, which is then inserted in a second commit.
 
         A schema is a ``pa.schema(…)``, or a dict of column names and types.  A type is one of pyarrow's or its name as
         pyarrow prints it: ``"int64"``, ``"timestamp[us, tz=UTC]"``, ``"list<string>"``, ``"decimal128(10, 2)"``.
 
-        Data is what ``insert`` takes: files too, whose types are found by looking at all of them.  Data that is
-        refused leaves no table behind.  A dict whose values are all types or all strings is a schema, any other dict is
-        one row; give a row of strings as ``[row]``.
+        Data is anything that ``insert`` takes, including files, whose types are inferred from all of them.  If the data
+        is refused, no table is left behind.  A dict whose values are all types or all strings is a schema; any other
+        dict is one row.  Pass a row of strings as ``[row]``.
 
-        ``defaults`` are values, or ``il.expr("now()")`` and the like, computed for every row that does not name the
-        column.  ``checks`` are conditions in SQL, by their names, that no row may break; ``generated`` says from what
-        the values of a column are computed.  They hold for every kind of write.
+        ``defaults`` are values, or expressions such as ``il.expr("now()")``, computed for every row that leaves the
+        column out.  ``checks`` are named SQL conditions that no row may break; ``generated`` maps columns to the SQL
+        that computes them.  All of these apply to every kind of write.
 
-        ``replace`` puts it in the place of a table of that name, if there is one: in one commit, with its rows.  Past
-        snapshots show the other.  ``exist_ok`` leaves such a table as it is.
+        ``replace`` replaces an existing table of that name in one commit, rows included; past snapshots still show the
+        old one.  ``exist_ok`` leaves an existing table as it is.
 
-        ``layout="clustered"`` keeps the rows sorted by primary key, in partitions that are split as they grow: ranges
-        of keys and ordered scans read little more than what they return.
+        ``layout="clustered"`` keeps the rows sorted by primary key, in partitions that are split as they grow: key
+        ranges and ordered scans read little more than they return.
 
         Examples
         --------
@@ -118,7 +118,7 @@ class LakeDefinitions:
         except NotFoundError as error:
             raise SchemaError(str(error)) from None
         if replace and exist_ok:
-            raise SchemaError("A table of that name is replaced or left as it is: replace=True, or exist_ok=True.")
+            raise SchemaError("replace=True and exist_ok=True contradict each other: pass only one of them.")
         rows = None
         schema = as_schema(schema_or_data)
         if schema is None:
@@ -129,7 +129,7 @@ class LakeDefinitions:
         fields, key = new_fields(schema, primary_key, plain)
         fields, made_checks = with_rules(table_name, fields, key, changing, generated or {}, checks)
         if layout == "clustered" and not key:
-            raise SchemaError("A clustered table is kept in the order of its primary key. Pass primary_key=….")
+            raise SchemaError("A clustered table is sorted by its primary key. Pass primary_key=….")
         made_as = f"{table_name}__{uuid4().hex}" if replace and rows is not None else table_name
         change = CreateTable(
             namespace,
@@ -159,7 +159,7 @@ class LakeDefinitions:
         return table if made_as == table_name else self._take_name(table, f"{namespace}.{table_name}")
 
     def _take_name(self, table: Table, name: str) -> Table:
-        """The table under a name that another one may have, which ends with this commit."""
+        """The table, renamed; a table that had this name until now ends with this commit."""
         lake = self._as_lake()
         change = AlterTable(table._table_id, table._name, (RenameTable(name),), replace=True)
         self._define(change, "create table")
@@ -167,7 +167,7 @@ class LakeDefinitions:
         return Table(lake, table._table_id, name)
 
     def _gone(self, table_ids: Sequence[int]) -> None:
-        """What is known of these tables is no more so."""
+        """Forget what is known about these tables."""
         lake = self._as_lake()
         for table_id in table_ids:
             publish_meta(lake, table_id)
@@ -204,7 +204,7 @@ class LakeDefinitions:
             return [t.full_name for t in definitions.list_tables(r, lake._readings.seen(r, None))]
 
     def drop_table(self, name: str, missing_ok: bool = False) -> None:
-        """Remove a table.  Past snapshots show it until they expire."""
+        """Remove a table.  Past snapshots still show it until they expire."""
         lake = self._as_lake()
         lake._check(writing=True)
         try:
@@ -217,7 +217,7 @@ class LakeDefinitions:
         self._gone([table._table_id])
 
     def cluster_table(self, name: str, layout: str = "clustered", *, progress: bool | None = None) -> RewriteResult:
-        """Give a table the other layout, clustered by its primary key or ``"heap"``, while it is read and written."""
+        """Change a table's layout to ``"clustered"`` or ``"heap"`` while others read and write it."""
         lake = self._as_lake()
         from indexlake.pipeline.convert import cluster_table
 

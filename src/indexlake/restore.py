@@ -1,4 +1,4 @@
-"""``il.restore``: a lake whose catalog is lost, from what lies in its storage."""
+"""``il.restore``: recover a lake whose catalog is lost from what is in its storage."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _check_lost(files: Storage, found: LostCatalog) -> None:
         return  # it cannot be read: lost
     if record is not None and record.lake_id == found.lake_id:
         raise AlreadyExistsError(
-            f"The catalog of these files is not lost: it is {place}. Two catalogs would spoil each other's files. "
+            f"The catalog of these files is not lost: it is {place}. Two catalogs would destroy each other's files. "
             "Connect to it, or move it away first.",
             name=place,
         )

@@ -1,7 +1,7 @@
 """``Table``: a handle to one table, at the newest snapshot, at a past one, or inside a transaction.
 
-The handle holds no rows; every read is at one snapshot, every write is one commit (or part of the transaction that
-the handle belongs to).  Safe to share between threads unless it belongs to a transaction.
+A handle holds no rows.  Every read is at one snapshot; every write is one commit, or part of the transaction that the
+handle belongs to.  Threads may share a handle unless it belongs to a transaction.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ Params = Mapping[str, Any] | Sequence[Any] | None
 
 
 class Table(TableDefinition, Result):
-    """Made by ``lake.table(name)``, ``lake.create_table`` or ``tx.table(name)``.
+    """Returned by ``lake.table(name)``, ``lake.create_table`` and ``tx.table(name)``.
 
-    Read as ``t.scan()`` is: ``for row in t``, ``t.head()``, ``t.to_pandas()``, ``t.to_arrow()``, ``t.count()``, each at
-    the snapshot that is newest when it begins.
+    It reads like ``t.scan()``: ``for row in t``, ``t.head()``, ``t.to_pandas()``, ``t.to_arrow()``, ``t.count()``, each
+    at the snapshot that is newest when it begins.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Table(TableDefinition, Result):
         self._tx = transaction
 
     def __repr__(self) -> str:
-        """The columns and the key: at most one look at the catalog, none when the lake is closed."""
+        """The columns and the key.  Looks at the catalog at most once, and not at all if the lake is closed."""
         try:
             schema = self._schema_now()
         except IndexLakeError:
@@ -83,7 +83,7 @@ class Table(TableDefinition, Result):
         return f"Table {self._name}" + (f" at snapshot {self._snapshot}" if self._snapshot is not None else "")
 
     def _repr_html_(self) -> str:
-        """The columns and the key.  No rows are read: look at some with ``t.scan(limit=10)``."""
+        """The columns and the key.  Reads no rows; ``t.scan(limit=10)`` shows some."""
         return shown(lambda: html_schema(self._schema_now(), caption=self._title()))
 
     def __reduce__(self) -> Any:
@@ -93,7 +93,7 @@ class Table(TableDefinition, Result):
 
     @property
     def name(self) -> str:
-        """The present name, or that of the snapshot that the handle is fixed to."""
+        """The current name, or the name at the snapshot that this handle is fixed to."""
         if self._snapshot is None and self._tx is None:
             with suppress(IndexLakeError):  # of a lake that is closed: the last name known
                 self._state()
@@ -118,11 +118,11 @@ class Table(TableDefinition, Result):
         return self.count()
 
     def count(self) -> int:
-        """How many rows there are; they are not read."""
+        """The number of rows, without reading them."""
         return self.scan().count()
 
     def head(self, n: int = 10) -> pa.Table:
-        """The first rows; no more is read than they need."""
+        """The first rows.  Reads no more than it needs."""
         return self.scan().head(n)
 
     def _run(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -138,7 +138,7 @@ class Table(TableDefinition, Result):
         return state
 
     def _schema_now(self) -> TableSchema:
-        """Of the newest snapshot, or of the one this handle is fixed to."""
+        """The schema at the newest snapshot, or at the one this handle is fixed to."""
         snapshot = self._snapshot if self._tx is None else self._tx.snapshot_id
         state = self._state()
         return state.current if snapshot is None else state.schema.at(snapshot)
@@ -146,7 +146,7 @@ class Table(TableDefinition, Result):
     def at(self, snapshot: int | None = None, *, time: datetime | None = None) -> Table:
         """A read-only view of the table as it was."""
         if self._tx is not None:
-            raise OwnershipError("at() is not for tables inside a transaction: it already reads one snapshot.")
+            raise OwnershipError("at() does not work inside a transaction, which already reads one snapshot.")
         number = snapshot_number(self._lake, snapshot, time)
         view = Table(self._lake, self._table_id, self._name, snapshot=number)
         with view._reading() as reading:
@@ -156,7 +156,7 @@ class Table(TableDefinition, Result):
     # ------------------------------------------------------------ reading
 
     def _reading(self, kept: int | None = None) -> OpenReading:
-        """The table as this handle sees it; ``kept`` is a snapshot that was chosen before."""
+        """The table as this handle sees it; ``kept`` is a snapshot chosen earlier."""
         if self._tx is not None:
             self._tx._check()
             return self._tx.reading(self._table_id)
@@ -184,7 +184,7 @@ class Table(TableDefinition, Result):
         with_row_id: bool = False,
         for_update: bool = False,
     ) -> Scan:
-        """A lazy read; see ``Scan`` for what can be done with it.
+        """Read rows, lazily; see ``Scan`` for what you can do with the result.
 
         Examples
         --------
@@ -209,9 +209,9 @@ class Table(TableDefinition, Result):
     ) -> Search:
         """The k best rows by an index, best first, with ``_score`` or ``_distance``; lazy like a scan.
 
-        ``by`` is the name of an index or of a column that has one to search: text for bm25, a vector for hnsw, a point
-        for rtree.  Several (name, query) pairs are fused: by rank (``"rrf"``), or by weights of their scores.  Rows are
-        those of the snapshot that satisfy ``where``; there are min(k, matches) of them always.
+        ``by`` is the name of an index, or of a column that has a search index.  The query is text for bm25, a vector
+        for hnsw, a point for rtree.  Several (name, query) pairs become one ranking, by rank (``"rrf"``) or by weighted
+        scores.  Only rows that satisfy ``where`` are found, and always min(k, matches) of them.
 
         Examples
         --------
@@ -232,8 +232,8 @@ class Table(TableDefinition, Result):
     ) -> DataFrame:
         """A Spark DataFrame of the rows at this snapshot, which stays readable while the lake is open.
 
-        Without a session the active one is used, or a local one is started.  Name the columns that are needed:
-        Spark does not tell us which of them it will use.
+        Without a session, the active one is used or a local one started.  Name the columns that you need: Spark does
+        not tell us which of them it will use.
 
         Examples
         --------
@@ -255,8 +255,8 @@ class Table(TableDefinition, Result):
     ) -> Changes:
         """What commits after ``since``, up to ``until`` (by default the newest), did to each row; lazy like a scan.
 
-        Rows come in commit order with ``_change_type`` (insert, update_preimage, update_postimage, delete) and
-        ``_snapshot_id``; a predicate may name these too.  Go on with ``since=feed.until``.
+        Changes come in commit order with ``_change_type`` (insert, update_preimage, update_postimage, delete) and
+        ``_snapshot_id``, which the predicate may use too.  Continue with ``since=feed.until``.
 
         Examples
         --------
@@ -267,7 +267,7 @@ class Table(TableDefinition, Result):
         return Changes(self, since, until, columns, where, params, with_row_id)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """All rows, as ``scan()``: pandas, polars, DuckDB and pyarrow take a table as it is."""
+        """All rows, as from ``scan()``: you can pass a table directly to pandas, polars, DuckDB and pyarrow."""
         return self.scan().__arrow_c_stream__(requested_schema)
 
     def get(self, key: Any) -> dict[str, Any] | None:
@@ -300,19 +300,19 @@ class Table(TableDefinition, Result):
 
         Large inputs go straight to blocks.
 
-        Files are a path, a pattern such as ``"data/*.csv"``, a folder, a list of those, or ``il.files(…)``; they may be
-        on an object store: ``"s3://bucket/data/*.parquet"``.
+        Give files as a path, a pattern such as ``"data/*.csv"``, a folder, a list of those, or ``il.files(…)``; they
+        may be on an object store: ``"s3://bucket/data/*.parquet"``.
 
-        ``token`` makes a retry harmless: a write whose token was used in this lake in the last 7 days changes nothing
-        and returns the result of the first, whatever its rows are.
-        ``progress``: a bar on standard error; by default shown for slow operations in a terminal or notebook.
+        ``token`` makes it safe to retry: a write whose token was used in this lake in the last 7 days changes nothing
+        and returns the first result, whatever its own rows are.
+        ``progress``: show a bar on standard error; by default, slow operations do so in a terminal or notebook.
         """
         return self._write("insert", Insert(self._table_id, self._reaching(rows), progress), token)
 
     def update(
         self, assignments: Mapping[str, Any], where: str | None = None, params: Params = None, token: str | None = None
     ) -> WriteResult:
-        """Change rows.  Plain values are values; ``il.expr("total * 0.9")`` is SQL over the old row."""
+        """Change rows.  Plain values are taken literally; ``il.expr("total * 0.9")`` is SQL over the old row."""
         if where is None:
             raise ExpressionError("update needs where=…; to change every row pass where='true'.")
         return self._write(
@@ -322,7 +322,7 @@ class Table(TableDefinition, Result):
         )
 
     def delete(self, where: str | None = None, params: Params = None, token: str | None = None) -> WriteResult:
-        """Remove rows.  To remove all of them use ``truncate()``."""
+        """Remove rows.  To remove all of them, use ``truncate()``."""
         if where is None:
             raise ExpressionError("delete needs where=…; to remove every row use truncate().")
         return self._write(
@@ -330,7 +330,7 @@ class Table(TableDefinition, Result):
         )
 
     def upsert(self, rows: Any, token: str | None = None) -> WriteResult:
-        """Replace rows of the same primary key, add the others.  Only the columns given change.
+        """Update rows that have the same primary key, and add the others.  Only the given columns change.
 
         Examples
         --------
@@ -341,9 +341,9 @@ class Table(TableDefinition, Result):
         return self._write("upsert", Upsert(self, self._reaching(rows)), token)
 
     def merge(self, source: Any, on: str | Sequence[str], params: Params = None) -> Merge:
-        """Rows of a source meet rows of this table where ``on`` holds: a column, columns, or SQL over ``t`` and ``s``.
+        """Match rows of a source with rows of this table: ``on`` is a column, columns, or SQL over ``t`` and ``s``.
 
-        Add clauses, then ``execute()``.
+        Add clauses, then call ``execute()``.
 
         Examples
         --------
@@ -356,7 +356,7 @@ class Table(TableDefinition, Result):
     def truncate(self, token: str | None = None) -> WriteResult:
         """Remove every row that is there when this commits.
 
-        In a transaction it conflicts with commits that changed rows of the table after the transaction began.
+        In a transaction, it conflicts with commits that changed the table's rows after the transaction began.
         """
 
         def apply(tx: Transaction) -> int:
@@ -366,7 +366,7 @@ class Table(TableDefinition, Result):
         return self._write("truncate", apply, token)
 
     def _reaching(self, rows: Any) -> Any:
-        """The rows; files in the lake's own bucket are reached as it is."""
+        """The rows; files in the lake's own bucket are reached with the lake's own options."""
         if isinstance(rows, dict | Mapping):
             return rows
         from indexlake.sources.files import reaching
@@ -394,7 +394,7 @@ class Table(TableDefinition, Result):
     # ------------------------------------------------------------ inspection
 
     def stats(self) -> TableStats:
-        """How many rows are where."""
+        """How many rows there are, and where they are; prints as a picture."""
         with self._reading() as reading:
             live, dead = reading.hot.sizes()
             clustered = clustered_stats(reading)
@@ -406,19 +406,19 @@ class Table(TableDefinition, Result):
         return table_stats(self._name, state, snapshot, rows, live, dead, cached, clustered, self._lake.hot)
 
     def partitions(self) -> list[PartitionInfo]:
-        """The key ranges of a clustered table in their order, with the files that hold their rows; prints itself."""
+        """The key ranges of a clustered table in order, with the files that hold their rows; prints as a table."""
         with self._reading() as reading:
             pass
         return partitions(reading)
 
     def locate(self, row_id: int) -> str | None:
-        """Where a row lies: ``inline``, ``memory:page:slot``, ``format:path:group:offset``.  None: there is none."""
+        """Where a row is: ``inline``, ``memory:page:slot`` or ``format:path:group:offset``.  None: no such row."""
         for found in self.row_metadata(where=f"{ROW_ID} = $id", params={"id": row_id}).read_all().to_pylist():
             return str(found["location"])
         return None
 
     def row_metadata(self, where: str | None = None, params: Params = None) -> pa.RecordBatchReader:
-        """Stream (``_indexlake_row_id``, ``location``, ``deleted``) of the rows that satisfy the predicate."""
+        """Stream (``_indexlake_row_id``, ``location``, ``deleted``) for the rows that satisfy the predicate."""
         from indexlake.scan.address import ADDRESS_SCHEMA, addresses
 
         return pa.RecordBatchReader.from_batches(ADDRESS_SCHEMA, addresses(self, where, params))

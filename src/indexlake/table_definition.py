@@ -1,4 +1,4 @@
-"""The definition of a table: its columns, name and settings, and its indexes, and how they are changed."""
+"""Changing the definition of a table: its columns, rules, name, settings and indexes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TableDefinition:
-    """What ``Table`` has of it."""
+    """The part of ``Table`` that deals with it."""
 
     def _as_table(self) -> Table:
         from indexlake.table import Table
@@ -25,7 +25,7 @@ class TableDefinition:
         return self
 
     def alter(self) -> Alter:
-        """Several alterations in one commit: ``with t.alter() as a: a.add_column(…); a.rename_column(…)``."""
+        """Make several changes in one commit: ``with t.alter() as a: a.add_column(…); a.rename_column(…)``."""
         from indexlake.evolution.alter import Alter
 
         return Alter(self._as_table())
@@ -35,41 +35,41 @@ class TableDefinition:
         return self.alter().add_column(name, type, default, nullable).commit()
 
     def drop_column(self, name: Path) -> WriteResult:
-        """Drop a column or a nested field.  Past snapshots show it until they expire."""
+        """Drop a column or a nested field.  Past snapshots still show it until they expire."""
         return self.alter().drop_column(name).commit()
 
     def rename_column(self, old: Path, new: str) -> WriteResult:
-        """Give a column or a nested field another name."""
+        """Rename a column or a nested field."""
         return self.alter().rename_column(old, new).commit()
 
     def widen_column(self, name: Path, type: Any) -> WriteResult:
-        """Give a column or a nested field a type that holds every value it held, such as int64 for int32."""
+        """Give a column or a nested field a wider type, one that holds every old value, such as int64 for int32."""
         return self.alter().widen_column(name, type).commit()
 
     def set_default(self, column: str, default: Any) -> WriteResult:
-        """What new rows take that do not name the column: a value, None for none, or ``il.expr("now()")``."""
+        """Set what new rows get that leave the column out: a value, ``il.expr("now()")``, or None for no default."""
         return self.alter().set_default(column, default).commit()
 
     def set_comment(self, comment: str | None, column: str | None = None) -> WriteResult:
-        """Say what the table is about, or one of its columns; None: nothing is said any more."""
+        """Describe the table, or one of its columns; None removes the comment."""
         if column is None:
             return self.alter().set_config(comment=comment).commit()
         return self.alter().set_comment(column, comment).commit()
 
     def set_not_null(self, column: str) -> None:
-        """The column may not be null any more: refused, with a row that is, where there is one."""
+        """Forbid nulls in the column.  If a row has one, the error shows the row and nothing changes."""
         from indexlake.pipeline.validate import set_not_null
 
         set_not_null(self._as_table(), column)
 
     def drop_not_null(self, column: str) -> WriteResult:
-        """The column may be null from now on."""
+        """Allow nulls in the column from now on."""
         return self.alter().drop_not_null(column).commit()
 
     def add_check(self, condition: str, name: str | None = None) -> None:
-        """Demand a condition of every row, in SQL: of those that are there, and of all that are written.
+        """Add an SQL condition that every row must satisfy: existing rows as well as new ones.
 
-        Rows that are there are read by a job; where one breaks the condition, it is named and the check is not added.
+        A job reads the existing rows; if one breaks the condition, the error shows it and the check is not added.
 
         Examples
         --------
@@ -80,18 +80,18 @@ class TableDefinition:
         add_check(self._as_table(), condition, name)
 
     def drop_check(self, name: str) -> WriteResult:
-        """Demand a condition no longer."""
+        """Remove a check."""
         return self.alter().drop_check(name).commit()
 
     def checks(self) -> dict[str, str]:
-        """The conditions that every row satisfies, by their names."""
+        """The conditions that every row satisfies, by name."""
         from indexlake.expr.templates import shown
 
         schema = self._as_table()._schema_now()
         return {check.name: shown(check.condition, schema) for check in schema.checks}
 
     def rename(self, name: str) -> WriteResult:
-        """Give the table another name; with a dot in it also another namespace."""
+        """Rename the table; a name with a dot moves it to that namespace."""
         return self.alter().rename(name).commit()
 
     def set_config(self, config: TableConfig | None = None, **changes: Any) -> WriteResult:
@@ -111,11 +111,11 @@ class TableDefinition:
         progress: bool | None = None,
         **params: Any,
     ) -> IndexInfo:
-        """Index some columns; every row is found through it from the first moment, however long the build takes.
+        """Index some columns.  The index finds every row from the start, however long the build takes.
 
-        ``kind``: ``"btree"``, ``"hash"``, ``"rtree"``, ``"bm25"``, ``"hnsw"``, or one that a package adds; ``params``
-        are those of the kind.  ``include``: further columns that a btree keeps, so that look-ups need no block.  An
-        identical index is left as it is.
+        ``kind``: ``"btree"``, ``"hash"``, ``"rtree"``, ``"bm25"``, ``"hnsw"``, or one that a package adds, with its
+        ``params``.  ``include``: further columns that a btree stores, so that look-ups need not read blocks.  If an
+        identical index exists, nothing happens.
 
         Examples
         --------
@@ -128,13 +128,13 @@ class TableDefinition:
         return self.index(name).info
 
     def drop_index(self, name: str, missing_ok: bool = False) -> None:
-        """Remove an index, at once.  Past snapshots use it until they expire."""
+        """Remove an index at once.  Past snapshots still use it until they expire."""
         from indexlake.pipeline.create_index import drop_index
 
         drop_index(self._as_table(), name, missing_ok)
 
     def indexes(self) -> list[IndexInfo]:
-        """The indexes besides the primary key: kind, columns, size, how much they cover, and the last error."""
+        """All indexes except the primary key: kind, columns, size, coverage, and the last error."""
         from indexlake.pipeline.index_info import indexes
 
         return indexes(self._as_table())

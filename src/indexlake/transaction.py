@@ -1,6 +1,6 @@
 """A transaction: a snapshot to read, and a write-set to commit.
 
-Isolation is snapshot isolation.  Writes stay in the client until the commit, which applies all of them or none;
+Transactions have snapshot isolation.  Writes stay in the client until the commit, which applies all of them or none;
 the transaction's own reads see them.  A transaction belongs to the thread that began it.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Transaction:
-    """Made by ``lake.transaction()``.  A context manager: it commits at the end, or rolls back on an error."""
+    """Returned by ``lake.transaction()``.  As a context manager it commits at the end, or rolls back on an error."""
 
     def __init__(self, lake: Lake, token: str | None = None, *, base: int | None = None) -> None:
         if token is not None and (not isinstance(token, str) or not token):
@@ -52,7 +52,7 @@ class Transaction:
         return self._base
 
     def table(self, name: str) -> Table:
-        """The table as this transaction sees it; same methods as ``lake.table(name)``."""
+        """The table as this transaction sees it, with the same methods as ``lake.table(name)``."""
         self._check()
         return self._lake._table(name, transaction=self)
 
@@ -64,13 +64,13 @@ class Transaction:
         namespace: str = "main",
         engine: str = "duckdb",
     ) -> SqlResult:
-        """``lake.sql`` inside this transaction: its snapshot, its own writes, and its commit."""
+        """``lake.sql`` inside this transaction: it reads its snapshot and its own writes, and commits with it."""
         from indexlake.sql.run.statements import run
 
         return run(self._lake, text, params, namespace=namespace, engine=engine, transaction=self)
 
     def commit(self) -> WriteResult:
-        """Apply everything, all or nothing."""
+        """Apply all writes, or none."""
         self._check()
         self.state = "committing"
         try:
@@ -84,7 +84,7 @@ class Transaction:
         return self.result
 
     def rollback(self) -> None:
-        """Forget everything.  Files that were written for large inserts are left to vacuum."""
+        """Discard all writes.  Vacuum removes files that were already written for large inserts."""
         self.unpin()
         if self.state == "open":
             self.state = "rolled back"
@@ -104,7 +104,7 @@ class Transaction:
     def _check(self) -> None:
         self._lake._check()
         if self._thread != threading.get_ident():
-            raise OwnershipError("A transaction belongs to the thread that began it. Begin another one here.")
+            raise OwnershipError("A transaction belongs to the thread that began it. Begin one in this thread.")
         if self.state != "open":
             raise OwnershipError(f"This transaction is {self.state}. Begin another one.")
 

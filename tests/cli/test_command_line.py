@@ -73,7 +73,7 @@ def test_spark_says_that_it_starts_and_its_own_lines_are_shown_only_if_it_fails(
     failed = command("pipeline", "dump", folder, JAVA_HOME="/nowhere", COLUMNS="60")
     assert failed.returncode == 1
     first, second = failed.stderr.splitlines()
-    assert first == "Starting Spark, which takes some seconds; --runner threads does without it."
+    assert first == "Starting Spark, which takes a few seconds; --runner threads avoids it."
     assert second.startswith("JobError: Spark needs Java 17 or newer; JAVA_HOME is '/nowhere' and has no bin/java.")
     assert second.endswith("or use --runner threads.")
 
@@ -126,7 +126,7 @@ def test_every_listing_prints_json(folder: Path) -> None:
 
 def test_load_says_that_the_lake_is_new(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("id\n1\n")
-    for expected in (f"Made a new lake: {tmp_path}/new/catalog.sqlite, files in {tmp_path}/new/files\n", ""):
+    for expected in (f"Created a new lake: {tmp_path}/new/catalog.sqlite, files in {tmp_path}/new/files\n", ""):
         code, out, err = run("load", str(tmp_path / "new"), "t", str(tmp_path / "rows.csv"), "--json")
         assert (code, err) == (0, expected)
         assert json.loads(out)[0]["rows"] == 1
@@ -275,10 +275,8 @@ def test_a_clustered_table_tells_of_its_partitions(tmp_path: Path) -> None:
     (then,) = json.loads(run("partitions", folder, "c", "--at", str(before), "--json")[1])
     assert then["files"] == []
     code, out, _ = run("pipeline", "merge", folder, "--runner", "threads")
-    assert (code, out) == (
-        0,
-        "main.c: 0 merges, 0 folds, 0 splits, 0 joins and 1 move: 0 rows of 0 bytes written anew\n",
-    )
+    assert (code, out) == (0, "main.c: 1 move: 0 rows rewritten, 0 bytes\n")
+    assert run("pipeline", "merge", folder, "--runner", "threads")[1] == "main.c: nothing to do\n"
     assert run("pipeline", "split", folder, "--table", "h", "--runner", "threads")[0] == 1
     assert "1 partition, the largest of 20,000 rows" in run("stats", folder, "c")[1]
     told = json.loads(run("stats", folder, "c", "--json")[1])

@@ -18,8 +18,8 @@ def test_the_scene_in_memory_shows_latencies_a_checkpoint_and_a_kill(tmp_path: P
         said = out.getvalue()
         assert "insert, durable in the redo log" in said
         assert said.count("µs") == 6
-        assert "lies at memory:0:" in said
-        assert "lies at vortex:" in said
+        assert "is at memory:0:" in said
+        assert "is at vortex:" in said
         assert re.search(r"kill -9 after 1\d\d acknowledged inserts", said)
         assert "rows replayed from" in said
         assert "of its rows are there" in said

@@ -28,6 +28,15 @@ def text_of(html: str) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", html).split())
 
 
+def test_statistics_name_only_what_is_there(lake: il.Lake, t: il.Table):
+    assert str(t.stats()).splitlines()[-1] == "  0 blocks of 0 bytes"
+    lake.pipeline(runner="threads").dump("sales.orders")
+    t.update({"city": "Oslo"}, "id < 2")
+    t.update({"city": "Lima"}, "id = 1")
+    line = str(t.stats()).splitlines()[-1]
+    assert re.fullmatch(r"  1 block of [\d,]+ bytes, 2 deleted rows in them, 1 superseded row in the hot store", line)
+
+
 def test_a_lake_shows_its_tables_without_counting_rows(lake: il.Lake, t: il.Table, tmp_path: Path):
     assert repr(lake).startswith("<Lake ")
     assert str(tmp_path / "lake") in repr(lake)

@@ -88,7 +88,7 @@ def test_it_prints_as_a_table_with_open_ends_and_bars(lake: il.Lake):
     first, second = (re.split(r" {2,}", line.strip()) for line in shown[2:])
     assert first[1:3] == ["…", "'<b>'"]
     assert second[1:3] == ["'<b>'", "…"]
-    assert (first[-1], second[-1]) == ("░" * 24, "░" * 12)
+    assert (first[-1], second[-1]) == ("░" * 16, "░" * 8)
     html = t.partitions()._repr_html_()
     assert "&#x27;&lt;b&gt;&#x27;" in html
     assert "<b>'" not in html

@@ -22,7 +22,7 @@ def test_create_table_with_a_layout(lake: il.Lake):
     ("text", "said"),
     [
         ("create table t (a int primary key) with (layout = 'sorted')", "layout='sorted' is not known"),
-        ("create table t (a int) with (layout = 'clustered')", r"in the order of its primary key.*primary key \(a\)"),
+        ("create table t (a int) with (layout = 'clustered')", r"sorted by its primary key.*primary key \(a\)"),
         ("create table t (a int primary key) with (layuot = 'clustered')", "there are layout, inline_row_count_limit"),
         ("create table t with (layout = 'clustered') as select 1 a", "primary key.*insert into t select"),
         ("create table t (a int primary key) with (layout = 'clustered', Layout = 'heap')", "'Layout' is given twice"),

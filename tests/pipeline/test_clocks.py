@@ -188,7 +188,7 @@ def test_files_of_a_writer_that_is_taken_for_dead_have_the_grace_period_from_the
     set_clock(other, YEAR, machine=True)
     result = other.pipeline("threads").vacuum(dry_run=False)
     assert (result.files, result.waiting) == (0, 2)
-    with pytest.raises(il.StorageError, match="taken for dead"):
+    with pytest.raises(il.StorageError, match="declared dead"):
         tx.commit()
     lake._maintenance._beat_once()
     with lake.transaction() as again:

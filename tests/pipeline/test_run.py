@@ -212,7 +212,7 @@ THREADS = ("--runner", "threads")
 
 
 def test_every_job_can_be_run_from_the_command_line(command, lake):
-    assert command("dump", *THREADS).startswith("main.t: 5 rows and 0 superseded moved to 1 block of ")
+    assert command("dump", *THREADS).startswith("main.t: 5 rows moved to 1 block of ")
     (one,) = command("compact", "--table", "t", *THREADS, "--json")
     assert (one["table"], one["blocks_before"], one["blocks_after"], one["rows"]) == ("main.t", 4, 1, 65)
     in_blocks(lake.table("t"), 50, start=1000)

@@ -88,7 +88,7 @@ def test_a_writer_that_was_not_heard_of_is_reaped_and_can_commit_nothing(lake, t
     assert vacuum(lake).files == 2
     other._maintenance._beat_once()
     tx.table("t").insert(rows(200, 20))  # by the writer that took its place
-    with pytest.raises(il.StorageError, match="taken for dead"):
+    with pytest.raises(il.StorageError, match="declared dead"):
         tx.commit()
     assert len(t) == 20
     assert other.table("t").insert(rows(100, 20)).rows == 20, "with another writer it goes on"
@@ -112,7 +112,7 @@ def test_a_job_of_a_reaped_writer_commits_nothing(lake):
 
     faults.install(reap)
     try:
-        with pytest.raises(il.StorageError, match="taken for dead"):
+        with pytest.raises(il.StorageError, match="declared dead"):
             lake.pipeline().dump("t")
     finally:
         faults.install(None)
@@ -237,7 +237,7 @@ def test_the_files_of_another_lake_or_copy_are_refused_until_adopted(lake, tmp_p
         with pytest.raises(il.StorageError, match="damaged"):
             vacuum(lake)
     mark.unlink()
-    with pytest.raises(il.StorageError, match=r"no indexlake.json.*Open the lake once more for writing"):
+    with pytest.raises(il.StorageError, match=r"no indexlake.json.*Open the lake for writing once"):
         vacuum(lake)
     assert len(files(lake)) == 4
     il.connect(tmp_path / "lake", automatic=False).close()

@@ -120,7 +120,7 @@ def test_a_file_that_was_taken_for_one_that_stays_and_is_written_to_is_read_agai
         with il.connect(here, read_only=True) as lake:
             t = lake.table("t")
             assert len(t.scan().to_arrow()) == 501
-            changed = pytest.raises(DatabaseError, match="was written to while it was read")
+            changed = pytest.raises(DatabaseError, match="was changed while this process was reading it")
             with changed as caught, reader.read() as r:
                 assert r.rows("select count(*) from indexlake_table") == [(1,)]
                 with il.connect(original) as writer:

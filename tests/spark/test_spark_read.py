@@ -376,7 +376,7 @@ def test_a_lake_that_is_read_only_can_be_read(odd_lake: il.Lake, spark: Any, tmp
 
 def test_a_transaction_is_read_in_its_own_process(odd_lake: il.Lake, spark: Any) -> None:
     t = in_every_tier(odd_lake)
-    with odd_lake.transaction() as tx, pytest.raises(il.OwnershipError, match=r"to_spark\(\) is not for tables inside"):
+    with odd_lake.transaction() as tx, pytest.raises(il.OwnershipError, match=r"to_spark\(\) does not work inside"):
         tx.table(t.name).to_spark(spark)
 
 

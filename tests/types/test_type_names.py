@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
 
 from indexlake.errors import SchemaError
-from indexlake.types.names import named_type
+from indexlake.types.names import _MEANT, named_type
 from tests.types.arrow_strategies import PLAIN, dictionary_types, nested_types
 
 
@@ -64,3 +66,13 @@ NO_TYPES = (
 def test_other_text_is_no_type(text):
     with pytest.raises(SchemaError, match=r"is not the name of a type\. Give the name that pyarrow prints"):
         named_type(text)
+
+
+@pytest.mark.parametrize(("text", "meant"), [("int", "int64"), ("VARCHAR", "string"), ("datetime", "timestamp[us]")])
+def test_a_type_of_another_language_says_what_to_write(text, meant):
+    with pytest.raises(SchemaError, match=re.escape(f"{text!r} is not the name of a type. Write {meant!r}, or give")):
+        named_type(text)
+
+
+def test_every_name_that_is_suggested_is_one():
+    assert [named_type(meant) for meant in _MEANT.values()]

@@ -1,7 +1,7 @@
 """How large a batch of rows may get: bounded by rows and by bytes, wherever rows are gathered, joined or cut.
 
-An Arrow column of text, bytes or lists holds 2 GiB at most, so a batch that is bounded by rows alone comes to a point
-where it cannot be made.  Whatever is made here holds at most ``BATCH_BYTES``, or a single row.
+An Arrow column of text, bytes or lists holds at most 2 GiB, so a batch that is bounded by rows alone may be impossible
+to build.  Batches built here hold at most ``BATCH_BYTES``, or a single row.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Addresses: which row lies at which position of a block, and back.
+"""Addresses: which row is at which position of a block, and back.
 
-In a block that is ordered by row id the rank of a row id is its position, and the block's record tells them all
-(`RowIds`).  A block in another order holds its row ids in a column of its own, which is read for them.
+In a block ordered by row id, the position of a row is the rank of its id, and the block's record has all ids
+(`RowIds`).  A block in another order stores its row ids in a column, which has to be read.
 """
 
 from __future__ import annotations

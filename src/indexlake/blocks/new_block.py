@@ -1,4 +1,4 @@
-"""A block that is written and not yet part of the lake: what a commit needs to add it."""
+"""A block that has been written but is not part of the lake yet: what a commit needs to add it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Reading back what was just written: nothing is committed that cannot be read again.
 
-A new block is opened as every later reader opens it, checksums included, and its first and its last row are compared
-with those that were written.  A file that fails is removed, and the error says which column is concerned.  Segments
-are read back by those who write them, in the same frame (``removing``).
+A new block is opened the way every later reader opens it, checksums included, and its first and last rows are compared
+with those that were written.  A file that fails is removed, and the error names the column.  Index segments are read
+back by the code that writes them, in the same frame (``removing``).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def removing(storage: Storage, path: str, what: str) -> Iterator[None]:
         if isinstance(error, StorageError) or not isinstance(error, Exception):
             raise
         raise CorruptionError(
-            f"{what} was written but cannot be read back: {first_line(error).rstrip('.')}. The file was given up and "
+            f"{what} was written but cannot be read back: {first_line(error).rstrip('.')}. The file was discarded and "
             "nothing has changed. Please report this; until it is fixed, try another dump_format.",
             path=path,
         ) from None

@@ -1,4 +1,4 @@
-"""A stream of rows becomes blocks: each is written as its rows arrive, in bounded memory."""
+"""A stream of rows becomes blocks, each written as its rows arrive, in bounded memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _SLICE = 65_536
 
 BLOCK_BYTES = 512 << 20
-"""A new block holds no more than that, however few rows it is: whoever writes it has much of it in memory."""
+"""The most that a new block holds, however few rows that is: much of it is in memory while it is written."""
 
 SMALL_PART = 32
 """A block with fewer rows than this part of a full one is small,"""

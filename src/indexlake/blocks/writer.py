@@ -1,7 +1,7 @@
-"""Writes a block: the data file, its statistics, and the segments of the indexes that it is written for.
+"""Writes a block: the data file, its statistics, and its index segments.
 
-What is written is read back (``read_back``): a block that cannot be read is an error here, and never committed.  The
-result is not part of the lake until a commit adds it.  File names are never used twice.
+Everything written is read back (``read_back``): a block that cannot be read is an error here and is never committed.
+The result is not part of the lake until a commit adds it.  File names are never reused.
 """
 
 from __future__ import annotations

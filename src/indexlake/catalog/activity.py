@@ -1,6 +1,6 @@
-"""Who is at work on the lake: jobs with their leases, writers with uncommitted files, pinned readers.
+"""Who is working on the lake: jobs with their leases, writers with uncommitted files, pinned readers.
 
-All of them carry a time until which they count as alive; whoever holds one renews it.
+Each of them has a time until which it counts as alive, and its holder keeps renewing it.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def add_writer(tx: Transaction, writer_id: str, owner: str, now: int, expires_at
 
 
 def beat_writer(tx: Transaction, writer_id: str, expires_at: int) -> bool:
-    """False: the writer was taken for dead."""
+    """False: the writer was declared dead."""
     return bool(
         tx.execute(
             "update indexlake_writer set expires_at = ? where writer_id = ? and reaped = 0", (expires_at, writer_id)
@@ -121,7 +121,7 @@ def remove_pins(tx: Transaction, pin_ids: Sequence[str]) -> None:
 
 
 def oldest_pin(tx: Transaction, now: int) -> int | None:
-    """The lowest snapshot that somebody alive holds; lapsed pins are removed."""
+    """The lowest snapshot that a living process holds; lapsed pins are removed."""
     tx.execute("delete from indexlake_pin where expires_at < ?", (now,))
     rows = tx.rows("select min(snapshot_id) from indexlake_pin")
     return rows[0][0] if rows else None

@@ -1,7 +1,7 @@
 """Altering a table in the catalog, inside the critical section: all alterations or none, in one commit.
 
-No row and no file is touched.  Renamed columns get another record, columns that change in what they hold another
-field; the inline table gets the columns that are new.  What is dropped stays for the snapshots that show it.
+No row and no file is touched.  A renamed column gets another record; a column that changes what it holds gets another
+field; new columns are added to the inline table.  Dropped columns stay for the snapshots that show them.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _follow(tx: Transaction, hot: HotStore, table: TableRecord, before: TableSch
             kind.define(fields, included, index.unique, index.params)
         except SchemaError as error:
             raise SchemaError(
-                f"Index {index.name!r} does not take the altered column: {error} Drop the index first with "
+                f"Index {index.name!r} does not support the altered column: {error} Drop the index first with "
                 f"t.drop_index({index.name!r}).",
                 column=fields[0].name,
             ) from None

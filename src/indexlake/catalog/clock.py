@@ -1,12 +1,12 @@
 """The lake's time: one clock for everything that has a date or an age.
 
-A server keeps it where there is one: PostgreSQL tells the time in the statement that reads the newest snapshot.  With
-SQLite it is the machine's clock.  Where that does not fit the newest snapshot, the clock of the file system is asked,
+If there is a server, it keeps the time: PostgreSQL returns it in the statement that reads the newest snapshot.  With
+SQLite it is the machine's clock.  If that does not fit the newest snapshot, the file system's clock is consulted,
 which for a network drive is the server's; if the two differ, the file system is right and the difference is logged.
 
-Commit times never go back as snapshots grow.  A snapshot that lies in the future was made by a clock that was ahead:
-the next commit corrects it, and whatever else that clock has left, to the present.  The opposite, a clock that is
-behind, would spoil good times; it is told by the gaps between them and corrects nothing.
+Commit times never go back as snapshot numbers grow.  A snapshot in the future was made by a clock that was ahead: the
+next commit moves it, and everything else that clock has dated, to the present.  A clock that is behind would spoil
+correct times; it is recognised by the gaps between them and corrects nothing.
 """
 
 from __future__ import annotations

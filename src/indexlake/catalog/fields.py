@@ -90,7 +90,7 @@ def insert_fields(tx: Transaction, table_id: int, fields: list[Field], snapshot:
         for namespace, name in sequences_in(f.default_sql):
             if find_named(tx, "sequence", namespace, name) is None:
                 raise NotFoundError(
-                    f"There is no sequence '{namespace}.{name}', which the default of column {f.name!r} asks.",
+                    f"There is no sequence '{namespace}.{name}', which the default of column {f.name!r} uses.",
                     name=f"{namespace}.{name}",
                 )
     tx.execute_many(

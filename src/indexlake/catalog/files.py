@@ -1,4 +1,4 @@
-"""Which files the catalog knows: those a retained snapshot reaches, those no longer reached, and who may add more."""
+"""The files that the catalog knows: reached by a retained snapshot, or no longer; and who may add more."""
 
 from __future__ import annotations
 

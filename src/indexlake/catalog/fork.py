@@ -1,10 +1,10 @@
 """What happens to open catalogs when the process forks.
 
-A catalog belongs to the process that opened it.  In a forked child every use of an inherited one raises
-`OwnershipError`, and its connections are neither used nor closed there: they are the parent's.
+A catalog belongs to the process that opened it.  In a forked child, any use of an inherited catalog raises
+`OwnershipError`, and its connections are neither used nor closed there, because they belong to the parent.
 
-Each catalog that is watched is told three times: before the fork, so that it can come to rest, and after it in
-the parent and in the child.
+Each watched catalog is notified three times: before the fork, so that it can come to rest, and after it in the parent
+and in the child.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def keep_forever(thing: object) -> None:
 
 
 class Gone:
-    """Stands where a connection was; whoever reaches for it is told why it is not there."""
+    """Takes the place of a connection; using it raises an error that says why it is gone."""
 
     def __init__(self, error: type[IndexLakeError], message: str) -> None:
         self._error = error

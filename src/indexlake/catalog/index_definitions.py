@@ -1,6 +1,7 @@
 """Creating and dropping indexes in the catalog, inside the critical section.
 
-A definition is checked against the columns of now: one that was made for other columns is a conflict, and made again.
+A definition is checked against the current columns; if it was made for other columns, that is a conflict and it is
+retried.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def read_epoch(r: ReadTransaction | Transaction) -> int:
 def take_over(
     tx: Transaction, owner: str, host: str, folder: str, place: str, since: int, bound: int, above: int
 ) -> int:
-    """Become the owner: whoever was it before commits nothing from now on.  Returns the new epoch, beyond ``above``."""
+    """Become the owner: the previous owner can commit nothing from now on.  Returns the new epoch, beyond ``above``."""
     known = read_owner(tx)
     epoch, bound, told = (0, bound, 0) if known is None else (known.epoch, known.bound, known.told)
     epoch = max(epoch, above) + 1
@@ -81,7 +81,7 @@ EVERYTHING = 2**62
 
 
 def convert(tx: Transaction, bound: int) -> int:
-    """The lake gets another hot store: whoever has it open commits nothing from now on.  Returns the new epoch.
+    """Change the hot store: processes that have the lake open can commit nothing from now on.  Returns the new epoch.
 
     It has no owner and no log yet, or any more; ``bound`` is ``EVERYTHING``, or the commit that gives it a log.
     """

@@ -1,6 +1,6 @@
-"""What has a name in a namespace and is no table: views and other definitions, each from one snapshot to another.
+"""Named things in a namespace other than tables: views and other definitions, from one snapshot to another.
 
-A definition is never changed: what replaces it is another record.  Its body means nothing to the catalog.
+A definition never changes: it is replaced by another record.  The catalog does not interpret its body.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Views and other named definitions come and go: changes that the commit applies inside its critical section."""
+"""Creating and dropping views and other named definitions, as changes that a commit applies in its critical section."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Whose files these are: a small file at the storage root names the lake, and the copy of its catalog, that owns them.
 
-A copy of a catalog, for example a restored backup, knows of other files than the living one does; only the owner may
-delete any.
+A copy of a catalog, such as a restored backup, knows different files from the original; only the owner may delete any.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ def check_owner(lake: Lake) -> None:
     found = marked_owner(lake.storage)
     if found is None:
         raise StorageError(
-            f"The storage root has no {OWNER}, so it is not certain whose files these are: nothing is deleted. "
-            "Open the lake once more for writing, which puts it there.",
+            f"The storage root has no {OWNER}, so it is unclear whose files these are, and nothing is deleted. "
+            "Open the lake for writing once, which creates it.",
             path=OWNER,
         )
     if found != (record.lake_id, record.incarnation):
@@ -48,8 +47,8 @@ def marked_owner(storage: Storage) -> tuple[str, int] | None:
         return None
     except (ValueError, KeyError, TypeError):
         raise StorageError(
-            f"{OWNER} at the storage root is damaged, so it is not certain whose files these are: nothing is deleted. "
-            "If they are this lake's, lake.adopt() writes it anew.",
+            f"{OWNER} at the storage root is damaged, so it is unclear whose files these are, and nothing is deleted. "
+            "If they are this lake's, lake.adopt() rewrites it.",
             path=OWNER,
         ) from None
 

@@ -1,8 +1,8 @@
-"""Columns of the hot store that nothing needs any more: what expire does about dropped and altered columns.
+"""Columns of the hot store that are no longer needed: what expire does about dropped and altered columns.
 
-A column goes in two steps.  First its field is *released*: from that commit on no reader asks for it.  It is removed
-when the horizon has passed that commit, a minute later at the earliest: PostgreSQL shows a changed table at once also
-to readers of an older state, who might still ask for the column.
+A column goes in two steps.  First its field is *released*: from that commit on, no reader asks for it.  It is removed
+once the horizon has passed that commit, at least a minute later: PostgreSQL shows a changed table at once even to
+readers of an older state, who might still ask for the column.
 """
 
 from __future__ import annotations

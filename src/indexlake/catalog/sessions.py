@@ -1,7 +1,7 @@
 """A pool of database sessions, and what forking does to it.
 
-A session is one connection.  Whoever takes one has it alone, from whatever thread, and gives it back; it is kept
-for the next one outside of any transaction.
+A session is one connection.  A thread takes one for itself, uses it and gives it back, outside any transaction; it is
+kept for the next thread.
 """
 
 from __future__ import annotations

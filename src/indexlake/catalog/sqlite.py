@@ -193,8 +193,8 @@ class SqliteCatalog(Database):
         """What was read is one state of the file: nobody wrote to a file that was taken for one that stays."""
         if session.outdated():
             raise DatabaseError(
-                f"The catalog {self.location} was written to while it was read, from a folder that this process cannot "
-                f"write to. Read again.",
+                f"The catalog {self.location} was changed while this process was reading it from a folder that it "
+                f"cannot write to. Read again.",
                 retryable=True,
             )
 

@@ -195,7 +195,7 @@ def _refuse_lost_file(path: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What changes when somebody writes to a catalog."""
+    """What changes when a catalog is written to."""
 
     inode: int
     size: int

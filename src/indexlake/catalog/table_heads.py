@@ -1,4 +1,4 @@
-"""The head of a table: what tells a reader whether it knows all of it, and the counters in the table's record."""
+"""The head of a table: what tells readers whether their copy is complete, and the counters in the table's record."""
 
 from __future__ import annotations
 

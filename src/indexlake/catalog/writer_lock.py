@@ -1,11 +1,11 @@
 """The writers' lock of a SQLite catalog: one writer at a time, first come first served, with a time-out.
 
-SQLite's own busy handler starves: of 8 processes one made 1 commit while another made thousands.  So writers
-queue here before they begin.  Threads of a process queue in `FairLock`.  Processes queue on two lock files:
-whoever holds `.queue` is the next to get `.lock`, so the one that just left cannot overtake.  Locks are `flock`s:
-the kernel drops them when the process dies, however it dies.
+SQLite's own busy handler lets writers starve: of 8 processes, one made 1 commit while another made thousands.  So
+writers queue here before they begin.  Threads of a process queue in `FairLock`.  Processes queue on two lock files:
+the holder of `.queue` is the next to get `.lock`, so a process that has just left cannot overtake it.  The locks are
+`flock`s: the kernel drops them when the process dies, however it dies.
 
-The lock orders writers and makes waiting cheap; it is SQLite's BEGIN IMMEDIATE that excludes them.
+This lock orders writers and makes waiting cheap; what excludes them is SQLite's BEGIN IMMEDIATE.
 """
 
 from __future__ import annotations
@@ -298,7 +298,7 @@ class _FileQueue:
 
 
 def _closed_gate() -> threading.Lock:
-    """A lock that is held: whoever acquires it waits until another thread releases it."""
+    """A lock that is already held: acquiring it waits until another thread releases it."""
     gate = threading.Lock()
     gate.acquire()
     return gate

@@ -1,8 +1,13 @@
-"""``indexlake demo``: a tour in a few scenes, on real data in a real lake."""
+"""``indexlake demo``: a tour in a few scenes, on a real lake.
+
+The first half is the story that the README tells: rows go in, are found by key and by index, are updated, queried, and
+moved to columnar files on Spark, and a picture shows where they are.  The second half shows what else there is.
+"""
 
 from __future__ import annotations
 
 import random
+import shlex
 import tempfile
 import time
 from collections.abc import Callable
@@ -12,13 +17,13 @@ from typing import Any
 import pyarrow as pa
 from rich.console import Console
 from rich.markup import escape
-from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import indexlake as il
 from indexlake.cli.demo_memory import scene as in_memory
 from indexlake.cli.spark import start
+from indexlake.display import counted, text_table
 from indexlake.pipeline.pipeline import Pipeline
 
 _INDEXES = {"btree": ["mail"], "hash": ["text"], "rtree": ["lon", "lat"], "bm25": ["text"], "hnsw": ["taste"]}
@@ -28,9 +33,12 @@ _CITIES = ("Amsterdam", "Bogotá", "Cairo", "Dakar", "Edinburgh", "Fukuoka")
 def run(console: Console, folder: Path | None, rows: int) -> None:
     if folder is not None:
         _scenes(console, folder, rows)
+        place = shlex.quote(str(folder))
+        _say(console, f"\nThe lake is in {place}. Look around with: indexlake tables {place}; indexlake --help")
         return
     with tempfile.TemporaryDirectory(prefix="indexlake-demo-") as temporary:
         _scenes(console, Path(temporary) / "shop", rows)
+    _say(console, "\nThe lake of this demo is gone. To keep one: indexlake demo ./shop")
 
 
 def _scenes(console: Console, folder: Path, rows: int) -> None:
@@ -44,34 +52,35 @@ def _scenes(console: Console, folder: Path, rows: int) -> None:
             config=il.TableConfig(block_row_count=100_000),
         )
         _one_row(console, orders)
-        _title(console, "2  Many rows go straight to columnar blocks")
+        _title(console, "2  Many rows at once go straight to columnar files")
         _bulk(console, orders, rows)
-        _title(console, "3  Found by key, in every tier")
+        _title(console, "3  Rows are found by key and by index, wherever they are")
         _find(console, orders, rows)
-        _title(console, "4  Updated where they lie; upserts and transactions, all or nothing")
+        _title(console, "4  Updates, upserts and transactions, all or nothing")
         before = lake.snapshot_id
         _change(console, lake, orders)
-        _title(console, "5  What changed, commit by commit; and every past snapshot stays readable")
+        _title(console, "5  What each commit changed; every past snapshot stays readable")
         _travel(console, orders, before)
-        _title(console, "6  A new column without rewriting a file; SQL over hot rows and blocks alike")
+        _title(console, "6  A new column without rewriting a file; SQL over new rows and files alike")
         _sql(console, lake, orders)
-        _title(console, "7  Every kind of index finds every row, from the moment its commit returns")
+        _title(console, "7  Spark moves rows to columnar files and loads more; no answer changes")
+        _pipeline(console, lake, orders, rows)
+        _title(console, "8  Where the rows are now")
+        _say(console, str(orders.stats()))
+
+        _title(console, "And there is more: search by text, vector and place")
         _search(console, lake)
-        _title(console, "8  A clustered table: rows in the order of their key, in partitions that split as they grow")
+        _title(console, "Clustered tables: rows in key order, in partitions that split as they grow")
         with il.connect(folder, automatic=False) as quiet:  # so that jobs run when they are called
             _clustered(console, quiet)
-        _title(console, "9  The newest rows in memory: commits to a redo log, a checkpoint, a kill and what is left")
+        _title(console, "New rows in memory with a redo log: a checkpoint, a kill, and what survives it")
         in_memory(console, folder.with_name(f"{folder.name}-memory"))
-        _title(console, "10  The pipeline: Spark loads, dumps, compacts and freezes; answers stay the same")
-        _pipeline(console, lake, orders, rows)
-        _title(console, "Where the rows live")
-        console.print(str(orders.stats()), highlight=False)
 
 
 def _one_row(console: Console, orders: il.Table) -> None:
     times = [_timed(lambda n=n: orders.insert(_order(n)))[0] for n in range(500)]  # type: ignore[misc]
     median = sorted(times)[len(times) // 2]
-    console.print(f"500 inserts, each its own durable commit: [bold]{median * 1e6:,.0f} µs[/bold] each (median)")
+    console.print(f"500 inserts, each a durable commit of its own: [bold]{median * 1e6:,.0f} µs[/bold] each (median)")
 
 
 def _bulk(console: Console, orders: il.Table, rows: int) -> None:
@@ -91,14 +100,20 @@ def _find(console: Console, orders: il.Table, rows: int) -> None:
         orders.get(key)
         seconds, row = _timed(lambda key=key: orders.get(key))  # type: ignore[misc]
         console.print(f"get({key}), {tier}: [bold]{seconds * 1e6:,.0f} µs[/bold]  {row}", highlight=False)
-    scan = orders.scan("city = 'Cairo' and total > 990", order_by=[("total", "desc")], limit=3)
+    seconds, _ = _timed(lambda: orders.create_index("by_total", "total"))
+    console.print(f"create_index('by_total', 'total'): {seconds:,.1f} s for {len(orders):,} rows", highlight=False)
+    scan = orders.scan("total > 999.5 and city = 'Cairo'", columns=["id", "total"])
+    scan.to_arrow()
     seconds, found = _timed(scan.to_pylist)
-    console.print(f"best of Cairo, {seconds * 1e3:,.1f} ms: {[r['total'] for r in found]}", highlight=False)
+    console.print(f"scan({scan._where!r}): {seconds * 1e3:,.1f} ms, {counted(len(found), 'row')}", highlight=False)
+    _say(console, str(scan.explain()))
 
 
 def _change(console: Console, lake: il.Lake, orders: il.Table) -> None:
     seconds, result = _timed(
-        lambda: orders.update({"total": il.expr("total * 0.9"), "note": "late"}, where="id = $id", params={"id": 1_234})
+        lambda: orders.update(
+            {"total": il.expr("round(total * 0.9, 2)"), "note": "late"}, where="id = $id", params={"id": 1_234}
+        )
     )
     console.print(
         f"update by key: {result.updated} row, {seconds * 1e3:,.1f} ms → {orders.get(1_234)}", highlight=False
@@ -119,13 +134,12 @@ def _change(console: Console, lake: il.Lake, orders: il.Table) -> None:
 
 
 def _travel(console: Console, orders: il.Table, before: int) -> None:
-    feed = orders.changes(before)
-    for change in feed.to_pylist()[:4]:
-        row = {name: change[name] for name in ("_snapshot_id", "_change_type", "id", "total", "note")}
-        console.print(str(row), highlight=False)
+    feed = orders.changes(before, columns=["id", "total", "note"])
+    names = ["_snapshot_id", "_change_type", "id", "total", "note"]
+    _say(console, text_table(names, [[change[name] for name in names] for change in feed.head(4).to_pylist()]))
     console.print(f"… {feed.count():,} changes since snapshot {before}")
-    console.print(f"now:         {orders.get(1_234)}", highlight=False)
-    console.print(f"snapshot {before}: {orders.at(before).get(1_234)}", highlight=False)
+    console.print(f"now:             {orders.get(1_234)}", highlight=False)
+    console.print(f"at snapshot {before}: {orders.at(before).get(1_234)}", highlight=False)
 
 
 def _sql(console: Console, lake: il.Lake, orders: il.Table) -> None:
@@ -138,9 +152,8 @@ def _sql(console: Console, lake: il.Lake, orders: il.Table) -> None:
     except il.MissingExtraError as error:
         console.print(f"[yellow]{escape(str(error))}[/yellow]", highlight=False)
         return
-    for row in result:
-        console.print(str(row), highlight=False)
-    console.print(f"{seconds * 1e3:,.0f} ms")
+    _say(console, text_table(list(result[0]), [list(row.values()) for row in result]))
+    console.print(f"the query took {seconds * 1e3:,.0f} ms")
 
 
 def _search(console: Console, lake: il.Lake) -> None:
@@ -160,7 +173,7 @@ def _search(console: Console, lake: il.Lake) -> None:
         ("hnsw", str(taste), lambda: reviews.search("taste", taste, k=3)),
         ("hybrid", f"late parcel, {taste}", lambda: reviews.search([("text", "late parcel"), ("taste", taste)], k=3)),
     ]
-    table = Table("by", "looked for", "rows", "the first", "ms", box=None, padding=(0, 2, 0, 0))
+    table = Table("by", "query", "rows", "first result", "ms", box=None, padding=(0, 2, 0, 0))
     for kind, what, ask in asked:
         if made.get(kind, made["hnsw"]):
             ask().to_arrow()
@@ -168,7 +181,7 @@ def _search(console: Console, lake: il.Lake) -> None:
             measure = next((f", {name[1:]} {rows[0][name]:.3g}" for name in rows[0] if name.startswith("_")), "")
             table.add_row(kind, what, f"{len(rows)}", f"{rows[0]['text']!r}{measure}", f"{seconds * 1e3:,.1f}")
     console.print(table)
-    console.print(str(reviews.scan("mail like 'user000%'").explain()), highlight=False)
+    _say(console, str(reviews.scan("mail like 'user000%'").explain()))
 
 
 def _clustered(console: Console, lake: il.Lake) -> None:
@@ -182,18 +195,18 @@ def _clustered(console: Console, lake: il.Lake) -> None:
     for first in range(0, 100_000, 25_000):
         events.insert(pa.table({"at": keys[first : first + 25_000], "what": ["random"] * 25_000}))
     merged = pipeline.merge(events.name)[events.name]
-    console.print(f"100,000 rows with random keys: {merged}", highlight=False)
+    _say(console, f"100,000 rows with random keys: {merged}")
     for first in range(100_000, 125_000, 5_000):
         events.insert([{"at": key, "what": "later"} for key in keys[first : first + 5_000]])
     dumped = pipeline.dump(events.name)[events.name]
-    console.print(f"25,000 more, hot at first: {dumped}", highlight=False)
-    console.print(str(events.partitions()), highlight=False)
-    console.print(str(events.stats().clustered), highlight=False)
+    _say(console, f"25,000 more, hot at first: {dumped}")
+    _say(console, str(events.partitions()))
+    _say(console, str(events.stats().clustered))
     scan = events.scan("at between 500000 and 500200", order_by="at")
     scan.to_arrow()
     seconds, rows = _timed(scan.to_pylist)
-    console.print(f"{len(rows)} rows of a range of keys, in their order: {seconds * 1e3:,.1f} ms", highlight=False)
-    console.print(str(scan.explain()), highlight=False)
+    console.print(f"{len(rows)} rows from a range of keys, in key order: {seconds * 1e3:,.1f} ms", highlight=False)
+    _say(console, str(scan.explain()))
 
 
 def _index(console: Console, table: il.Table, kind: str, columns: list[str]) -> bool:
@@ -207,19 +220,19 @@ def _index(console: Console, table: il.Table, kind: str, columns: list[str]) -> 
 
 def _pipeline(console: Console, lake: il.Lake, orders: il.Table, rows: int) -> None:
     spark = _spark(console, lake)
-    pipeline = lake.pipeline(runner="threads") if spark is None else lake.pipeline(spark=spark, progress=True)
+    pipeline = lake.pipeline(runner="threads") if spark is None else lake.pipeline(spark=spark)
     count = len(orders)
     for name, job in (("dump", pipeline.dump), ("compact", pipeline.compact), ("freeze", pipeline.freeze)):
         seconds, results = _timed(lambda job=job: job(orders.name))  # type: ignore[misc]
         assert len(orders) == count, "a job never changes an answer"
-        console.print(f"{name}: {results[orders.name]}, {seconds:,.1f} s; still {count:,} rows", highlight=False)
+        _say(console, f"{name}: {results[orders.name]}, in {seconds:,.1f} s; still {count:,} rows")
     row_id = orders.scan("id = 7", with_row_id=True).to_pylist()[0]["_indexlake_row_id"]
-    console.print(f"row {row_id} lies at {orders.locate(row_id)}", highlight=False)
+    _say(console, f"row {row_id} is at {orders.locate(row_id)}")
     if spark is not None:
         _load(console, pipeline, spark, orders, rows)
     for number in range(30_000_000, 30_000_200):
         orders.insert(_order(number))
-    console.print("and 200 rows more, one by one")
+    console.print("and 200 more rows, one by one")
 
 
 def _spark(console: Console, lake: il.Lake) -> Any:
@@ -238,13 +251,13 @@ def _load(console: Console, pipeline: Pipeline, spark: Any, orders: il.Table, ro
         "id", "element_at(array('Amsterdam', 'Cairo', 'Dakar'), cast(id % 3 as int) + 1) city", "id % 1000 / 1.0 total"
     )
     seconds, result = _timed(lambda: pipeline.load(frame, orders.name))
-    console.print(f"load of a DataFrame: {result.inserted:,} rows in one commit, {seconds:,.1f} s")
+    console.print(f"load of a DataFrame: {result.inserted:,} rows in one commit, in {seconds:,.1f} s")
     (again,) = orders.to_spark(spark).groupBy().count().collect()
     console.print(f"counted by Spark: {again[0]:,} rows")
 
 
 def _order(number: int) -> dict[str, Any]:
-    total = round(random.Random(number).random() * 1000, 2)
+    total = number * 7_919 % 100_000 / 100
     return {"id": number, "city": _CITIES[number % len(_CITIES)], "total": total, "note": None}
 
 
@@ -264,4 +277,9 @@ def _timed(function: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def _title(console: Console, text: str) -> None:
-    console.print(Panel(text, style="cyan", expand=False))
+    console.print(f"\n[bold cyan]{escape(text)}[/bold cyan]", highlight=False)
+
+
+def _say(console: Console, text: str) -> None:
+    """As it is: the terminal breaks long lines, between any two characters."""
+    console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The scene of ``indexlake demo`` with a lake whose newest rows are in memory: latencies, a checkpoint, a kill."""
+"""The scene of ``indexlake demo`` with a lake that keeps its newest rows in memory: latencies, a checkpoint, a kill."""
 
 from __future__ import annotations
 
@@ -38,17 +38,18 @@ def scene(console: Console, folder: Path) -> None:
         for first in range(5_000, _ROWS, 5_000):
             events.insert([{"id": n, "what": "one of many", "size": n} for n in range(first, first + 5_000)])
         row_id = events.scan("id = 7", with_row_id=True).to_pylist()[0]["_indexlake_row_id"]
-        console.print(f"row {row_id} lies at {events.locate(row_id)}", highlight=False)
+        console.print(f"row {row_id} is at {events.locate(row_id)}", highlight=False, soft_wrap=True)
         seconds, done = _timed(lambda: lake.pipeline(runner="threads").dump("events")["main.events"])
-        console.print(f"checkpoint: {done}, {seconds:,.2f} s; the redo log begins anew", highlight=False)
-        console.print(f"row {row_id} lies at {events.locate(row_id)}", highlight=False)
+        said = f"checkpoint: {done}, in {seconds:,.2f} s; the redo log starts over"
+        console.print(said, highlight=False, soft_wrap=True)
+        console.print(f"row {row_id} is at {events.locate(row_id)}", highlight=False, soft_wrap=True)
     _kill(console, folder)
 
 
 def _latencies(console: Console, events: il.Table) -> None:
     events.insert({"id": -1, "what": "first", "size": 0})
     events.get(-1)
-    shown = Table("each its own commit", "median", "99 of 100 within", box=None, padding=(0, 2, 0, 0))
+    shown = Table("each a commit of its own", "median", "99 of 100 within", box=None, padding=(0, 2, 0, 0))
     for what, many, do in (
         ("insert, durable in the redo log", 200, lambda n: events.insert({"id": n, "what": "one row", "size": n})),
         ("get by key", 200, events.get),
@@ -70,14 +71,14 @@ def _kill(console: Console, folder: Path) -> None:
             if told == _ACKNOWLEDGED:
                 writer.send_signal(signal.SIGKILL)
     if told < _ACKNOWLEDGED:
-        raise il.OwnershipError(f"The process that was to write in {folder} ended by itself.")
+        raise il.OwnershipError(f"The process that should write to {folder} ended on its own.")
     seconds, lake = _timed(lambda: il.connect(folder, automatic=False))
     with lake:
         found = lake.table("events").scan("id >= 1000000").count()
         assert found >= told, "what was acknowledged is there"
-        console.print(f"kill -9 after {told:,} acknowledged inserts; opened again in {seconds * 1e3:,.0f} ms")
+        console.print(f"kill -9 after {told:,} acknowledged inserts; reopened in {seconds * 1e3:,.0f} ms")
         console.print(f"{lake.recovery()}", highlight=False)
-        console.print(f"{found:,} of its rows are there", highlight=False)
+        console.print(f"{found:,} of its rows are there, every acknowledged one among them", highlight=False)
 
 
 def _timed(function: Callable[[], Any]) -> tuple[float, Any]:

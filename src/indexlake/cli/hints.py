@@ -1,4 +1,4 @@
-"""Errors in the words of the command line: what they advise is something that can be typed there."""
+"""Errors in the terms of the command line: their advice is something that you can type there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON that every parser reads.  What JSON cannot say is a string.
+"""JSON that every parser can read.  Whatever JSON has no form for becomes a string.
 
 NaN and the infinities are ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``; bytes are base64; dates, times and durations
 are ISO 8601; a decimal with a fraction is its digits.

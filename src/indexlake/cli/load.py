@@ -1,4 +1,4 @@
-"""``indexlake load``: files into a table, which is made from them if it is not there."""
+"""``indexlake load``: load files into a table, which is created from them if it does not exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``indexlake``: the command line.  Mirrors the Python interface; every listing has ``--json``."""
+"""``indexlake``: the command line.  It mirrors the Python interface, and every listing has ``--json``."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def options(
 @app.command()
 def demo(
     folder: Annotated[
-        Path | None, typer.Argument(help="Where to make the demo lake; a temporary folder if left out.")
+        Path | None, typer.Argument(help="Where to create the demo lake; by default a temporary folder.")
     ] = None,
     rows: Annotated[int, typer.Option(help="Rows to load in bulk.", min=1)] = 200_000,
 ) -> None:
-    """Rows go in, are found, updated, moved to columnar files, and queried as of any past snapshot."""
+    """A tour: rows go in, are found, updated, queried, and moved to columnar files on Spark."""
     from indexlake.cli.demo import run
 
     run(console, folder, rows)
@@ -64,7 +64,7 @@ def demo(
 
 @app.command()
 def tables(lake: Lake, as_json: AsJson = False) -> None:
-    """List tables and where their rows live."""
+    """List tables and where their rows are."""
     with open_lake(lake, reading=True) as opened:
         stats = [opened.table(name).stats() for name in opened.tables()]
     _show(
@@ -109,7 +109,7 @@ def explain(
     where: Annotated[str | None, typer.Option(help="A predicate in SQL.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say which blocks a scan reads and why."""
+    """Show which blocks a scan reads, and why."""
     with open_lake(lake, reading=True) as opened:
         found = opened.table(table).scan(where).explain()
         print(json_text(found) if as_json else found)
@@ -117,7 +117,7 @@ def explain(
 
 @app.command()
 def indexes(lake: Lake, table: OneTable, as_json: AsJson = False) -> None:
-    """List the indexes of a table: what they cover, their size and their state."""
+    """List the indexes of a table with their coverage, size and state."""
     with open_lake(lake, reading=True) as opened:
         found = [asdict(info) for info in opened.table(table).indexes()]
         if not as_json:
@@ -130,7 +130,7 @@ def indexes(lake: Lake, table: OneTable, as_json: AsJson = False) -> None:
 
 @app.command()
 def stats(lake: Lake, table: OneTable, as_json: AsJson = False) -> None:
-    """Say where the rows of a table live, and of a clustered one how even its partitions are."""
+    """Show where the rows of a table are and, for a clustered table, how even its partitions are."""
     with open_lake(lake, reading=True) as opened:
         found = opened.table(table).stats()
         print(json_text(found) if as_json else found)
@@ -143,7 +143,7 @@ def partitions(
     at: Annotated[int | None, typer.Option(help="A past snapshot.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the partitions of a clustered table: their keys, rows and files."""
+    """List the partitions of a clustered table with their keys, rows and files."""
     with open_lake(lake, reading=True) as opened:
         whole = opened.table(table)
         found = (whole if at is None else whole.at(at)).partitions()
@@ -154,16 +154,16 @@ def partitions(
 def search(
     lake: Lake,
     table: OneTable,
-    by: Annotated[str, typer.Argument(help="An index, or a column that has one to search.")],
+    by: Annotated[str, typer.Argument(help="An index, or a column that has a search index.")],
     query: Annotated[str, typer.Argument(help="Text, or a JSON list for a vector or a point.")],
     k: Annotated[int, typer.Option("-k", help="How many rows to find.", min=0)] = 10,
     where: Annotated[str | None, typer.Option(help="A predicate in SQL.")] = None,
     at: Annotated[int | None, typer.Option(help="A past snapshot.")] = None,
-    columns: Annotated[str | None, typer.Option(help="The columns to print, with commas between them.")] = None,
+    columns: Annotated[str | None, typer.Option(help="The columns to print, separated by commas.")] = None,
     snippet: Annotated[bool, typer.Option("--snippet", help="Show where the words of a text search are.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the best rows of a table by an index."""
+    """Print the best matches from an index: text, vectors or places."""
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     with open_lake(lake, reading=True) as opened:
         found = opened.table(table)
@@ -192,17 +192,17 @@ def load(
     table: Annotated[str, typer.Argument(help="namespace.table; created from the files if it does not exist.")],
     files: Annotated[list[str], typer.Argument(help="Files, folders, or patterns in quotes.")],
     primary_key: Annotated[
-        list[str] | None, typer.Option(help="A column of the key of a new table; may be repeated.")
+        list[str] | None, typer.Option(help="A primary key column, for a new table; may be repeated.")
     ] = None,
     format: Annotated[
-        str | None, typer.Option(help="parquet, csv, json (lines) or arrow; by default chosen by the file suffix.")
+        str | None, typer.Option(help="parquet, csv, json (lines) or arrow; by default, the file suffix decides.")
     ] = None,
-    delimiter: Annotated[str | None, typer.Option(help="CSV: what separates values.")] = None,
-    header: Annotated[bool, typer.Option(help="CSV: whether the first row has the names.")] = True,
+    delimiter: Annotated[str | None, typer.Option(help="CSV: the character between values.")] = None,
+    header: Annotated[bool, typer.Option(help="CSV: whether the first row holds the column names.")] = True,
     null: Annotated[list[str] | None, typer.Option(help="CSV: a value that means null; may be repeated.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Load files into a table, all in one commit."""
+    """Load files into a table, in one commit."""
     import indexlake
 
     source = indexlake.files(files, format, delimiter=delimiter, header=header, null=null or "")
@@ -216,14 +216,14 @@ def load(
 @app.command()
 def restore(
     storage: Annotated[str, typer.Argument(help="The storage root of a lake: a directory or s3://bucket/prefix.")],
-    into: Annotated[str, typer.Option(help="The new catalog: a folder or a postgresql:// address without a lake.")],
+    into: Annotated[str, typer.Option(help="The new catalog: a folder or postgresql:// address with no lake yet.")],
     verify: Annotated[bool, typer.Option("--verify", help="Compare every byte with its checksum.")] = False,
     partial: Annotated[
-        bool, typer.Option("--partial", help="Restore the rest when blocks are missing or damaged.")
+        bool, typer.Option("--partial", help="If blocks are missing or damaged, restore the rest.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Rebuild a lost catalog from the files of its clustered tables; say what cannot be restored."""
+    """Rebuild a lost catalog from the files of its clustered tables, and say what cannot be restored."""
     import indexlake
 
     options = environment.storage_options() or None
@@ -234,14 +234,14 @@ def restore(
 @app.command()
 def sql(
     lake: Lake,
-    text: Annotated[str, typer.Argument(help="One or several statements; - reads them from standard input.")],
-    namespace: Annotated[str, typer.Option(help="Where names without a namespace are looked up.")] = "main",
+    text: Annotated[str, typer.Argument(help="One or more statements; - reads them from standard input.")],
+    namespace: Annotated[str, typer.Option(help="Where unqualified names are looked up.")] = "main",
     at: Annotated[int | None, typer.Option(help="A past snapshot.")] = None,
-    engine: Annotated[str, typer.Option(help="What evaluates queries: duckdb or spark.")] = "duckdb",
+    engine: Annotated[str, typer.Option(help="The engine that runs queries: duckdb or spark.")] = "duckdb",
     files: Annotated[
-        list[str] | None, typer.Option(help="A folder whose files the text may read and write; may be repeated.")
+        list[str] | None, typer.Option(help="A folder whose files the SQL may read and write; may be repeated.")
     ] = None,
-    limit: Annotated[int, typer.Option(help="Maximum number of rows in a table on the screen.", min=0)] = 100,
+    limit: Annotated[int, typer.Option(help="Maximum number of rows to show on the screen.", min=0)] = 100,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
 ) -> None:
@@ -274,7 +274,7 @@ def jobs(lake: Lake, as_json: AsJson = False) -> None:
 
 @app.command()
 def recovery(lake: Lake, as_json: AsJson = False) -> None:
-    """Open a lake whose newest rows are in memory, and say what was in its redo log."""
+    """Open a lake that keeps its newest rows in memory, and show what was in its redo log."""
     with open_lake(lake) as opened:
         found = opened.recovery()
         if as_json:
@@ -286,16 +286,16 @@ def recovery(lake: Lake, as_json: AsJson = False) -> None:
 @app.command()
 def convert(
     lake: Lake,
-    hot: Annotated[str, typer.Argument(help="inline: in the catalog database. memory: in memory, with a redo log.")],
+    hot: Annotated[str, typer.Argument(help="Where new rows go: inline (the catalog), or memory with a redo log.")],
 ) -> None:
-    """Give a lake the other hot store; nothing is lost."""
+    """Change a lake's hot store; nothing is lost."""
     with open_lake(lake, automatic=False) as opened:
         opened.convert(hot)
         print(f"The newest rows of {opened.catalog.location} are kept in hot store {opened.hot!r}.")
 
 
 def main() -> NoReturn:
-    """Run the command; an error of ours is one line, not a traceback."""
+    """Run the command; our own errors are one line, not a traceback."""
     try:
         app(prog_name="indexlake")
     except IndexLakeError as error:

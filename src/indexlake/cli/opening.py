@@ -1,4 +1,4 @@
-"""How the command line opens a lake: secrets come from the environment, never from arguments, which others can see."""
+"""How the command line opens a lake: secrets come from the environment, never from arguments that others can see."""
 
 from __future__ import annotations
 
@@ -48,5 +48,5 @@ def open_lake(
         by = described(error.details.get("owner"))
         print(f"As of snapshot {lake.snapshot_id}, the last checkpoint of {by}.", file=sys.stderr)
     if lake._new:
-        print(f"Made a new lake: {lake.catalog.location}, files in {lake.storage.root}", file=sys.stderr)
+        print(f"Created a new lake: {lake.catalog.location}, files in {lake.storage.root}", file=sys.stderr)
     return lake

@@ -1,4 +1,4 @@
-"""``indexlake pipeline …``: the jobs of ``lake.pipeline()`` from the command line, on Spark unless told otherwise."""
+"""``indexlake pipeline …``: the jobs of ``lake.pipeline()`` on the command line, on Spark by default."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from indexlake.pipeline.pipeline import Pipeline
 
 app = typer.Typer(
-    help="Move rows down the tiers and keep files in shape.", no_args_is_help=True, pretty_exceptions_enable=False
+    help="Move rows to columnar files and maintain them.", no_args_is_help=True, pretty_exceptions_enable=False
 )
 Lake = Annotated[str, typer.Argument(help="A lake: a folder or a postgresql:// address.")]
-OneTable = Annotated[str | None, typer.Option("--table", help="One table; all if left out.")]
+OneTable = Annotated[str | None, typer.Option("--table", help="One table; by default all.")]
 RunnerName = Annotated[str, typer.Option("--runner", help="Where tasks run: spark or threads.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -49,11 +49,11 @@ def run(
     lake: Lake,
     table: OneTable = None,
     watch: Annotated[bool, typer.Option("--watch", help="Keep running until interrupted.")] = False,
-    every: Annotated[timedelta, typer.Option(parser=_period, metavar="TIME", help="With --watch: how often.")] = "1m",  # type: ignore[assignment]  # typer parses defaults too
+    every: Annotated[timedelta, typer.Option(parser=_period, metavar="TIME", help="How often, with --watch.")] = "1m",  # type: ignore[assignment]  # typer parses defaults too
     runner: RunnerName = "spark",
     as_json: AsJson = False,
 ) -> None:
-    """Do what is due: expire, dump, compact, freeze where a table asks for it, indexes, and vacuum."""
+    """Do whatever is due: expire, dump, compact, freeze if configured, indexes, vacuum."""
     with open_lake(lake, automatic=False) as opened:
         pipeline = pipeline_of(opened, runner)
 
@@ -86,7 +86,7 @@ def compact(
     runner: RunnerName = "spark",
     as_json: AsJson = False,
 ) -> None:
-    """Make full blocks of small and delete-heavy ones."""
+    """Combine small and delete-heavy blocks into full ones."""
     _run(lake, runner, as_json, lambda jobs: jobs.compact(table, cluster_by=cluster_by or None, order=order))
 
 
@@ -100,13 +100,13 @@ def freeze(
     runner: RunnerName = "spark",
     as_json: AsJson = False,
 ) -> None:
-    """Turn warm blocks into Parquet, which every engine reads."""
+    """Turn warm blocks into Parquet, which every engine can read."""
     _run(lake, runner, as_json, lambda jobs: jobs.freeze(table, older_than=older_than))
 
 
 @app.command()
 def thaw(lake: Lake, table: OneTable = None, runner: RunnerName = "spark", as_json: AsJson = False) -> None:
-    """Turn Parquet blocks into warm ones again."""
+    """Turn Parquet blocks back into warm ones."""
     _run(lake, runner, as_json, lambda jobs: jobs.thaw(table))
 
 
@@ -122,14 +122,14 @@ def split(lake: Lake, table: OneTable = None, runner: RunnerName = "spark", as_j
     _run(lake, runner, as_json, lambda jobs: jobs.split(table))
 
 
-OneIndex = Annotated[str | None, typer.Option("--index", help="One index of the table; all if left out.")]
+OneIndex = Annotated[str | None, typer.Option("--index", help="One index of the table; by default all.")]
 
 
 @app.command()
 def build_index(
     lake: Lake, table: OneTable = None, index: OneIndex = None, runner: RunnerName = "spark", as_json: AsJson = False
 ) -> None:
-    """Write the index segments that blocks lack."""
+    """Write missing index segments."""
     _run(lake, runner, as_json, lambda jobs: jobs.build_index(table, index))
 
 
@@ -143,21 +143,21 @@ def merge_index(
 
 @app.command()
 def expire(lake: Lake, table: OneTable = None, as_json: AsJson = False) -> None:
-    """Drop history older than the retention."""
+    """Drop history that is older than the retention."""
     _run(lake, "threads", as_json, lambda jobs: jobs.expire(table))
 
 
 @app.command()
 def vacuum(
     lake: Lake,
-    delete: Annotated[bool, typer.Option("--delete", help="Delete them; without it they are only listed.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete them; by default they are only listed.")] = False,
     grace: Annotated[
-        timedelta, typer.Option(parser=_duration, metavar="TIME", help="Keep what became unreachable since then.")
+        timedelta, typer.Option(parser=_duration, metavar="TIME", help="Keep files that became unreachable since then.")
     ] = "24h",  # type: ignore[assignment]
     runner: RunnerName = "spark",
     as_json: AsJson = False,
 ) -> None:
-    """Find the files that nothing reaches, and delete them if asked to."""
+    """Find files that nothing refers to any more, and delete them on request."""
     with open_lake(lake, automatic=False) as opened:
         result = pipeline_of(opened, runner).vacuum(dry_run=not delete, grace=grace)
         _print(result if as_json else "\n".join([*result.paths, str(result)]), as_json)
@@ -165,7 +165,7 @@ def vacuum(
 
 @app.command()
 def verify(lake: Lake, table: OneTable = None, runner: RunnerName = "spark", as_json: AsJson = False) -> None:
-    """Compare every byte with its checksum and the catalog with the storage; exit code 1 if something is wrong."""
+    """Check every byte against its checksum and the catalog against the storage; exit code 1 if anything is wrong."""
     with open_lake(lake, automatic=False) as opened:
         result = pipeline_of(opened, runner).verify(table)
         _print({"ok": result.ok, **asdict(result)} if as_json else str(result), as_json)
@@ -174,7 +174,7 @@ def verify(lake: Lake, table: OneTable = None, runner: RunnerName = "spark", as_
 
 
 def _run(lake: str, runner: str, as_json: bool, job: Callable[[Pipeline], dict[str, Any]]) -> None:
-    """Do a job and say what came of it, table by table."""
+    """Run a job and print the result for each table."""
     with open_lake(lake, automatic=False) as opened:
         results = job(pipeline_of(opened, runner))
         if as_json:

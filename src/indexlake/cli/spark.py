@@ -1,4 +1,4 @@
-"""Spark for a command: started when there is something to run on it, and without its own lines."""
+"""Spark for a command: started only when there is something to run on it, and without its log lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from indexlake.lake import Lake
     from indexlake.pipeline.pipeline import Pipeline
 
-STARTING = "Starting Spark, which takes some seconds{}."
+STARTING = "Starting Spark, which takes a few seconds{}."
 
 
 def pipeline(lake: Lake, runner: str) -> Pipeline:
@@ -52,7 +52,7 @@ class SparkWhenNeeded:
         if self._runner is None:
             from indexlake.spark.runner import SparkRunner
 
-            self._runner = SparkRunner(start(self._storage, "; --runner threads does without it"), self._storage)
+            self._runner = SparkRunner(start(self._storage, "; --runner threads avoids it"), self._storage)
         return self._runner
 
 

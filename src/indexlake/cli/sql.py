@@ -1,4 +1,4 @@
-"""How ``indexlake sql`` prints a result.  JSON and CSV stream, a table on the screen is cut."""
+"""How ``indexlake sql`` prints a result.  JSON and CSV are streamed; a table on the screen is cut off."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Are the wanted values absent?  Looked up outside the critical section, confirmed inside it.
+"""Are the wanted values absent? Looked up outside the critical section, confirmed inside it.
 
-A *look* is as of S', the snapshot of the state it used.  Inside the section only what came after S' matters: a live
-block that was written since, physically, calls for another look, and hot rows are found by the store.  What a look has
-found counts if it is still live.  A holder that the write-set itself closes does not count.
+A *look* is as of S', the snapshot of the state it used.  Inside the section, only what came after S' matters: if a
+live block has been physically written since, another look is needed, and the store finds hot rows.  Whatever a look
+has found counts only if it is still live.  A holder that the write-set itself closes does not count.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What a commit does once its requirements hold: the same few effects for users and for jobs.
 
-Closes come before inserts.  A row that a job has moved since it was read is found again by its row id.
+Rows are closed before new ones are inserted.  A row that a job has moved since it was read is found again by its row
+id.
 """
 
 from __future__ import annotations

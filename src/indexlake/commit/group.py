@@ -234,7 +234,7 @@ class Committer:
         return list(takewhile(lambda ticket: ticket.in_catalog == some[0].in_catalog, some))
 
     def _pass_on(self) -> None:
-        """The next one leads, if somebody waits."""
+        """Hand the lead to the next one waiting, if any."""
         with self._mutex:
             successor = self._waiting[0] if self._waiting else None
             if successor is None:

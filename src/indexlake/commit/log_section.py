@@ -1,8 +1,8 @@
 """The critical section of a commit that goes to the redo log alone.
 
-It is the sequencer's turn without a transaction of the catalog: what a commit requires is answered by the states and
-versions in memory, and what they cannot tell is left to a section of the catalog (``CatalogNeeded``).  Validation and
-effects are those of every commit.
+It has the sequencer's turn but no catalog transaction: the states and versions in memory answer what the commit
+requires, and whatever they cannot answer is left to a section of the catalog (``CatalogNeeded``).  Validation and
+effects are the same as for every commit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rows that a write-set closes and that a job has moved since they were read.
 
-Where rows lie in row-id order the section itself finds them again (``effects``).  In a block that is sorted by key a
-row id has no rank, so its row ids are read outside the section, from the blocks that came since.
+Where rows are in row-id order, the section itself finds them again (``effects``).  In a block sorted by key, a row id
+has no rank, so its row ids are read outside the section, from the blocks added since.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """New blocks of clustered tables, and the partitions that they were written for, which may have ended since.
 
-A block stays where it belongs while its partition is live.  If not, the live partition that holds all its rows adopts
-it; a block that lies across a new bound is cut, outside the critical section, and the commit is tried again.
+A block stays where it belongs while its partition is live.  If it is not, the live partition that holds all its rows
+adopts it; a block that straddles a new bound is cut, outside the critical section, and the commit is retried.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What must hold inside the critical section before anything is written.
 
-A user's commit that fails a requirement raises; a job's plan that does not hold any more is dropped and made again.
-The order of a user's requirements is that of the design: horizon, definitions, touched rows, absent values.
+A user's commit that fails a requirement raises an error; a job's plan that no longer holds is dropped and made again.
+A user's requirements are checked in the order of the design: horizon, definitions, touched rows, absent values.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def require_plan(
 def require_writers(tx: Transaction, writers: Iterable[str], advice: str) -> None:
     """Only while the writer of a file counts as alive is the file safe from vacuum."""
     if not all(activity.writer_is_alive(tx, writer) for writer in writers):
-        raise StorageError(f"This process was taken for dead while it wrote files{advice}")
+        raise StorageError(f"This process was declared dead while it was writing files{advice}")
 
 
 def blocks_live(tx: Transaction, file_ids: Collection[int]) -> bool:

@@ -1,8 +1,8 @@
 """The critical section: one catalog transaction that excludes every other commit.
 
-Users and jobs commit the same way: what they *require* is checked, then their *effects* are applied under the next
-number.  There is no storage I/O and no user code in it.  A section that is left without a commit has done nothing, in
-the catalog and in the hot store.
+Users and jobs commit the same way: their *requirements* are checked, then their *effects* are applied under the next
+number.  No storage I/O and no user code runs inside it.  A section that ends without a commit has done nothing,
+neither in the catalog nor in the hot store.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The sequencer: which number and time a commit gets, and what commits leave behind for the validation of others.
+"""The sequencer: which number and time a commit gets, and what commits leave behind for validating others.
 
-Numbers follow each other without gaps, in commit order, and times never go back as numbers grow.  A commit records
-the rows that it changed (*touched*) and those that it only read for update (*locked*); a commit that began before it
-must have none of them.  Here the catalog is the sequencer: one object serves one critical section.
+Numbers follow each other without gaps, in commit order, and times never go back as numbers grow.  A commit records the
+rows that it changed (*touched*) and those that it only read for update (*locked*); a commit that began earlier must
+have none of them.  Here the catalog is the sequencer: one object serves one critical section.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Sequencer:
         return [(s, None if data is None else BitMap64.deserialize(data)) for s, data in rows]
 
     def first_conflict(self, table_id: int, since: int, row_ids: BitMap64) -> int | None:
-        """The first commit after ``since`` that touched or locked one of the rows; ``RESERVED``: somebody will."""
+        """The first commit after ``since`` that touched or locked one of the rows; ``RESERVED``: another will."""
         rows = commits.touched_or_locked_since(self._tx, table_id, since)
         return min(
             [int(s) for s, data in rows if data is None or not row_ids.isdisjoint(BitMap64.deserialize(data))],

@@ -1,14 +1,14 @@
-"""Turns: a writer that keeps losing to others gets through.
+"""Turns: a writer that keeps losing to others still gets through.
 
-A write that lost a few times waits for its *turn*: a lock that its waiters get in the order in which they came, among
-threads and among processes, and that vanishes with the process that holds it.  Losers compete one at a time then.
-Writers that have not lost yet do not ask for turns, and could beat the holder: so the rows that it lost are its own
-while the turn lasts.  Whoever else comes to commit a change of them waits for a turn first; threads of this process
-know of them from memory, other processes by a reservation in the catalog, which is made when one of them beat the
-holder in spite of its turn.  Other rows of the table are free all the time.
+A write that has lost a few times waits for its *turn*: a lock that waiters get in the order in which they came, among
+threads and among processes, and that vanishes with the process holding it.  From then on, losers compete one at a
+time.  Writers that have not lost yet do not ask for turns and could beat the holder, so while the turn lasts, the rows
+that the holder lost belong to it.  Anyone else who wants to commit a change to them waits for a turn first; threads of
+this process know these rows from memory, other processes from a reservation in the catalog, which is made when one of
+them has beaten the holder in spite of its turn.  Other rows of the table are always free.
 
-A turn gives order and no safety: every commit is validated as ever.  A thread that has a turn never waits for another
-one, and several are taken in one order, so that turns cannot wait for each other in a circle.
+A turn provides order, not safety: every commit is validated as usual.  A thread that has a turn never waits for
+another, and several turns are always taken in the same order, so turns cannot wait for each other in a circle.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What must be absent when a write-set commits, and where blocks hold it.
 
-Three things are wanted: the keys of new rows in a unique index, the primary key among them; the values that a merge
-found in no row and added rows for; the keys of loaded blocks, which are too many to hold in memory.  Each names the
-fields whose values are meant, finds those that blocks hold, and knows the error to raise when a live row has one.
+Three things can be wanted: the keys of new rows in a unique index, including the primary key; the values for which a
+merge found no row and added one; and the keys of loaded blocks, which are too many to keep in memory.  Each names the
+fields concerned, finds the values that blocks hold, and knows the error to raise if a live row has one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a transaction wants to change: buffered in the client, applied by the commit or thrown away.
 
-Each row is named by its row id.  A version that the transaction replaces or deletes is *closed*: the write-set
-remembers where it lay when it was read, and the commit finds it again if a background job has moved it since.
-New versions are either encoded row tuples (they land in the hot store) or finished blocks.
+Each row is identified by its row id.  A version that the transaction replaces or deletes is *closed*: the write-set
+remembers where it was when it was read, and the commit finds it again if a background job has moved it since.  New
+versions are either encoded row tuples, which go to the hot store, or finished blocks.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class TableWrites:
             for f in schema.fields
         ):
             raise ConflictError(
-                f"Table {name!r} demands more of its rows than when this transaction began. Run it again; lake.run "
+                f"Table {name!r} got a new rule after this transaction began. Run it again; lake.run "
                 "does so by itself.",
                 table=name,
             )

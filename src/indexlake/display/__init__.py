@@ -1,8 +1,8 @@
-"""How things show themselves: plain text for a terminal, HTML for a notebook.
+"""How things are displayed: plain text in a terminal, HTML in a notebook.
 
-Every piece of HTML of this package is made here, and every text in it, names and data alike, is escaped.  What is
-shown is cut: a cell to its first characters, a table to its first rows, with a note that says so.  Nothing here reads
-from a lake, and ``shown`` turns an error of a display into text: looking at a thing never raises.
+All HTML of this package is made here, and every text in it, names and data alike, is escaped.  Displays are cut short:
+a cell to its first characters, a table to its first rows, with a note that says so.  Nothing here reads from a lake,
+and ``shown`` turns an error in a display into text: looking at something never raises.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A progress bar for work that takes longer than a second, on a terminal or in a notebook.
+"""A progress bar for work that takes longer than a second, in a terminal or a notebook.
 
-It goes to the standard error stream, and only when somebody is there to see it, unless the caller says otherwise.  A
-library in a script or a server stays silent, and nothing is imported for it.
+It goes to standard error, and only if someone is there to see it, unless the caller says otherwise.  In a script or a
+server the library stays silent, and imports nothing for it.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Schema evolution: alterations of a definition, and where values come from in rows older than their column."""
+"""Schema evolution: alterations of a definition, and where rows older than a column get its values."""

@@ -1,7 +1,7 @@
-"""``Alter``: several alterations of one table, in one commit.
+"""``Alter``: several changes to one table, in one commit.
 
-Each method checks its alteration at once against the table as it is; the commit checks all of them again against the
-table as it is then, and applies all or none.
+Each method checks its change immediately against the current table; the commit checks all of them again against the
+table as it is by then, and applies all or none.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Alter:
-    """Made by ``table.alter()``.  A context manager: it commits at its end, or does nothing on an error.
+    """Returned by ``table.alter()``.  As a context manager it commits at the end, or does nothing on an error.
 
     Examples
     --------
@@ -88,40 +88,40 @@ class Alter:
     ) -> Alter:
         """Add a column at the end, or a field to a struct: ``"address.country"``.
 
-        Rows that are there take the default; nothing is rewritten.
+        Existing rows take the default; nothing is rewritten.
         """
         return self._add(AddColumn(name, as_type(type), default, nullable, metadata))
 
     def drop_column(self, name: Path) -> Alter:
-        """Drop a column, or a field of a struct.  Past snapshots show it until they expire."""
+        """Drop a column, or a field of a struct.  Past snapshots still show it until they expire."""
         return self._add(DropColumn(name))
 
     def rename_column(self, old: Path, new: str) -> Alter:
-        """Give a column, or a field of a struct, another name."""
+        """Rename a column, or a field of a struct."""
         return self._add(RenameColumn(old, new))
 
     def widen_column(self, name: Path, type: Any, *, metadata: Mapping[bytes, bytes] | None = None) -> Alter:
-        """Give a column, or a field inside it, a type that holds every value it held."""
+        """Give a column, or a field inside it, a wider type that holds every old value."""
         return self._add(WidenColumn(name, as_type(type), metadata))
 
     def set_default(self, column: str, default: Any) -> Alter:
-        """What new rows take that do not name the column: a value, None for none, or ``il.expr("now()")``."""
+        """Set what new rows get that leave the column out: a value, ``il.expr("now()")``, or None for no default."""
         return self._add(SetDefault(column, default))
 
     def set_comment(self, column: str, comment: str | None) -> Alter:
-        """What a column is about, for whoever looks at it; None: nothing is said."""
+        """Describe a column; None removes the comment."""
         return self._add(SetComment(column, comment))
 
     def drop_not_null(self, column: str) -> Alter:
-        """The column may be null from now on."""
+        """Allow nulls in the column from now on."""
         return self._add(SetNullable(column, True))
 
     def drop_check(self, name: str) -> Alter:
-        """Demand a condition no longer."""
+        """Remove a check."""
         return self._add(DropCheck(name))
 
     def rename(self, name: str) -> Alter:
-        """Give the table another name; with a dot in it also another namespace."""
+        """Rename the table; a name with a dot moves it to that namespace."""
         return self._add(RenameTable(name))
 
     def set_config(self, config: TableConfig | None = None, **changes: Any) -> Alter:

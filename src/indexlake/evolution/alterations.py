@@ -1,8 +1,9 @@
 """Alterations of a table's definition, as values: each turns one definition into the next, or is refused.
 
-Nothing here touches the catalog.  The builder applies alterations to what it read, so that a wrong one fails in its
-own line; the commit applies them again to what is there then.  Column names are judged when all have been applied, so
-two columns may swap their names; a name that two columns have meanwhile means the one that had it from the start.
+Nothing here touches the catalog.  The builder applies alterations to the definition it has read, so that an invalid
+one fails on its own line; the commit applies them again to the definition by then.  Column names are checked after all
+have been applied, so two columns can swap names; while two columns share a name, it means the one that had it from the
+start.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class Definition:
         seen: set[str] = set()
         for name in self.names:
             if name in seen:
-                raise SchemaError(f"There is already a column {name!r}. Give the other one another name.", column=name)
+                raise SchemaError(f"There is already a column {name!r}. Choose another name.", column=name)
             seen.add(name)
         old = [c.field.name for c in self.columns if c.before is not None and not c.steps]
         check_columns(pa.schema([c.field.arrow() for c in self.columns]), old)
@@ -123,7 +124,7 @@ class AddColumn:
 
     def on(self, d: Definition) -> Definition:
         if isinstance(self.path, str) and d.has(self.path):
-            raise SchemaError(f"There is already a column {self.path!r}. Give the new one another name.",
+            raise SchemaError(f"There is already a column {self.path!r}. Choose another name for the new one.",
                               column=self.path)  # fmt: skip
         names = parse(self.path)
         where = shown(names)
@@ -161,8 +162,8 @@ class AddColumn:
         check_rules(TableSchema([f]))
         if calls(self.default.text):
             raise SchemaError(
-                f"The default of column {where!r} differs from row to row, and rows are there. Add the column without "
-                "it, fill it with update(), then give it the default.",
+                f"The default of column {where!r} differs from row to row, and the table already has rows. Add the "
+                "column without it, fill it with update(), then set the default.",
                 column=where,
             )
         f = replace(f, initial=(default_encoded(f),))
@@ -411,6 +412,6 @@ def _check_field_name(struct: pa.DataType, name: str, inside: Sequence[str], but
     for n in range(struct.num_fields):
         if n != but and struct.field(n).name.lower() == name.lower():
             raise SchemaError(
-                f"There is a field {struct.field(n).name!r} in {where!r} already. Give the other one another name.",
+                f"There is a field {struct.field(n).name!r} in {where!r} already. Choose another name.",
                 column=shown([*inside, name]),
             )

@@ -1,4 +1,4 @@
-"""The rules of a table to be made: defaults that are computed, generated columns and checks, as users write them."""
+"""The rules of a new table: computed defaults, generated columns and checks, as users write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DuckDB over a batch: for what no Arrow kernel does exactly as DuckDB does.  Parity by construction.
+"""DuckDB over a batch, for what no Arrow kernel does exactly as DuckDB does: the results are the same by construction.
 
 DuckDB is an optional dependency and is imported on first use.  Each thread has its own connection.
 """

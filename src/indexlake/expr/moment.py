@@ -1,7 +1,7 @@
-"""The present, as expressions see it: `now()` is one moment for a whole statement.
+"""The present, as expressions see it: `now()` is the same for a whole statement.
 
-An expression fixes the moment when it is compiled.  What compiles several (the predicate and the assignments of an
-update, the clauses of a merge) does so inside `statement()`, and all of them see the same moment.
+An expression fixes the time when it is compiled.  Code that compiles several expressions (the predicate and the
+assignments of an update, the clauses of a merge) does so inside `statement()`, so that all of them see the same time.
 """
 
 from __future__ import annotations

@@ -112,9 +112,9 @@ def _refuse_changing(text: str) -> None:
     """Rules give the same for the same row, whenever they are computed."""
     if calls(text):
         name = calls(text)[0][2].partition(" ")[0]
-        raise ExpressionError(f"{name}() gives another value each time (in `{text}`)")
+        raise ExpressionError(f"{name}() gives a different value each time (in `{text}`)")
     if compiles_to_moment(text):
-        raise ExpressionError(f"the present moment changes; only a default may name it (in `{text}`)")
+        raise ExpressionError(f"the current time changes; only a default may use it (in `{text}`)")
 
 
 def compiles_to_moment(text: str) -> bool:

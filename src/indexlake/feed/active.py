@@ -1,8 +1,8 @@
-"""The events that a running feed has before it: what is known, and the blocks that are open at the moment.
+"""The events that a running feed still has ahead of it: those already known, and the blocks that are currently open.
 
-A block whose events are only in its file is opened when the feed comes to the first commit it may concern, and let go
-after the last.  Should the open ones hold too many events, they keep those of the next commits only and are opened
-again later: memory stays bounded, however far back the rows of a block reach.
+A block whose events are only in its file is opened when the feed reaches the first commit that it may concern, and
+closed after the last.  If the open blocks hold too many events, they keep only those of the next commits and are
+opened again later: memory stays bounded, however far back the rows of a block reach.
 """
 
 from __future__ import annotations

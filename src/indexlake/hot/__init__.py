@@ -1,4 +1,4 @@
-"""The hot store: where commits land, before jobs move rows to blocks.
+"""The hot store: where commits go before jobs move rows to blocks.
 
-Stores are implementations of one protocol (`store`).  The lake's persisted property ``hot`` names the one it uses.
+Stores implement one protocol (`store`).  The lake's persisted property ``hot`` names the one that it uses.
 """

@@ -96,8 +96,7 @@ class InlineStore(InlineTables):
         if newest != self.known:
             if log_records.read_epoch(r) != self.epoch:
                 raise ConvertedError(
-                    "This lake has got another hot store since it was opened: somebody has called lake.convert. "
-                    "Connect again."
+                    "The hot store of this lake was changed with lake.convert after you opened it. Connect again."
                 )
             self.known = newest
 

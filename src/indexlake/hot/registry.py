@@ -1,4 +1,4 @@
-"""The hot stores that there are, by the name that a lake's record gives."""
+"""The available hot stores, by the name in a lake's record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT = INLINE
 """What a new lake gets."""
 
 MEMORY = "memory"
-"""The one that is opened by whoever owns the lake."""
+"""The store that only the lake's owner opens."""
 
 STORES: dict[str, Callable[[Catalog, Spill, int], HotStore]] = {"inline": InlineStore}
 

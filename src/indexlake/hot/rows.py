@@ -1,4 +1,4 @@
-"""Hot rows that were read: held as Arrow, and spilled to a temporary file when they are many."""
+"""Hot rows that have been read: kept as Arrow, and spilled to a temporary file if there are many."""
 
 from __future__ import annotations
 

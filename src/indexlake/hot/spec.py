@@ -1,4 +1,4 @@
-"""What ``il.connect`` says about the hot store of a lake."""
+"""What ``il.connect`` specifies about a lake's hot store."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """What every hot store does.
 
-A hot store holds row versions that no block holds yet: live ones, and superseded ones that retained snapshots show.
-How it knows which of them have moved to blocks is its own business: callers ask for rows at a snapshot and get those
-that no block of the same catalog state holds.  Rows go out as Arrow (`HotRows`) or as encoded values in the order of
-the table's fields, and are named by row id and the snapshot in which they began.
+A hot store holds row versions that are not in a block yet: live ones, and superseded ones that retained snapshots
+show.  How it tracks which of them have moved to blocks is its own business: callers ask for rows at a snapshot and get
+those that no block of the same catalog state holds.  Rows come out as Arrow (`HotRows`) or as encoded values in the
+order of the table's fields, and are identified by row id and the snapshot in which they began.
 """
 
 from __future__ import annotations

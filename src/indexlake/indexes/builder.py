@@ -1,7 +1,7 @@
-"""Writes segments: of one block while the block is written, of several blocks, or in memory.
+"""Writes index segments: for one block while the block is written, for several blocks, or in memory.
 
-What is written is read back: a segment that does not know all rows, or does not find the keys of the first and the last
-row, is an error here, and never committed.
+Everything written is read back: a segment that does not know all rows, or does not find the keys of the first and the
+last row, is an error here and is never committed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Coverage: which segment of an index answers for which block, kept beside the block index.
+"""Coverage: which segment of an index answers for which block, kept next to the block index.
 
 Coverage is physical.  It says which block files a segment answers for, not at which snapshots, so it outlives the
-block's end and serves every snapshot that is retained.  Visibility is applied to what is found: a hit is live at the
-snapshot as far as the block and its deletes tell; the row's own version is for the caller to check where the block is
-younger than the snapshot.  Blocks without a segment are *gaps*, which have to be scanned.
+block's end and serves every retained snapshot.  Visibility is applied to what is found: a hit is live at the snapshot
+as far as the block and its deletes can tell; if the block is younger than the snapshot, the caller has to check the
+row's own version.  Blocks without a segment are *gaps*, which have to be scanned.
 
 Bounds of all segments are compared at once; only segments that may hold a key are opened.
 """

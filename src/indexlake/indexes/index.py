@@ -1,8 +1,8 @@
 """The definition of an index, its segments, and the links between segments and blocks.
 
 A segment is a function of immutable block files, so it is never stale and has neither begin nor end.  A link says that
-a segment answers for a block; it ends when another segment takes over or the index is dropped.  Plain immutable values
-that pickle and go to tasks.
+a segment answers for a block; it ends when another segment takes over or the index is dropped.  All are plain
+immutable values that can be pickled and sent to tasks.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""What an index kind is to the rest of IndexLake.
+"""What an index kind has to provide.
 
-A kind makes segments and answers from them.  A segment is an immutable file that answers for named blocks.  Its rows
-are numbered by *slot*: the rows of its first block in their order, then those of the second, and so on; every row of a
-block has a slot, deleted or not, null or not.  Which rows are visible is never a segment's business: whoever asks
-knows, and says so (`Part.live`) or checks what was found.
+A kind builds segments and answers from them.  A segment is an immutable file that answers for the blocks it names.
+Its rows are numbered by *slot*: the rows of its first block in order, then those of the second, and so on; every row
+of a block has a slot, deleted or not, null or not.  A segment never deals with visibility: the caller knows which rows
+are visible, and either says so (`Part.live`) or checks what was found.
 
 There are two ways to ask.  A *probe* comes from a predicate's necessary condition and finds all rows that may satisfy
-it. A *search* finds the best k rows.  A kind offers one of them or both.  The same segments serve hot rows and blocks
-without a segment: they are built in memory then, and only for as long as they are needed.
+it.  A *search* finds the best k rows.  A kind offers one of them or both.  The same segments serve hot rows and blocks
+without a segment: for those they are built in memory, and only for as long as they are needed.
 
 A package adds a kind with an entry point in the group ``indexlake.index_kinds`` that names an `IndexKind` subclass.
 """

@@ -1,7 +1,7 @@
-"""The index kinds by name, as index definitions name them: those that come along, and those of other packages.
+"""The index kinds by name, as index definitions name them: the built-in ones and those of other packages.
 
-A kind is loaded when it is first asked for.  Another package adds one with an entry point in the group
-``indexlake.index_kinds``; it cannot take the place of one that comes along.
+A kind is loaded when it is first needed.  Another package adds one with an entry point in the group
+``indexlake.index_kinds``; it cannot replace a built-in kind.
 """
 
 from __future__ import annotations

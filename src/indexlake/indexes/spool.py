@@ -1,4 +1,4 @@
-"""Bytes that are written once and read back: in memory while they are few, then where the lake spills."""
+"""Bytes that are written once and read back: in memory while they are few, then in the lake's spill folder."""
 
 from __future__ import annotations
 

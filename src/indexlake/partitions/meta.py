@@ -1,11 +1,11 @@
-"""Meta files: what a lost catalog is rebuilt from.  The format: values to bytes and back.
+"""Meta files: what a lost catalog is rebuilt from. The format: values to bytes and back.
 
-A meta file tells everything of one clustered table at one snapshot: its definition, every column it ever had, indexes,
-live partitions, live blocks with checksums and deleted positions, and which segment answers for which block.  With the
-block files that it names it gives precisely the rows that lay in blocks then.
+A meta file describes one clustered table at one snapshot completely: its definition, every column it ever had,
+indexes, live partitions, live blocks with checksums and deleted positions, and which segment answers for which block.
+Together with the block files that it names, it gives exactly the rows that were in blocks then.
 
 The first line is ``indexlake-meta <format> <incarnation> <snapshot> <state> <checksum>``.  The rest is JSON, with one
-record a line, and the checksum is its xxh3-128.  ``state`` is the xxh3-128 of what the table consists of: two files
+record on each line, and the checksum is its xxh3-128.  ``state`` is the xxh3-128 of the table's contents: two files
 with the same state differ in nothing that matters.  Bytes are base64.
 """
 
@@ -147,7 +147,7 @@ def read_header(data: bytes, path: str) -> Header:
             path=path,
         )
     if words[0] != _MAGIC or len(words) != 6 or not all(word.isdecimal() for word in words[1:4]):
-        raise CorruptionError(f"meta file {path!r} is damaged: it does not begin as one.", path=path)
+        raise CorruptionError(f"meta file {path!r} is damaged: it does not start like one.", path=path)
     return Header(int(words[2]), int(words[3]), words[4], words[5])
 
 
@@ -156,7 +156,7 @@ def meta_from_bytes(data: bytes, path: str) -> TableMeta:
     header = read_header(data, path)
     body = data[data.index(b"\n") + 1 :]
     if xxh3_128_hexdigest(body) != header.checksum:
-        raise CorruptionError(f"meta file {path!r} is damaged: its checksum does not fit its content.", path=path)
+        raise CorruptionError(f"meta file {path!r} is damaged: its checksum does not match its content.", path=path)
     try:
         return _from_json(json.loads(body))
     except (ValueError, LookupError, TypeError) as error:

@@ -1,6 +1,6 @@
 """The partitions of one clustered table, and which of them a key belongs to.
 
-The live ones cover all keys without overlap.  Immutable: it goes to tasks, and threads share it.
+The live ones cover all keys without overlap.  Immutable: tasks get a copy, and threads share it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Build an index: segments for the live blocks that have none, beside writers and other jobs.
+"""Building an index: segments for the live blocks that have none, while writers and other jobs carry on.
 
-A task reads some blocks whole, deleted rows included, and writes one segment for them.  Each segment is published in a
-commit of its own: blocks without one are scanned meanwhile, so a build that is half done is merely slower to ask, and
-one that was killed goes on where it stopped.  A block that was compacted away while its segment was built is linked all
-the same, for readers of the past.
+A task reads some blocks as a whole, deleted rows included, and writes one segment for them.  Each segment is published
+in a commit of its own.  Until then its blocks are scanned, so a half-finished build only makes queries slower, and a
+build that was killed resumes where it stopped.  If a block was compacted away while its segment was built, it is
+linked all the same, for readers of the past.
 """
 
 from __future__ import annotations

@@ -51,13 +51,12 @@ def cluster(
     order: str = "sort",
     **watched: Unpack[Watched],
 ) -> RewriteResult:
-    """Write all rows in blocks anew, so that those which are near each other in the columns share a block."""
+    """Rewrite all rows so that those close to each other in the columns share a block."""
     own: set[str] = set()  # what this run has written is not done again
     known = lake._readings.latest(table_id)
     if known.ranges is not None:
         raise SchemaError(
-            f"Table {known.table.full_name!r} is clustered: its rows are kept in the order of its primary key. "
-            "Leave cluster_by out."
+            f"Table {known.table.full_name!r} is clustered: its rows are sorted by primary key. Leave cluster_by out."
         )
 
     def choose(state: TableState, snapshot: int) -> list[RewriteGroup]:

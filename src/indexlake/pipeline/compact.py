@@ -1,7 +1,7 @@
-"""Compact: small and delete-heavy blocks become full ones.
+"""Compaction: small and delete-heavy blocks become full ones.
 
-Blocks are taken in row-id order, so that what they become covers row ids that hardly overlap.  The last group is
-compacted even when it does not fill a block; a lone small block with nothing deleted is left as it is.
+Blocks are taken in row-id order, so that the new ones cover row ids that hardly overlap.  The last group is compacted
+even if it does not fill a block; a single small block with nothing deleted is left as it is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SMALL = 0.5
 """A block with fewer live rows, and fewer bytes, than this part of a full one is small."""
 
 DELETE_HEAVY = 0.2
-"""A block with at least this part of its rows deleted is worth writing anew."""
+"""A block with at least this share of its rows deleted is worth rewriting."""
 
 MOST_INPUTS = 1_000
 """Blocks that one task reads: of very small ones several rounds make a full one."""
@@ -38,7 +38,7 @@ def compact(lake: Lake, table_id: int, runner: Runner, **watched: Unpack[Watched
 
 
 def groups_to_compact(state: TableState, snapshot: int) -> list[RewriteGroup]:
-    """The groups of blocks that are worth writing anew as one."""
+    """The groups of blocks that are worth rewriting as one."""
     if state.ranges is not None:
         return []  # it is merged, or was clustered meanwhile
     by_format: dict[str, list[tuple[BlockRecord, int]]] = {}

@@ -1,12 +1,12 @@
-"""A heap table becomes clustered, or a clustered one a heap, while it is read and written.
+"""A heap table becomes clustered, or a clustered one a heap, while others read and write it.
 
-All blocks are written anew in the other layout, in rounds: first those that are there, then those that came meanwhile,
+All blocks are rewritten in the other layout, in rounds: first the existing ones, then those added in the meantime,
 until none is left.  One commit then ends the old blocks, begins the new ones with their partitions, and changes the
 layout; rows that were changed or deleted since their round was planned become delete entries of the new blocks.  Until
-then nothing is different, whatever happens to the job; earlier snapshots read the old blocks as long as they are kept.
+then nothing changes, whatever happens to the job; earlier snapshots read the old blocks for as long as they are kept.
 
-Other jobs that write blocks anew wait for it.  Should one of them have ended a block nevertheless, all begins again.
-Where others add blocks all the time, the last rounds have a turn of their own: what adds blocks waits for its end.
+Other jobs that rewrite blocks wait for it.  If one of them has ended a block all the same, everything starts over.  If
+others keep adding blocks, the last rounds take a turn: whatever adds blocks waits for its end.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def cluster_table(lake: Lake, name: str, layout: str, *, progress: bool | None) 
     table = lake.table(name)
     if layout == "clustered" and not lake._readings.latest(table._table_id).current.primary_key:
         raise SchemaError(
-            f"Table {table.name!r} has no primary key, and a clustered table is kept in the order of it. Create a "
+            f"Table {table.name!r} has no primary key, and a clustered table is sorted by it. Create a "
             "table with primary_key=… and insert the rows there."
         )
     bar = ProgressBar(f"cluster {table.name}", progress)
@@ -134,7 +134,7 @@ def _hold(held: ExitStack, job: Job, kind: str, scope: str) -> None:
 
 
 def _without_new_blocks(held: ExitStack, job: Job) -> None:
-    """From here on whoever wants to add a block to the table waits for the turn that this job has."""
+    """From here on, anything that wants to add a block to the table waits for this job's turn."""
     turns = job.lake._turns
     if turns.mine is None:
         turn = turns.catalog.turn(slot_of(job.table_id))
@@ -184,7 +184,7 @@ def _target(lake: Lake, state: TableState) -> Target:
 
 
 def _round(job: Job, runner: Runner, work: _Conversion, state: TableState, blocks: Sequence[BlockRecord]) -> None:
-    """Write some blocks anew, as of the snapshot of the state."""
+    """Rewrite some blocks, as of the state's snapshot."""
     # With the columns of now, and with segments of the indexes of now.
     work.target = replace(
         work.target.with_schema(state.current, state.table.schema_version),

@@ -1,9 +1,9 @@
 """Convert a lake from one hot store to the other, in one commit of the catalog.
 
-To ``inline``: what the memory alone holds becomes rows of the catalog, live ones and history, and the log is empty.
-To ``memory``: the lake gets a bound, and whoever opens it loads the rows of the catalog.  The commit raises the epoch:
-who has the lake open commits and reads nothing any more by the store that it knows.  A crash before the commit leaves
-the lake as it was, one after it a lake that is opened with the other store.
+To ``inline``: what only the memory holds becomes rows of the catalog, live ones and history, and the log is empty.  To
+``memory``: the lake gets a bound, and the process that opens it loads the rows of the catalog.  The commit raises the
+epoch, so a process that has the lake open can no longer commit or read through the store that it knows.  After a crash
+before the commit, the lake is unchanged; after a crash following it, it opens with the other store.
 """
 
 from __future__ import annotations

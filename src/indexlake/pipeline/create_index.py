@@ -1,7 +1,7 @@
-"""Creating an index: its definition is one commit; then what is there is indexed, and a unique one published.
+"""Creating an index: one commit for its definition; then existing rows are indexed, and a unique index is published.
 
-From the first commit on every new block gets a segment and every search finds every row; blocks without a segment are
-scanned until the build has come to them.
+From the first commit on, every new block gets a segment and every search finds every row; blocks without a segment are
+scanned until the build reaches them.
 """
 
 from __future__ import annotations

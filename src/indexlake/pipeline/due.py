@@ -1,8 +1,8 @@
 """What is due for a table: the same rules for the background work of an open lake and for ``pipeline.run``.
 
 Hot rows are dumped when there are as many of them, superseded versions included, as the table's limit says; only the
-kind that makes up at least half of the limit moves.  Compaction is due when it would take away several blocks or a
-good part of a block of deleted rows; less is not worth writing rows anew.
+kind that makes up at least half of the limit moves.  Compaction is due when it would remove several blocks, or as many
+deleted rows as a good part of a block; anything less is not worth rewriting rows.
 """
 
 from __future__ import annotations

@@ -70,8 +70,9 @@ class DumpResult:
     bytes: int = 0
 
     def __str__(self) -> str:
+        superseded = f" and {counted(self.history_rows, 'superseded version')}" if self.history_rows else ""
         return (
-            f"{counted(self.rows, 'row')} and {self.history_rows:,} superseded moved to "
+            f"{counted(self.rows, 'row')}{superseded} moved to "
             f"{counted(self.blocks, 'block')} of {counted(self.bytes, 'byte')}"
         )
 
@@ -184,7 +185,7 @@ def run_task(storage: Storage, task: DumpTask, check: Callable[[], None]) -> tup
 
 
 def commit_chunk(lake: Lake, job: Job, task: DumpTask, blocks: Sequence[NewBlock]) -> bool:
-    """Commit a chunk, whose blocks are cut anew as often as their partitions change meanwhile."""
+    """Commit a chunk; its blocks are cut again whenever their partitions have changed in the meantime."""
     while True:
         try:
             return _commit(lake, job, task, blocks)

@@ -1,4 +1,4 @@
-"""What a table tells of its indexes, from the catalog alone: no segment is opened."""
+"""What is known about a table's indexes from the catalog alone: no segment is opened."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class IndexInfo:
     """One index of a table.
 
-    ``state``: ``"ready"``; ``"building"``: some blocks have no segment yet, or a unique one is not enforced yet;
-    ``"failing"``: and the last job for it failed.  Answers are complete in every state.
+    ``state``: ``"ready"``; ``"building"``: some blocks have no segment yet, or a unique index is not enforced yet;
+    ``"failing"``: the same, and the last job for it failed.  Answers are complete in every state.
     """
 
     name: str
@@ -90,7 +90,7 @@ def _info(coverage: Coverage, reading: Reading, hot: int, error: str | None) -> 
 
 
 class IndexHandle:
-    """Made by ``table.index(name)``."""
+    """Returned by ``table.index(name)``."""
 
     def __init__(self, table: Table, name: str) -> None:
         if not isinstance(name, str):
@@ -107,7 +107,7 @@ class IndexHandle:
 
     @property
     def info(self) -> IndexInfo:
-        """What ``t.indexes()`` says of it."""
+        """What ``t.indexes()`` says about it."""
         known = indexes(self._table)
         for info in known:
             if info.name.lower() == self._name.lower():
@@ -115,8 +115,8 @@ class IndexHandle:
         raise no_index(self._table.name, self._name, [info.name for info in known])
 
     def recall(self, sample: int = 100, k: int = 10) -> float:
-        """Which part of the true k nearest rows a search finds: for vectors of rows that are there, compared with an
-        exact search.  1.0: all of them."""
+        """The share of the true k nearest rows that a search finds, measured with vectors of existing rows against
+        an exact search.  1.0: all of them."""
         for what, number in (("sample", sample), ("k", k)):
             if not isinstance(number, int) or isinstance(number, bool) or number < 1:
                 raise ExpressionError(f"{what} must be a whole number, 1 or more; got {number!r}.")

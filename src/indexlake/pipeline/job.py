@@ -198,7 +198,7 @@ class Job:
         return LeaseLost(f"{self.kind} was taken over by another process; its work is dropped.", job=self.job_id)
 
     def check(self) -> None:
-        """Between steps: stop if asked to, or if somebody else does this job now."""
+        """Between steps: stop if asked to, or if another process has taken over this job."""
         if self._lost:
             raise self._taken_over()
         if self._stop is not None and self._stop.is_set():

@@ -1,6 +1,6 @@
-"""Indexes keep themselves: what is missing is built, what is small is folded, each index for itself.
+"""Indexes maintain themselves: missing segments are built and small ones folded, separately for each index.
 
-One that fails is logged and shown in ``t.indexes()``; it keeps neither the others nor any write from their turn.
+A failure is logged and shown in ``t.indexes()``; it holds up neither other indexes nor any write.
 """
 
 from __future__ import annotations

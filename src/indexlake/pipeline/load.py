@@ -1,8 +1,8 @@
-"""Load: many rows at once, from a Spark DataFrame, from files, or from anything else that ``insert`` takes.
+"""Loading many rows at once, from a Spark DataFrame, from files, or from anything else that ``insert`` takes.
 
-A load is a write like any other: one commit, keys checked, in the change feed, harmless to repeat with its token.
-DataFrames and files are written by tasks straight to blocks; few rows, upserts, and rows that this process holds go
-through it, in bounded memory.
+A load is a write like any other: one commit, checked keys, an entry in the change feed, safe to repeat with its token.
+Tasks write DataFrames and files straight to blocks; few rows, upserts, and rows that this process holds go through
+this process, in bounded memory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a storage tells of a lake whose catalog is lost: the newest meta file of each table, and what is missing.
+"""What a storage reveals about a lake whose catalog is lost: each table's newest meta file, and what is missing.
 
-Only what a meta file names is trusted.  Other files may never have been committed, and what was deleted from them is
-not known; they are listed.  A block that is not there, or not as its meta file says, is named with its rows; a segment
-is left out, for it can be built again.
+Only what a meta file names is trusted.  Other files are listed: they may never have been committed, and it is not
+known what was deleted from them.  A block that is missing, or differs from what its meta file says, is named with its
+rows; a segment is left out, because it can be rebuilt.
 """
 
 from __future__ import annotations

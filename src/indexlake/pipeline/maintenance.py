@@ -165,7 +165,7 @@ class Maintenance:
         try:
             with self._gate:
                 if not self._gate.wait_for(lambda: not self._running, patience):
-                    raise JobBusy(f"Jobs of this process have been running for {patience:g} s more. Try again later.")
+                    raise JobBusy(f"Jobs of this process are still running after {patience:g} s. Try again later.")
             yield
         finally:
             with self._gate:

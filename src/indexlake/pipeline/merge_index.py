@@ -1,8 +1,8 @@
-"""Fold index segments: several of one size become one, so that a look-up asks few.
+"""Folding index segments: several of one size become one, so that look-ups have fewer to search.
 
-Tiered: segments of one size class are folded when there are ``FOLD`` of them, so that a thousand equal ones leave about
-twenty and each entry is written a few times.  The commit moves the link of each block that still points to an input; a
-block that was folded or compacted meanwhile keeps what it has.
+Tiered: segments of one size class are folded when there are ``FOLD`` of them, so that a thousand equal ones leave
+about twenty and each entry is written a few times.  The commit moves the link of each block that still points to an
+input; a block that was folded or compacted in the meantime keeps what it has.
 """
 
 from __future__ import annotations

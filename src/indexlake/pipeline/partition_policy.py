@@ -1,9 +1,10 @@
 """When and how the partitions of a clustered table are reshaped.
 
-Deltas are merged when they have as many rows as the data, each partition at a ratio of its own, so that they do not all
-merge at once.  Before that, many deltas of one size are folded into one.  A merge whose result is too large for one
-partition makes several.  Blocks that do not overlap are not written anew to part them: a bound between them is enough.
-Small neighbours are joined.  Sizes are in rows; where rows are large, the target is what fits the table's bytes.
+Deltas are merged when they have as many rows as the data, at a different ratio for each partition, so that they do not
+all merge at once.  Before that, many deltas of one size are folded into one.  A merge whose result is too large for
+one partition makes several.  Blocks that do not overlap need not be rewritten to separate them: a bound between them
+is enough.  Small neighbours are joined.  Sizes are in rows; if rows are large, the target is what fits into the
+table's bytes.
 
 A choice is a list of steps, each about neighbouring partitions that no other step concerns.
 """
@@ -36,7 +37,7 @@ APPENDED = 0.9
 """With this part of the delta rows beyond the data, what a merge makes is full on the left."""
 
 DELETED = 0.5
-"""A partition with this part of its rows deleted, beyond those that deltas replaced, is written anew."""
+"""A partition with this share of its rows deleted, not counting those replaced by deltas, is rewritten."""
 
 Kind = Literal["merge", "fold", "move", "cut", "join"]
 Beyond = Callable[["Part"], int]
@@ -88,7 +89,7 @@ class Step:
 
     kind: Kind
     parts: tuple[Part, ...]
-    inputs: tuple[BlockRecord, ...] = ()  # whose rows are written anew
+    inputs: tuple[BlockRecord, ...] = ()  # whose rows are rewritten
     sizes: tuple[int, ...] = ()  # rows of each new partition but the last; empty: there is one
     bounds: tuple[bytes, ...] = field(default=())  # of a cut
 

@@ -1,4 +1,4 @@
-"""``lake.pipeline()``: the jobs, by call.  Each is safe to kill, to repeat and to run beside every other."""
+"""``lake.pipeline()``: the jobs, as methods.  Each is safe to kill, to repeat, and to run next to any other."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ R = TypeVar("R")
 
 
 class Pipeline:
-    """Made by ``lake.pipeline()``.  ``table=None`` means every table."""
+    """Returned by ``lake.pipeline()``.  ``table=None`` means every table."""
 
     def __init__(self, lake: Lake, runner: Runner, *, progress: bool | None = None) -> None:
         self._lake = lake
@@ -56,7 +56,7 @@ class Pipeline:
         return f"<Pipeline of {self._lake.catalog.location} on {self._runner!r}>"
 
     def cancel(self) -> None:
-        """Stop what runs, from another thread: at its next step, with nothing lost."""
+        """Stop whatever is running, from another thread, at its next step.  Nothing is lost."""
         for stop in list(self._running):
             stop.set()
 
@@ -66,9 +66,9 @@ class Pipeline:
         Parameters
         ----------
         mode
-            ``"append"``; ``"overwrite"``: in the place of all rows that are there; ``"upsert"``: by primary key.
+            ``"append"``; ``"overwrite"``: replace all existing rows; ``"upsert"``: by primary key.
         token
-            Makes a repetition harmless: it returns the result of the first.
+            Makes it safe to repeat the load: the second one only returns the result of the first.
 
         Examples
         --------
@@ -86,11 +86,11 @@ class Pipeline:
     def compact(
         self, table: str | None = None, *, cluster_by: Sequence[str] | None = None, order: str = "sort"
     ) -> dict[str, RewriteResult | ReshapeResult]:
-        """Make full blocks of small and delete-heavy ones.  Of a clustered table, merge all deltas.
+        """Combine small and delete-heavy blocks into full ones.  For a clustered table, merge all deltas.
 
-        With ``cluster_by`` all rows of the table are re-distributed, so that each block covers a narrow range of those
-        columns and scans that ask for one read few blocks: in the order of the columns (``order="sort"``), or with
-        equal weight for each of them (``"zorder"``).
+        With ``cluster_by``, all rows of the table are redistributed so that each block covers a narrow range of those
+        columns, and scans that filter by one of them read few blocks: in the order of the columns (``order="sort"``),
+        or with equal weight for each of them (``"zorder"``).
 
         Examples
         --------
@@ -108,14 +108,14 @@ class Pipeline:
         return self._each("compact", table, job)
 
     def merge(self, table: str | None = None) -> dict[str, ReshapeResult]:
-        """Merge the deltas of clustered tables into their data, and split what becomes too large, due or not."""
+        """Merge the deltas of clustered tables into their data, due or not, and split what becomes too large."""
         return self._each_clustered("merge", table, partial(merge, self._lake, runner=self._runner))
 
     def split(self, table: str | None = None, *, at: Any = None) -> dict[str, ReshapeResult]:
         """Split the partitions of clustered tables that are too large.
 
-        With ``at``, a primary key, one table gets a bound there: what comes from this key on is in another partition
-        than what comes before it.
+        With ``at``, a primary key, a table gets a bound there: rows from this key on are in a different partition from
+        those before it.
         """
         if at is None:
             return self._each_clustered("split", table, partial(split, self._lake, runner=self._runner))
@@ -140,21 +140,21 @@ class Pipeline:
         return results
 
     def freeze(self, table: str | None = None, *, older_than: timedelta = timedelta(0)) -> dict[str, RewriteResult]:
-        """Turn warm blocks whose rows are all older than that into Parquet, which every engine reads."""
+        """Turn warm blocks whose rows are all older than this into Parquet, which every engine can read."""
         if not isinstance(older_than, timedelta):
             raise SchemaError(f"older_than must be a timedelta; got {older_than!r}.")
         return self._each("freeze", table, partial(freeze, self._lake, runner=self._runner, older_than=older_than))
 
     def thaw(self, table: str | None = None) -> dict[str, RewriteResult]:
-        """Turn Parquet blocks into warm ones again."""
+        """Turn Parquet blocks back into warm ones."""
         return self._each("thaw", table, partial(thaw, self._lake, runner=self._runner))
 
     def build_index(
         self, table: str | None = None, index: str | None = None, *, group_rows: int | None = None
     ) -> dict[str, BuildResult]:
-        """Write the segments that indexes lack: of blocks that are older than the index, or whose segment failed.
+        """Write missing index segments, for blocks that are older than the index or whose segment failed.
 
-        ``group_rows`` bounds the memory of a task: it indexes neighbouring blocks of up to so many rows together.
+        ``group_rows`` limits the memory of a task: it indexes neighbouring blocks of up to that many rows together.
         """
         if group_rows is not None and (not isinstance(group_rows, int) or group_rows < 1):
             raise SchemaError(f"group_rows must be a whole number, 1 or more; got {group_rows!r}.")
@@ -162,11 +162,11 @@ class Pipeline:
         return self._each_index("build_index", table, index, job)
 
     def merge_index(self, table: str | None = None, index: str | None = None) -> dict[str, FoldResult]:
-        """Fold small segments of indexes into larger ones, so that a look-up asks few."""
+        """Fold small index segments into larger ones, so that look-ups have fewer to search."""
         return self._each_index("merge_index", table, index, partial(merge_index, runner=self._runner))
 
     def _each_index(self, kind: str, table: str | None, index: str | None, job: Callable[..., R]) -> dict[str, R]:
-        """By the names of table and index.  One that fails does not keep the others from their turn."""
+        """By the names of table and index.  One that fails does not stop the others."""
         if index is not None and not isinstance(index, str):
             raise SchemaError(f"index is the name of an index; got {index!r}.")
         if index is not None and table is None:
@@ -197,12 +197,12 @@ class Pipeline:
         return results
 
     def expire(self, table: str | None = None) -> dict[str, ExpireResult]:
-        """Drop history that the retention no longer asks for."""
+        """Drop history that is older than the retention."""
         stop = self._begin()
         return {t.name: expire(self._lake, t.table_id, stop=stop) for t in self._tables(table, dropped=True)}
 
     def vacuum(self, *, dry_run: bool = True, grace: timedelta = GRACE) -> VacuumResult:
-        """Delete the files that nothing reaches; unless ``dry_run=False`` only say which."""
+        """Find files that nothing refers to; with ``dry_run=False``, delete them."""
         bar = self._bar("vacuum")
         return vacuum(self._lake, self._runner, dry_run=dry_run, grace=grace, stop=self._begin(), bar=bar)
 
@@ -213,7 +213,7 @@ class Pipeline:
         return verify(self._lake, tables, self._runner, lease, stop=self._begin(), bar=self._bar("verify"))
 
     def run(self, table: str | None = None) -> RunResult:
-        """Whatever is due: expire, dump, compact, freeze where it is asked for, build and fold indexes, and vacuum."""
+        """Do whatever is due: expire, dump, compact, freeze if configured, build and fold indexes, vacuum."""
         return self._run(table, self._begin())
 
     def watch(
@@ -224,9 +224,9 @@ class Pipeline:
         stop: threading.Event | None = None,
         each: Callable[[RunResult], object] | None = None,
     ) -> None:
-        """``run`` again and again, until ``stop`` is set or ``cancel`` is called; ``each`` is told every result.
+        """Call ``run`` again and again until ``stop`` is set or ``cancel`` is called; ``each`` gets every result.
 
-        What fails is logged and tried again.
+        Failures are logged and retried.
         """
         if not isinstance(every, timedelta) or every <= timedelta(0):
             raise SchemaError(f"every must be a timedelta above zero; got {every!r}.")
@@ -246,7 +246,7 @@ class Pipeline:
         return run(self._lake, self._tables(table, dropped=True), self._runner, stop, self._bar)
 
     def _begin(self, stop: threading.Event | None = None) -> threading.Event:
-        """What ``cancel`` sets as long as the call runs."""
+        """The event that ``cancel`` sets while the call runs."""
         stop = stop or threading.Event()
         self._running.add(stop)
         return stop
@@ -262,7 +262,7 @@ class Pipeline:
         return ProgressBar(label, self._progress)
 
     def _tables(self, table: str | None, *, dropped: bool = False) -> list[Due]:
-        """The named table; or all of them, with those that were dropped and have not expired."""
+        """The named table, or all of them; ``dropped`` adds those that were dropped but have not expired."""
         names = [table] if table is not None else self._lake.tables()
         found = [Due(t.name, t._table_id, False) for t in map(self._lake.table, names)]
         if dropped and table is None:

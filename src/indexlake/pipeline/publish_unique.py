@@ -1,8 +1,8 @@
-"""A unique index that has been built becomes enforced: no two live rows have the same key, and from then on none may.
+"""A unique index that has been built becomes enforced: no two live rows have the same key, and none may from then on.
 
-All rows are compared at one snapshot, outside the critical section.  Rows that were committed meanwhile are compared
-with the others in rounds; the last round, of the few rows that are left, is inside the section that publishes the
-index. Until then nobody gets an error from it.  Where keys are there twice the index is dropped instead.
+All rows are compared at one snapshot, outside the critical section.  Rows committed in the meantime are compared with
+the others in rounds; the last round, with the few remaining rows, is inside the section that publishes the index.
+Until then the index causes no errors.  If there are duplicate keys, the index is dropped instead.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Reshaping a clustered table: merge, fold, split, join, cut and move are one job with other inputs and other bounds.
+"""Reshaping a clustered table: merge, fold, split, join, cut and move are one job with different inputs and bounds.
 
 A task reads the live rows of its inputs as of one snapshot and writes them in key order.  The commit drops the work if
-a partition or an input has ended since, so jobs on one table may run side by side.  Where ranges change, blocks that
-came since the plan get the label of the range that holds them; one that lies across a new bound is cut first, at a
-snapshot of its own, and the commit is tried again.  Old ranges end and new ones begin in the same commit.  Rows that
-were changed or deleted meanwhile become delete entries of the outputs.  Readers and writers never wait.
+a partition or an input has ended since, so several jobs can run on one table.  Where ranges change, blocks added since
+the plan are relabelled with the range that holds them; one that straddles a new bound is cut first, at a snapshot of
+its own, and the commit is retried.  Old ranges end and new ones begin in the same commit.  Rows changed or deleted in
+the meantime become delete entries of the outputs.  Readers and writers never wait.
 """
 
 from __future__ import annotations
@@ -80,11 +80,10 @@ class ReshapeResult:
     bytes: int = 0
 
     def __str__(self) -> str:
-        return (
-            f"{counted(self.merges, 'merge')}, {counted(self.folds, 'fold')}, {counted(self.splits, 'split')}, "
-            f"{counted(self.joins, 'join')} and {counted(self.moves, 'move')}: {counted(self.rows, 'row')} of "
-            f"{counted(self.bytes, 'byte')} written anew"
-        )
+        steps = ("merge", self.merges), ("fold", self.folds), ("split", self.splits), ("join", self.joins)
+        done = [counted(count, kind) for kind, count in (*steps, ("move", self.moves)) if count]
+        wrote = f"{counted(self.rows, 'row')} rewritten, {counted(self.bytes, 'byte')}"
+        return f"{', '.join(done)}: {wrote}" if done else "nothing to do"
 
     @property
     def did_something(self) -> bool:

@@ -1,10 +1,10 @@
 """Rewrites: live rows of some blocks become new blocks; compact, freeze and thaw differ only in what they choose.
 
-A task reads its inputs as of one snapshot and writes them in row-id order, a batch of each input in memory.  A block of
-a clustered table is rewritten alone, in the order that it has, and stays in the partition that it is in.  The commit
-swaps inputs for outputs: readers at earlier snapshots keep the inputs until the horizon.  A task whose inputs are no
-longer live at the commit is dropped and planned again; rows that were changed or deleted meanwhile become delete
-entries of the outputs, found from the row ids in the results without reading a file.
+A task reads its inputs as of one snapshot and writes them in row-id order, with a batch of each input in memory.  A
+block of a clustered table is rewritten by itself, in its own order, and stays in its partition.  The commit swaps
+inputs for outputs: readers at earlier snapshots keep the inputs until the horizon.  A task whose inputs are no longer
+live at the commit is dropped and planned again; rows changed or deleted in the meantime become delete entries of the
+outputs, found from the row ids in the results without reading a file.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ MOST_ROUNDS = 8
 
 @dataclass(frozen=True, slots=True)
 class RewriteTask:
-    """The live rows of some blocks, and all that is needed to write them anew."""
+    """The live rows of some blocks, and everything needed to rewrite them."""
 
     table_id: int
     target: Target

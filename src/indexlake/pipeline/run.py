@@ -1,9 +1,9 @@
 """``pipeline.run``: whatever is due, in the right order.
 
-Expire first, since it makes blocks and rows unreachable; then dump, compact (a clustered table is merged and split
-instead), and freeze where the table asks for it; then the meta file of a clustered table; vacuum last, for real.  A job
-that somebody else is doing already is left to them.  A table whose job fails does not keep the others from theirs: the
-first error is raised when all is done.
+Expire comes first, since it makes blocks and rows unreachable; then dump, compact (merge and split for a clustered
+table), and freeze if the table asks for it; then the meta file of a clustered table; vacuum comes last, and really
+deletes.  A job that another process is already running is left to it.  A table whose job fails does not hold up the
+others: the first error is raised at the end.
 """
 
 from __future__ import annotations

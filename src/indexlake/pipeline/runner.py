@@ -1,9 +1,9 @@
 """Runners: where the tasks of a job run, in threads of this process or on Spark.
 
-A task is a plain value that carries all it needs but the storage; its code reads and writes files and never talks
-to the catalog.  So the same code runs in threads here and anywhere else that can open the storage.  Spark is taken
-when it is asked for, when a session is given or active, or when the tasks of a job read more than ``local_limit``
-bytes; threads otherwise.
+A task is a plain value that carries everything it needs except the storage; its code reads and writes files and never
+talks to the catalog.  So the same code runs in threads here and anywhere else that can open the storage.  Spark is
+used if it is asked for, if a session is given or active, or if the tasks of a job read more than ``local_limit``
+bytes; otherwise threads.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Vacuum: delete the files that nothing reaches.
+"""Vacuum: delete the files that nothing refers to.
 
-A file goes when no record names it, nobody alive could still commit it, and the grace period has passed since it
-became unreachable.  The storage is listed before the catalog is read, so a file that is committed meanwhile is either
-not in the list or in the catalog.  Meta files are listed last: what the newest one of a clustered table names stays,
-and so does that file, for a lost catalog is rebuilt from them (`pipeline.meta_garbage`).  Only files under the tables'
-own folders are looked at.  A storage that belongs to another lake, or to another copy of this one, is refused.
+A file is deleted if no record names it, no living writer could still commit it, and the grace period has passed since
+it became unreachable.  The storage is listed before the catalog is read, so a file committed in between is either not
+in the list or in the catalog.  Meta files are listed last: the newest one of a clustered table stays, and so does
+everything it names, because a lost catalog is rebuilt from them (`pipeline.meta_garbage`).  Only files under the
+tables' own folders are considered.  A storage that belongs to another lake, or to another copy of this one, is
+refused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Demands on rows that are there: a check is added, or a column becomes not null, while the table is read and written.
+"""New rules for existing rows: adding a check, or making a column not null, while others read and write the table.
 
-The check is committed first and holds for everything that is written since; then a job reads all rows at a snapshot
-after it.  Where one breaks the check, the check is dropped again and the row named.  A check whose job has died holds
-for new rows only; adding it again validates it.
+The check is committed first and applies to everything written from then on; then a job reads all rows at a snapshot
+after it.  If one breaks the check, the check is dropped again and the error shows the row.  A check whose job has died
+applies to new rows only; adding it again validates it.
 """
 
 from __future__ import annotations

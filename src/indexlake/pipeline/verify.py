@@ -1,9 +1,9 @@
 """Verify: is every byte where the catalog says it is, and does the catalog agree with itself?
 
 Reads every file that a retained snapshot reaches and compares each chunk with its checksum, decodes every block and
-compares its row ids, versions and statistics with its record, looks the first and the last key of each segment up, and
-cross-checks the records; of clustered tables also ranges, order and keys (``verify_partitions``).  What it compares
-with is read from the catalog, not from what this process remembers.  It reports and never repairs.
+compares its row ids, versions and statistics with its record, looks up the first and last key of each segment, and
+cross-checks the records; for clustered tables also ranges, order and keys (``verify_partitions``).  What it compares
+with is read from the catalog, not from this process's memory.  It reports and never repairs.
 """
 
 from __future__ import annotations

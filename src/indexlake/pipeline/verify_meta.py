@@ -1,7 +1,7 @@
-"""What verify asks of meta files: the newest one of a clustered table agrees with the catalog.
+"""What verify checks about meta files: the newest one of a clustered table agrees with the catalog.
 
-A meta file may be older than the newest commits.  Only if nothing has changed since has it to be the same in every
-point; otherwise the files that both know have to be.  One that is not there yet is no problem: the next job writes it.
+A meta file may be older than the newest commits.  Only if nothing has changed since must it agree in every point;
+otherwise, the files that both know must agree.  A missing meta file is no problem: the next job writes it.
 """
 
 from __future__ import annotations

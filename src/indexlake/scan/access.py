@@ -1,7 +1,8 @@
-"""Access paths: how a scan finds the rows of blocks that may satisfy its predicate.
+"""Access paths: how a scan finds the rows in blocks that may satisfy its predicate.
 
-Each path answers, from the predicate's necessary condition, where such rows lie: blocks, and positions in them.  A path
-may name rows that do not match, and never misses one that does; the predicate has the last word on every row.
+From the predicate's necessary condition, each path answers where such rows are: in which blocks, and at which
+positions.  A path may name rows that do not match, but never misses one that does; the predicate has the last word on
+every row.
 """
 
 from __future__ import annotations

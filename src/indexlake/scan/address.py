@@ -1,4 +1,4 @@
-"""The address book: where each row lies, streamed out of the block index rather than kept per row."""
+"""The address book: where each row is, streamed from the block index rather than stored per row."""
 
 from __future__ import annotations
 

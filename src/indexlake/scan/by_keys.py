@@ -1,7 +1,7 @@
-"""Primary keys as callers give them, checked and encoded; and the rows of many of them.
+"""Primary keys as callers pass them, checked and encoded; and looking up the rows of many keys.
 
-Those take one plan, made in one read transaction, at a cost that follows the keys: hot rows are found through the
-database's index on the key, rows in blocks through the key segments.
+Many keys take one plan, made in one read transaction, at a cost that depends on the number of keys: hot rows are found
+through the database's index on the key, rows in blocks through the key segments.
 """
 
 from __future__ import annotations

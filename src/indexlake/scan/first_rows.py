@@ -1,8 +1,8 @@
-"""``order_by`` with ``limit`` through an index that has the rows in that order: only what is returned is read.
+"""``order_by`` with ``limit`` through an index in that order: only the rows that are returned are read.
 
 The first n rows of the table are among the first n visible rows of each segment and the rows that no segment covers.
-So of each covered block the plan keeps those rows alone.  Where a predicate leaves so few rows that much of a segment
-would have to be gone through, the plan stays as it was.
+So for each covered block the plan keeps only those rows.  If a predicate leaves so few rows that much of a segment
+would have to be searched, the plan is not changed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Hot rows of one table in memory, so that searches need not read and analyse all of them again after every commit.
 
-Row versions are immutable, so what was derived from one stays right.  The mirror follows the newest snapshot: versions
-that have begun since are added as another chunk, those that have ended are marked.  When blocks or columns have changed
-it is made anew, since rows may have moved to a block.  Chunks are joined as they grow, so that there are few.
+Row versions are immutable, so whatever was derived from one stays correct.  The mirror follows the newest snapshot:
+versions that have begun since are added as another chunk, those that have ended are marked.  When blocks or columns
+have changed, it is rebuilt, since rows may have moved to a block.  Chunks are joined as they grow, so that there are
+few.
 """
 
 from __future__ import annotations

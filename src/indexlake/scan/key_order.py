@@ -1,8 +1,8 @@
-"""Scans in the order of the primary key of a clustered table: its blocks have that order already and are not sorted.
+"""Scans in primary key order of a clustered table: its blocks are already in that order and need no sorting.
 
-They are merged by the bounds of their keys (`partitions/merging`), whatever partitions they belonged to.  Rows that lie
-in no such order (hot rows, history blocks, blocks from before the table was clustered) are sorted together, and are one
-more source of the merge.  Blocks are read ahead in parts, by threads.
+They are merged by the bounds of their keys (`partitions/merging`), whatever partitions they belonged to.  Rows that
+are not in that order (hot rows, history blocks, blocks from before the table was clustered) are sorted together and
+become one more source of the merge.  Threads read blocks ahead in parts.
 """
 
 from __future__ import annotations

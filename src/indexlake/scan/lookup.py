@@ -1,8 +1,8 @@
-"""Look-ups: where rows that may satisfy a condition lie in blocks, as the indexes of the table know it.
+"""Look-ups: where rows that may satisfy a condition are in blocks, according to the table's indexes.
 
-Every index is asked what of the condition it can answer.  The offer with the fewest rows is taken, and others are
-intersected with it while that pays; an ``or`` is the union of its branches if each of them has an offer.  Blocks that a
-segment does not cover are read whole, and so are blocks in which many rows are found: reading rows one by one costs
+Every index is asked which part of the condition it can answer.  The offer with the fewest rows is taken, and others
+are intersected with it while that pays off; an ``or`` is the union of its branches if each has an offer.  Blocks that
+no segment covers are read as a whole, and so are blocks in which many rows are found: reading rows one by one costs
 more than reading a good part of them in order.  If there is no offer, or only ones that find many rows, nothing is
 looked up.
 """

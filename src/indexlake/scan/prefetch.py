@@ -1,4 +1,4 @@
-"""Threads that read block tasks ahead of whoever takes their rows."""
+"""Threads that read block tasks ahead of whatever consumes their rows."""
 
 from __future__ import annotations
 

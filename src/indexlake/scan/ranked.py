@@ -1,4 +1,4 @@
-"""The rows that a search has found: where each of them is, and what is in it."""
+"""The rows that a search has found: where each of them is, and its values."""
 
 from __future__ import annotations
 

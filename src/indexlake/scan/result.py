@@ -1,4 +1,4 @@
-"""What can be done with anything that gives rows: a table, a scan, a change feed, the result of a query."""
+"""What you can do with anything that returns rows: a table, a scan, a change feed, a query result."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from indexlake.storage import Storage
 
 _DICTS = 1_000
-"""Rows that are Python objects at a time when somebody goes through them."""
+"""How many rows are Python objects at a time during iteration."""
 
 
 class Result(ABC):
     """Rows of one schema.  Nothing is read before the first batch is asked for.
 
-    An Arrow stream, so DuckDB, polars, pandas and pyarrow take it as it is; and rows as dicts, one after the other.
+    It is an Arrow stream, so DuckDB, polars, pandas and pyarrow accept it directly; iterating gives rows as dicts.
     """
 
     @property
@@ -35,7 +35,7 @@ class Result(ABC):
         """Begin to read: the columns, and the rows as a stream."""
 
     def _own_storage(self) -> Storage | None:
-        """Where the files of the lake are that the rows come from."""
+        """The storage of the lake that the rows come from."""
         return None
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
@@ -43,7 +43,7 @@ class Result(ABC):
         return self._run()[1]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Row by row, as dicts, in bounded memory."""
+        """The rows one by one, as dicts, in bounded memory."""
         for batch in self.to_batches():
             for start in range(0, batch.num_rows, _DICTS):
                 yield from python_rows(batch.slice(start, _DICTS))
@@ -54,7 +54,7 @@ class Result(ABC):
         return pa.Table.from_batches(list(batches), schema)
 
     def head(self, n: int = 10) -> pa.Table:
-        """The first rows; no more is read than they need."""
+        """The first rows.  Reads no more than it needs."""
         check_count(n)
         schema, batches = self._run()
         held: list[pa.RecordBatch] = []
@@ -65,7 +65,7 @@ class Result(ABC):
         return pa.Table.from_batches(held, schema)
 
     def count(self) -> int:
-        """How many rows there are; they are not kept."""
+        """The number of rows, without keeping them."""
         return sum(batch.num_rows for batch in self.to_batches())
 
     def to_pylist(self) -> list[dict[str, Any]]:
@@ -104,11 +104,11 @@ class Result(ABC):
         storage_options: Mapping[str, str] | None = None,
         progress: bool | None = None,
     ) -> int:
-        """Write the rows to one Parquet file, in bounded memory.  How many they are.
+        """Write the rows to one Parquet file, in bounded memory, and return how many there were.
 
-        The file appears under its name when it is complete; a failure leaves nothing.  A file that already exists is
-        an error unless ``overwrite=True``.  ``path`` may be ``s3://bucket/…``: in the bucket of the lake its own
-        options are used, for any other give ``storage_options``.
+        The file appears under its name once it is complete; a failure leaves nothing behind.  If it already exists,
+        that is an error unless ``overwrite=True``.  ``path`` may be ``s3://bucket/…``: in the lake's own bucket its own
+        options are used; for any other, pass ``storage_options``.
 
         Examples
         --------

@@ -1,7 +1,7 @@
 """``Scan``: a lazy read of one table.
 
-Nothing is read before the first batch.  The snapshot is fixed at the first execution and kept: asking twice gives
-the same rows.  A scan is an Arrow stream, so DuckDB, polars, pandas and pyarrow take it as it is.
+Nothing is read before the first batch is asked for.  The snapshot is fixed at the first execution and kept: reading
+twice gives the same rows.  A scan is an Arrow stream, so DuckDB, polars, pandas and pyarrow accept it directly.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a scan does; prints itself."""
+    """What a scan will read, and why; prints as text."""
 
     table: str
     snapshot_id: int
@@ -47,19 +47,19 @@ class Explanation:
     found_by: str
     tasks: tuple[str, ...]
     offers: tuple[Offer, ...] = ()
-    """What each index could do, and whether it was used."""
+    """What each index offered, and whether it was used."""
     segments_read: int = 0
-    """How many index segments were asked."""
+    """The number of index segments that were searched."""
     cache_hits: int | None = None
-    """How many chunks of the blocks to read the local cache has now; None: there is no cache."""
+    """How many chunks of these blocks are in the local cache now; None: there is no cache."""
     cache_misses: int | None = None
-    """How many it does not have.  A read that needs only some chunks of a block fetches only those."""
+    """How many are not.  A read that needs only some chunks of a block fetches only those."""
     order: str | None = None
-    """How the rows come into the order that was asked for."""
+    """How the rows get into the requested order."""
     partitions_total: int | None = None
-    """How many partitions there are at the snapshot; None: the table is a heap."""
+    """The number of partitions at the snapshot; None: the table is a heap."""
     partitions_read: tuple[int, ...] = ()
-    """Those that hold the blocks to read."""
+    """The partitions that hold the blocks to read."""
 
     def __str__(self) -> str:
         asked = f" in {counted(self.segments_read, 'segment')}" if self.segments_read else ""
@@ -95,7 +95,7 @@ class Explanation:
 
 
 class Scan(Result):
-    """Made by ``table.scan``."""
+    """Returned by ``table.scan``."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Scan(Result):
         return f"<{', '.join(parts)}>"
 
     def _repr_html_(self) -> str:
-        """The first rows, read through another scan: this one keeps its freedom of snapshot, and locks nothing."""
+        """The first rows, read through another scan: this one does not fix its snapshot and locks nothing."""
         return html_text(repr(self)) if self._for_update else shown(self._first_rows)
 
     def _limited(self, n: int, *, for_update: bool) -> Scan:
@@ -146,7 +146,7 @@ class Scan(Result):
         return first
 
     def head(self, n: int = 10) -> pa.Table:
-        """The first rows; no more is read than they need.  A scan for update locks them."""
+        """The first rows.  Reads no more than it needs; a scan for update locks them."""
         check_count(n)
         return self._limited(n, for_update=self._for_update).to_arrow()
 
@@ -163,7 +163,7 @@ class Scan(Result):
 
     @property
     def snapshot_id(self) -> int | None:
-        """The snapshot that the scan reads; None before it has begun."""
+        """The snapshot that the scan reads; None before it starts."""
         return self._snapshot
 
     # ------------------------------------------------------------ planning
@@ -266,7 +266,7 @@ class Scan(Result):
             yield piece.batch
 
     def count(self) -> int:
-        """How many rows the scan gives; blocks that are wholly visible are counted by their records."""
+        """The number of rows.  Blocks that are visible as a whole are counted without reading them."""
         if self._for_update:
             return sum(batch.num_rows for batch in self.to_batches())  # rows are locked as they are given
         plan, *_ = self._plan(counting=True, ordering=False)
@@ -288,7 +288,7 @@ class Scan(Result):
         return total if self._limit is None else min(total, self._limit)
 
     def explain(self) -> Explanation:
-        """Which blocks are read and why; runs the planning, reads no block."""
+        """Which blocks would be read, and why.  Plans the scan but reads no block."""
         plan, *_, order = self._plan(counting=True)
         cache = self._table._lake.storage.cache
         tasks = []

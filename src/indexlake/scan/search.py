@@ -1,8 +1,8 @@
-"""``Search``: the best k rows of one snapshot, by one index or by several.
+"""``Search``: the best k rows at one snapshot, by one index or by several.
 
-The answer is that of all visible rows, whatever is indexed and wherever rows lie: statistics are gathered over all
-parts before any of them scores, and visibility and ``where`` come before each part's best k.  There are min(k, matches)
-rows always.  The snapshot is fixed at the first execution and kept.
+The answer covers all visible rows, whatever is indexed and wherever rows are: statistics are gathered over all parts
+before any of them computes scores, and visibility and ``where`` are applied before each part's best k.  There are
+always min(k, matches) rows.  The snapshot is fixed at the first execution and kept.
 """
 
 from __future__ import annotations

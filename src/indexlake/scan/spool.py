@@ -1,6 +1,6 @@
 """Record batches kept for later: in memory while they are few, beyond a budget in a temporary file.
 
-Any batch can be read again, in any order.  The file has no name and goes with the spool, however that ends.
+Any batch can be read again, in any order.  The file has no name and vanishes with the spool, however that ends.
 """
 
 from __future__ import annotations

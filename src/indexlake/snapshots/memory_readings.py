@@ -1,8 +1,8 @@
-"""Readings of a lake whose hot rows are in the memory of this process: no transaction of the catalog where none is due.
+"""Readings of a lake whose hot rows are in this process's memory: without a catalog transaction if none is needed.
 
-The state that is cached stays right until a commit of the catalog, or until a commit of the log deletes rows of its
-blocks; the latter is added here, when it becomes visible.  Where the cached state is older than that, the catalog is
-read, which is told of everything first.
+The cached state stays correct until a commit of the catalog, or until a commit of the log deletes rows from its
+blocks; the latter is added here when it becomes visible.  If the cached state is older than that, the catalog is read,
+after it has been told of everything.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a clustered table tells of its partitions, from the catalog alone: no file is opened."""
+"""What is known about a clustered table's partitions from the catalog alone: no file is opened."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from indexlake.snapshots.reading import Reading
 
 _OPEN = "…"
-_BAR = 24
+_BAR = 16
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """One partition: the keys from ``begin_key`` on and before ``end_key`` (None: without a bound), and its files.
+    """One partition: its keys, from ``begin_key`` up to but not including ``end_key`` (None: no bound), and its files.
 
-    Keys of several columns are tuples.  Rows that are deleted are counted in ``deleted_rows`` and in the rows of the
-    files that they still lie in.
+    Keys of several columns are tuples.  Deleted rows count in ``deleted_rows``, and also in the rows of the files that
+    still contain them.
     """
 
     partition_id: int
@@ -47,7 +47,7 @@ class PartitionInfo:
 
     @property
     def rows(self) -> int:
-        """Those that are not deleted."""
+        """The number of rows that are not deleted."""
         return self.data_rows + self.delta_rows - self.deleted_rows
 
     def _repr_html_(self) -> str:
@@ -55,7 +55,7 @@ class PartitionInfo:
 
 
 class Partitions(Listing[PartitionInfo]):
-    """The partitions of a table in the order of their keys; shows itself with a bar for the rows of each."""
+    """The partitions of a table in key order; prints as a table with a bar for the rows of each."""
 
     def _table(self) -> tuple[list[str], list[list[object]]]:
         most = max(p.data_rows + p.delta_rows for p in self)
@@ -74,10 +74,10 @@ class Partitions(Listing[PartitionInfo]):
 
 @dataclass(frozen=True, slots=True)
 class ClusteredStats:
-    """The partitions of a table together.
+    """All partitions of a table taken together.
 
-    ``bytes_given`` are those of blocks whose rows came from the hot store or from users, ``bytes_written`` those of all
-    blocks that were ever added, by merges and splits too: both since the table is clustered, whatever the snapshot.
+    ``bytes_given`` counts blocks whose rows came from the hot store or from users; ``bytes_written`` counts all blocks
+    ever added, including those from merges and splits.  Both start when the table became clustered, at any snapshot.
     """
 
     partitions: int

@@ -1,7 +1,7 @@
 """Pins: snapshots that readers, transactions and jobs of this process work from.
 
-A pin that is held for a while is written to the catalog with the heartbeats of the lake, and the horizon does not pass
-it.  Whoever drops a pin without releasing it, by dropping the transaction that holds it, has released it all the same.
+A pin that is held for a while is written to the catalog with the lake's heartbeats, and the horizon does not pass it.
+Dropping a pin without releasing it, by dropping the transaction that holds it, releases it all the same.
 """
 
 from __future__ import annotations

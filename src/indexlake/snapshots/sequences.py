@@ -1,8 +1,9 @@
 """The numbers of a lake's sequences.
 
-A number is taken in a commit of its own before anybody sees it, so none is given out twice: not to another thread or
-process, not after a crash, and not after a transaction that took it was rolled back.  What is taken and not used is a
-gap.  The catalog counts how often a sequence was asked; the number follows from that and from its definition.
+A number is taken in a commit of its own before anyone sees it, so none is given out twice: not to another thread or
+process, not after a crash, and not after the rollback of a transaction that took it.  Numbers that are taken but not
+used leave gaps.  The catalog counts how often a sequence was used; the number follows from that count and its
+definition.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ class Sequences:
             found = _found(r, name)
         if found.named_id not in self._last:
             raise ConstraintError(
-                f"currval: no number of the sequence {found.full_name!r} was taken since this lake was opened. Call "
-                "nextval first.",
+                f"currval: no number of the sequence {found.full_name!r} has been taken since this lake was opened. "
+                "Call nextval first.",
                 constraint=found.full_name,
             )
         return self._last[found.named_id]

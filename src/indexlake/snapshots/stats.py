@@ -1,4 +1,4 @@
-"""What a table says of itself: where its rows live, and the commits that made it what it is."""
+"""What a table says about itself: where its rows are, and the commits that changed it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class TableStats:
-    """Where the rows of a table live; prints itself."""
+    """Where the rows of a table are; prints as a picture."""
 
     table: str
     snapshot_id: int
@@ -55,9 +55,9 @@ class TableStats:
     bytes: int
     by_format: dict[str, int]
     cache: CacheStats | None = None
-    """What the local cache did for this table; None: there is none."""
+    """What the local cache did for this table; None: there is no cache."""
     clustered: ClusteredStats | None = None
-    """Of its partitions; None: the table is a heap."""
+    """About its partitions; None: the table is a heap."""
     hot: str = "inline"
     """The hot store: where the hot rows are."""
 
@@ -71,12 +71,13 @@ class TableStats:
         ]:
             bar = "█" * max(1 if rows else 0, round(width * rows / total))
             lines.append(f"  {name:8} {bar:{width}} {counted(rows, 'row')}")
-        lines.append(
-            f"  {counted(self.blocks, 'block')}, {counted(self.bytes, 'byte')}, "
-            f"{counted(self.deleted_in_blocks, 'row')} deleted in them; "
-            f"{counted(self.superseded_hot_rows, 'superseded row')} hot, "
-            f"{counted(self.history_blocks, 'history block')}"
+        besides = (
+            (self.deleted_in_blocks, "deleted row", " in them"),
+            (self.superseded_hot_rows, "superseded row", " in the hot store"),
+            (self.history_blocks, "history block", ""),
         )
+        extra = "".join(f", {counted(count, noun)}{where}" for count, noun, where in besides if count)
+        lines.append(f"  {counted(self.blocks, 'block')} of {counted(self.bytes, 'byte')}{extra}")
         if self.clustered is not None:
             lines.append(f"  {self.clustered}")
         if self.cache is not None:
@@ -111,7 +112,7 @@ def table_stats(
 
 
 def snapshot_of(row: tuple[int, int, str, str | None], table_id: int) -> Snapshot:
-    """A commit as the catalog tells it, and in its summary first of all what it did to a table."""
+    """A commit from the catalog's record; its summary prints what it did to this table."""
     number, at, operation, summary = row
     counts = Summary(json.loads(summary) if summary else {})
     counts.table_id = table_id

@@ -1,12 +1,12 @@
 """CSV: read in blocks, one after the other, each value in the type of its column.
 
-RFC 4180 with a delimiter of choice: quotes, doubled quotes inside them, line breaks inside them; UTF-8.  A text that
-means null does so without quotes only, so that an empty string can be told from a null.  Rows are counted as in an
-editor, the header included, as long as no value holds a line break.  Empty lines mean nothing, except in a file of one
-column: there each is a row whose value is empty.
+RFC 4180 with a configurable delimiter: quotes, doubled quotes inside them, line breaks inside them; UTF-8.  A text
+that means null does so only without quotes, so that an empty string can be told from a null.  Rows are counted as in
+an editor, header included, as long as no value contains a line break.  Empty lines mean nothing, except in a file with
+one column: there each is a row whose value is empty.
 
-The reader makes numbers of some texts that do not say them: 16 of ``0x10``, infinity of ``1e400``.  Blocks in which
-that may have happened are read again as text, and such a value is an error.
+The reader turns some texts into numbers that they do not spell: 16 for ``0x10``, infinity for ``1e400``.  Blocks in
+which that may have happened are read again as text, and such a value is an error.
 """
 
 from __future__ import annotations

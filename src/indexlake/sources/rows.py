@@ -169,7 +169,7 @@ def schema_and_rows(source: Any) -> tuple[pa.Schema, Any]:
     batches = arrow_batches([source] if isinstance(source, Mapping) else source, None)
     first = next(batches, None)
     if first is None:
-        raise SchemaError("A table cannot be made from no rows: give a schema, such as {'id': 'int64'}.")
+        raise SchemaError("A table cannot be created from no rows: give a schema, such as {'id': 'int64'}.")
     return first.schema, chain([first], batches)
 
 

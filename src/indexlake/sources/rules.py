@@ -1,7 +1,8 @@
 """Rows on their way into a table: defaults, generated columns and checks, the same for every kind of write.
 
-Whatever writes rows of users passes here, in batches or one by one: inserts, updates, merges, loads, tasks of Spark.  A
-row that breaks a rule is an error that names the rule and shows the row; nothing of its statement is written then.
+All code that writes users' rows goes through here, in batches or one by one: inserts, updates, merges, loads, Spark
+tasks.  A row that breaks a rule is an error that names the rule and shows the row; nothing of its statement has been
+written by then.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class SparkText:
                 raise self._error(f"{_SHIFTS[type(node)]} drops bits that do not fit in Spark. {INSTEAD}")
             name = node.name if isinstance(node, exp.Anonymous) else getattr(node, "sql_name", str)()
             if name.lower() in _DIFFERENT:
-                raise self._error(f"{name.lower()} gives something else in Spark. {INSTEAD}")
+                raise self._error(f"{name.lower()} gives a different result in Spark. {INSTEAD}")
             if isinstance(node, exp.RegexpReplace) and node.text("modifiers") != "g":
                 raise self._error("regexp_replace replaces every match in Spark: give it 'g', or use engine='duckdb'.")
             if isinstance(node, exp.DataType) and node.this == exp.DataType.Type.UTINYINT:

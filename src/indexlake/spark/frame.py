@@ -50,7 +50,7 @@ def to_spark(
     lake._check()
     if table._tx is not None:
         raise OwnershipError(
-            "to_spark() is not for tables inside a transaction: Spark would not see what it has written. Commit it, "
+            "to_spark() does not work inside a transaction: Spark would not see what it has written. Commit it, "
             "or read with scan()."
         )
     check_reachable(lake)

@@ -1,9 +1,9 @@
-"""Columns that hold no null at a snapshot: what Spark is told of them, and what users see.
+"""Columns that hold no nulls at a snapshot: what Spark is told about them, and what users see.
 
-Spark looks for a null in each row of each column that may have one, which takes a tenth of the time of a scan.  Where
-the statistics of all blocks and the hot rows say that there is none, the rows that Python hands over are declared so,
-and a task refuses to hand over a null all the same.  The schema of the DataFrame does not show it: what may be null in
-the table may be null there, whatever the rows are today.
+Spark looks for a null in each row of each column that may have one, which takes a tenth of a scan's time.  If the
+statistics of all blocks and the hot rows say that there is none, the rows handed over by Python are declared not null,
+and a task still refuses to hand over a null.  The DataFrame's schema does not show this: whatever may be null in the
+table may be null there, whatever the rows are today.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Portions: what one Spark task reads of a scan plan, and the code that reads it there.
 
-A portion names some blocks of the plan and may carry hot rows; more hot rows than travel well are staged in files.  It
-is plain bytes without secrets.  Portions of a clustered table are in key order, and a partition lies in one of them
-unless it is too large; Spark cannot be told, as its sources in Python have no way to.  ``Reading`` is what all portions
-of a plan share; it opens the storage where it runs and never sees the catalog.
+A portion names some blocks of the plan and may carry hot rows; if there are too many to send, they are staged in
+files.  It is plain bytes without secrets.  Portions of a clustered table are in key order, and a partition is in a
+single one unless it is too large; Spark cannot be told, because its Python sources have no way to do so.  ``Reading``
+is what all portions of a plan share; it opens the storage where it runs and never sees the catalog.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """``lake.sql(…, engine="spark")``: our scans, and Spark for the rest of the query.
 
-The query is parsed and its scans are planned as for DuckDB: one snapshot for all tables, each scan with the columns and
-conditions that the query asks of it.  What is left is translated into Spark's dialect and evaluated by Spark, by its
-rules.  The snapshot is pinned while the lake is open, like that of ``to_spark``.
+The query is parsed and its scans are planned as for DuckDB: one snapshot for all tables, and each scan with the
+columns and conditions that the query needs.  The rest is translated into Spark's dialect and evaluated by Spark, by
+its rules.  The snapshot is pinned while the lake is open, like that of ``to_spark``.
 """
 
 from __future__ import annotations

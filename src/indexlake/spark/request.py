@@ -1,7 +1,7 @@
 """What the options of the data source ask for: which table of which lake, and how to open it.
 
-Options are text that Spark shows in plans and logs, but for those whose names say that they are secret.  So secrets
-are taken from such options or from the driver's environment only.
+Spark shows options in plans and logs, except those whose names say that they are secret.  So secrets are taken only
+from such options or from the driver's environment.
 """
 
 from __future__ import annotations

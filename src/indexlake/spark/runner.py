@@ -1,8 +1,8 @@
 """Runs the tasks of a job on Spark: one Spark task each, small records back.
 
 Executors get the storage's description and its options, never the catalog.  A task that fails or is run twice writes
-files of its own names; only the files in the results that come back here are ever committed.  An error of a task
-arrives as the error that it is; what Spark itself retries are workers that died.
+files under different names; only the files in the results that come back here are ever committed.  An error in a task
+arrives as that error; what Spark itself retries are workers that died.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SparkRunner:
         if not hasattr(type(spark), "sparkContext") or "connect" in type(spark).__module__:
             raise JobError(
                 f"Jobs need a Spark session of this process, not {type(spark).__module__}.{type(spark).__name__}: "
-                "Spark Connect runs no tasks of ours. Use il.spark.session() or lake.pipeline(runner='threads')."
+                "Spark Connect cannot run our tasks. Use il.spark.session() or lake.pipeline(runner='threads')."
             )
         if spark.sparkContext._jsc is None:
             raise JobError("This Spark session is stopped. Make another one with il.spark.session().")

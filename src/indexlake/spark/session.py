@@ -1,7 +1,7 @@
 """The Spark session that IndexLake's jobs and reads run on.
 
-``session()`` gives the active session of this process, or makes a local one with settings that suit our data.  A
-session of the user's own, on any cluster, works as well: nothing here is needed for correctness.
+``session()`` returns the active session of this process, or creates a local one with settings that suit our data.
+Your own session, on any cluster, works just as well: nothing here is needed for correctness.
 """
 
 from __future__ import annotations

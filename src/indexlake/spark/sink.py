@@ -1,9 +1,9 @@
-"""``df.write.format("indexlake")``: appends the rows of a DataFrame, or puts them in the place of all others.
+"""``df.write.format("indexlake")``: appends the rows of a DataFrame, or replaces all others with them.
 
-Tasks write blocks; the commit is one, on the driver.  Spark makes the writer in one process, sends it to the executors
-and commits in another process of the driver, so what the commit needs to open the catalog waits in a private file of
-the driver's host: executors get its name, which is of no use to them.  Files of a write that fails are left to vacuum:
-when a commit fails, Spark cannot know whether it happened.
+Tasks write blocks; there is one commit, on the driver.  Spark creates the writer in one process, sends it to the
+executors and commits in another process of the driver, so what the commit needs to open the catalog is in a private
+file on the driver's host: executors get its name, which is useless to them.  Files of a failed write are left to
+vacuum: when a commit fails, Spark cannot know whether it happened.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """``spark.read.format("indexlake")``: tables for people who expect a format name.
 
-Spark runs the parts of a Python data source in processes of its own beside the driver, and sends the objects to
-executors.  So a DataFrame's snapshot is pinned in the catalog for a fixed time instead of by a living process, and
+Spark runs the parts of a Python data source in separate processes next to the driver, and sends the objects to
+executors.  So a DataFrame's snapshot is pinned in the catalog for a fixed time rather than by a living process, and
 what goes to executors is a ``Reading`` and its portions: the catalog's address stays behind.
 
-Filters of Spark are taken only where the option ``pushdown`` says that the DataFrame is for one query.  Spark 4 keeps
-what a Python source planned with the first query's filters and uses it for later queries with other filters, or with
+Spark's filters are accepted only if the option ``pushdown`` says that the DataFrame is for one query.  Spark 4 keeps
+what a Python source planned with the first query's filters and reuses it for later queries with other filters, or
 none: it then loses rows.  The option ``where`` has no such problem.
 """
 

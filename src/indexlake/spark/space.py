@@ -1,4 +1,4 @@
-"""The functions of geometries in a query for Spark: our own, as functions of the session with names of our own."""
+"""Geometry functions in a query for Spark: our own, registered in the session under names of our own."""
 
 from __future__ import annotations
 

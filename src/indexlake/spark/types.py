@@ -1,10 +1,10 @@
-"""What a column's type becomes in Spark, and values there and back: to the bit, or an error that names the column.
+"""What a column's type becomes in Spark, and values there and back: bit for bit, or an error that names the column.
 
 Spark has fewer types than Arrow.  A type that it lacks becomes one that holds every value (``uint64`` a decimal, a
-time of day an integer), or one that holds all but values that Spark cannot tell apart: a timestamp in nanoseconds
-becomes one in microseconds, and a value between two microseconds is an error, never rounded.  So is an infinite date
-or timestamp.  Every column and every
-part of it may be null in Spark, as in all that Spark reads from files.
+time of day an integer), or one that holds all values but those that Spark cannot tell apart: a timestamp in
+nanoseconds becomes one in microseconds, and a value between two microseconds is an error, never rounded.  So is an
+infinite date or timestamp.  Every column and every part of it may be null in Spark, as in everything that Spark reads
+from files.
 """
 
 from __future__ import annotations

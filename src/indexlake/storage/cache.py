@@ -1,9 +1,9 @@
 """A cache of an object store on local disk: chunks of files that have been read, for all processes of this machine.
 
-Files never change, so a chunk that is there is the right one or it is damaged, and the checksums in the catalog tell:
-every chunk is compared when it is read, and a damaged one is fetched again.  Below the cache directory each store has
-a folder, in it the paths of the store; a file is a directory that holds its chunks.  A chunk appears whole, under its
-name, or not at all.  Whatever goes wrong with the local disk costs a request and never a read.
+Files never change, so a cached chunk is either right or damaged, and the checksums in the catalog tell which: every
+chunk is compared when it is read, and a damaged one is fetched again.  Below the cache directory each store has a
+folder that contains the store's paths; a file is a directory that holds its chunks.  A chunk appears whole, under its
+name, or not at all.  Whatever goes wrong with the local disk costs a request, never a read.
 """
 
 from __future__ import annotations

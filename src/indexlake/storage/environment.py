@@ -1,4 +1,4 @@
-"""What the environment of a process says about opening a lake, for programs that take no secrets as arguments."""
+"""What the process's environment says about opening a lake, for programs that take no secrets as arguments."""
 
 from __future__ import annotations
 

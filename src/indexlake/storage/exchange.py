@@ -1,7 +1,7 @@
-"""Which files the SQL of a lake may read and write: those below certain folders, and no others.
+"""Which files a lake's SQL may read and write: those below certain folders, and no others.
 
-One of them is always there, ``exchange`` below the storage root; the lake's owner names further ones.  What is named by
-another path, by ``..`` or through a link, is not below them.
+One of them is always there: ``exchange`` below the storage root.  The lake's owner names further ones.  A file reached
+by another path, by ``..`` or through a link is not below them.
 """
 
 from __future__ import annotations

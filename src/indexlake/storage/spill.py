@@ -1,7 +1,7 @@
-"""Where a lake puts what does not fit into memory: files without names, in a folder that only this user can enter.
+"""Where a lake puts data that does not fit into memory: unnamed files, in a folder that only this user can enter.
 
-The folder is made when something is first spilled and goes with the lake.  What a killed process left behind is
-removed by the next one that opens the lake; what belongs to a living one is left alone.
+The folder is created when something is first spilled and removed with the lake.  What a killed process left behind is
+removed by the next one that opens the lake; folders of living processes are left alone.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class Spill:
             yield
         except OSError as error:
             raise StorageError(
-                f"What does not fit into memory cannot be written to {self._where()!r}: {error.strerror or error}. "
-                "Make room there, or name another directory: il.connect(…, spill_dir=…).",
+                f"Data that does not fit into memory cannot be written to {self._where()!r}: "
+                f"{error.strerror or error}. Make room there, or name another directory: il.connect(…, spill_dir=…).",
                 path=self._where(),
             ) from None
 

@@ -1,7 +1,7 @@
-"""Folders that go with their process: private (mode 0700), and swept by others when it was killed.
+"""Folders that go with their process: private (mode 0700), and removed by others if it was killed.
 
-The owner holds a lock in its folder, so a folder that a killed process left behind is known as such, and removed by
-the next one that makes or sweeps folders in the same place.  A folder of a living process is never touched.
+The owner holds a lock in its folder, so a folder that a killed process left behind can be recognised, and is removed
+by the next process that creates or sweeps folders in the same place.  A living process's folder is never touched.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""ENUM: text of which SQL knows the values that there are, and their order.
+"""ENUM: text whose possible values, and their order, are known to SQL.
 
 Arrow has no such type.  An ENUM column is text for files, Spark, Python and predicates, and a mark in the field's
-metadata says what SQL takes it for.  That no other text comes in is a check of the table, as any other.
+metadata says what it is in SQL. An ordinary check of the table keeps other texts out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The type of a column that is known by its Python values alone.
+"""The type of a column of which only Python values are known.
 
-pyarrow finds the type; the values are then taken as a column of that type takes them, so that none becomes another:
-no naive moment among zoned ones, no ``True`` among floats.
+pyarrow infers the type; the values are then converted as for a column of that type, so that none silently becomes
+another: no naive times among zoned ones, no ``True`` among floats.
 """
 
 from __future__ import annotations

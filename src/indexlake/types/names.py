@@ -21,6 +21,14 @@ _PRINTED = {
     "date32[day]": pa.date32(),
     "date64[ms]": pa.date64(),
 }
+_MEANT = {
+    "tinyint": "int8", "smallint": "int16", "int": "int64", "integer": "int64", "bigint": "int64",
+    "real": "float32", "number": "float64", "numeric": "decimal128(18, 2)", "decimal": "decimal128(18, 2)",
+    "text": "string", "varchar": "string", "char": "string", "blob": "binary", "bytes": "binary",
+    "date": "date32", "time": "time64[us]", "datetime": "timestamp[us]", "timestamp": "timestamp[us]",
+    "timestamptz": "timestamp[us, tz=UTC]", "list": "list<string>", "array": "list<string>",
+}  # fmt: skip
+"""What other languages call a type, and our name for it."""
 
 
 def named_type(text: str) -> Any:
@@ -34,9 +42,11 @@ def named_type(text: str) -> Any:
         found = reader.type()
         reader.expect("$")
     except (ValueError, KeyError, pa.ArrowException):
+        meant = _MEANT.get(text.strip().lower())
         raise SchemaError(
-            f"{text!r} is not the name of a type. Give the name that pyarrow prints, such as 'int64', 'string', "
-            "'timestamp[us, tz=UTC]', 'decimal128(10, 2)' or 'list<string>', or the type itself: pa.int64()."
+            f"{text!r} is not the name of a type. {f'Write {meant!r}, or give' if meant else 'Give'} the name that "
+            "pyarrow prints, such as 'int64', 'string', 'timestamp[us, tz=UTC]', 'decimal128(10, 2)' or "
+            "'list<string>', or the type itself: pa.int64()."
         ) from None
     return found
 

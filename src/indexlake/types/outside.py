@@ -1,8 +1,8 @@
-"""Which values Python, pandas and polars do not have, and would quietly show as others.
+"""Values that Python, pandas and polars do not have, and would silently show as others.
 
-Python's times end before 24:00:00 and have no nanoseconds; pyarrow cuts them.  pandas has no infinite moments and takes
-the least integer for NaT.  polars counts seconds in milliseconds and does not look whether they fit.  What they refuse
-themselves, such as the year 10000 in Python, is not looked for here.
+Python's times end before 24:00:00 and have no nanoseconds; pyarrow cuts them off. pandas has no infinite times and
+takes the least integer for NaT. polars counts seconds in milliseconds and does not check whether they fit.  What these
+libraries refuse themselves, such as the year 10000 in Python, is not checked here.
 """
 
 from __future__ import annotations

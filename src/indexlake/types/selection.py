@@ -71,7 +71,7 @@ def without(batch: pa.RecordBatch, places: Any) -> list[pa.RecordBatch]:
 def gather(batches: Sequence[pa.RecordBatch], indices: Any, schema: pa.Schema) -> list[pa.RecordBatch]:
     """Rows of several batches, numbered through, in the order of ``indices``.
 
-    Dictionaries are made anew, in more than one batch where one could not number all values.
+    Dictionaries are rebuilt, in more than one batch if a single one could not number all values.
     """
     if sum(map(batch_bytes, batches)) > batch_size.JOINED_BYTES:
         return _gather_much(batches, indices, schema)

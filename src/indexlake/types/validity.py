@@ -1,8 +1,8 @@
 """Whether the values of an array are what its type promises.
 
-Arrow does not look: a string may hold bytes that are no UTF-8, a required field inside a struct may be null,
-an index of a dictionary may point nowhere, a time of day may be outside the day, a map may have a key twice.  Such
-arrays are refused at the door, since files written from them could not be read, or would crash the reader.
+Arrow does not check: a string may hold bytes that are not UTF-8, a required field inside a struct may be null, a
+dictionary index may point nowhere, a time of day may be outside the day, a map may have a key twice.  Such arrays are
+rejected on input, since files written from them could not be read, or would crash the reader.
 """
 
 from __future__ import annotations

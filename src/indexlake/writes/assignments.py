@@ -1,6 +1,6 @@
-"""New values of columns: plain values are values, ``il.expr`` is SQL over the rows at hand.
+"""New values for columns: plain values are taken literally, ``il.expr`` is SQL over the rows at hand.
 
-For an update those are the old rows, for a merge pairs of old and source rows.  Batches of rows are computed with
+For an update these are the old rows, for a merge pairs of old and source rows.  Batches of rows are computed with
 Arrow, a single row in Python; both give the same values.
 """
 

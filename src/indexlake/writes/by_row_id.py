@@ -1,4 +1,4 @@
-"""Changes of rows that are known by their ids: what a query has found out is applied all at once, or not at all."""
+"""Changes to rows known by their ids: what a query has found is applied all at once, or not at all."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def change_by_row_id(
     ids = np.concatenate([deleted, *(new.ids for new in updates)])
     if len(np.unique(ids)) < len(ids):
         raise ConstraintError(
-            "The query finds several new values for one row. Make what the table is joined with match each row once."
+            "The query finds several new values for one row. Make sure that the join matches each row only once."
         )
     state, found = find_by_scan(tx, table_id, with_row_ids(ids.tolist()), None if updates else ())
     edit = Edit(tx, state)

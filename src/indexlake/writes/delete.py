@@ -1,4 +1,4 @@
-"""Delete and truncate: rows are closed where they lie."""
+"""Delete and truncate: rows are closed where they are."""
 
 from __future__ import annotations
 

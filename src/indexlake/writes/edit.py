@@ -1,7 +1,7 @@
-"""What a statement does to the rows of a table: versions end, new versions and new rows come.
+"""What a statement does to a table's rows: versions end, and new versions and new rows are added.
 
-An ``Edit`` collects all of it while rows are found and computed, by batches or one by one.  The write-set changes with
-``apply`` alone, when everything is computed, so that an error leaves nothing behind.  Rows keep their ids.
+An ``Edit`` collects all of this while rows are found and computed, in batches or one by one.  The write-set changes
+only with ``apply``, when everything has been computed, so that an error leaves nothing behind.  Rows keep their ids.
 """
 
 from __future__ import annotations

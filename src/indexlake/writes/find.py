@@ -1,10 +1,10 @@
-"""The rows that an update or a delete is about: one row by its primary key or through an index, or any rows by a scan.
+"""The rows that an update or a delete concerns: one row by primary key or through an index, or any rows by a scan.
 
-A predicate that names one primary key needs no scan: the row is found as a point read finds it, and the rest of the
-predicate is computed in Python on that row.  So it is where an index finds a single row of a block.  The scalar path of
-expressions has the semantics of the Arrow one, so the outcome is the same.  A scan is needed for transactions that have
-written to the table already, reads of the past, predicates that find several rows, and columns whose values Python does
-not hold exactly.
+A predicate that names one primary key needs no scan: the row is found as in a point read, and the rest of the
+predicate is computed in Python on that row.  The same goes if an index finds a single row in a block.  The scalar path
+of expressions has the same semantics as the Arrow one, so the outcome is the same.  A scan is needed for transactions
+that have already written to the table, reads of the past, predicates that find several rows, and columns whose values
+Python cannot hold exactly.
 """
 
 from __future__ import annotations

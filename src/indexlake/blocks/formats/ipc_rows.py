@@ -1,7 +1,7 @@
-"""One row of a record batch, taken from its message where that lies in the memory map.
+"""One row of a record batch, taken from its message where it lies in the memory map.
 
-To decode a batch and to wrap its columns costs Arrow more than it takes to look a few values up: a message says where
-its buffers are, and those of numbers and text are simple.  Values of other types are left to Arrow.
+For Arrow, decoding a batch and wrapping its columns costs more than looking up a few values: a message says where its
+buffers are, and those of numbers and text are simple.  Values of other types are left to Arrow.
 """
 
 from __future__ import annotations

@@ -323,7 +323,7 @@ class VortexReader:
             return file
 
     def _usable(self) -> Any:
-        """The open file; opened anew after a read that failed, since Vortex gives what it shares only one try."""
+        """The open file; reopened after a failed read, since Vortex tries only once for what it shares."""
         if self._is_spoiled:
             with self._lock:
                 if self._is_spoiled:

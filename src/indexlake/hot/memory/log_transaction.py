@@ -1,7 +1,7 @@
-"""What a commit of the log has instead of a transaction of the catalog: it collects what the commit does.
+"""What a commit of the log has instead of a catalog transaction: it collects what the commit does.
 
-It answers nothing that only the catalog knows.  Whoever asks gets ``CatalogNeeded``, and the commit is tried again as
-one of the catalog.
+It answers nothing that only the catalog knows: asking raises ``CatalogNeeded``, and the commit is retried as a commit
+of the catalog.
 """
 
 from __future__ import annotations

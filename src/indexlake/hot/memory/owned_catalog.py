@@ -1,6 +1,7 @@
 """The catalog of a lake whose newest commits are in its owner's log.
 
-Whoever reads or writes it finds all of them told, and whoever writes it holds the sequencer and still owns the lake.
+Before anyone reads or writes it, it is told of all commits in the log; a writer also holds the sequencer, and must
+still own the lake.
 """
 
 from __future__ import annotations

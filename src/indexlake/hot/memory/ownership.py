@@ -34,7 +34,7 @@ CHECK_SECONDS = 1.0
 """So long an owner acknowledges commits without having read its lease."""
 
 BESIDE = "beside the catalog"
-"""The place of a folder that whoever opens the catalog's own folder finds."""
+"""The place of a folder that anyone who opens the catalog's own folder finds."""
 
 _locks: weakref.WeakSet[FolderLock] = weakref.WeakSet()
 
@@ -101,7 +101,7 @@ def lock_folder(catalog: Catalog, folder: str, *, beside: bool) -> FolderLock:
 def become_owner(
     tx: Transaction, lock: FolderLock | None, bound: int, *, take_over: bool, above: int = 0
 ) -> tuple[int, float]:
-    """Raise the epoch, unless somebody else may own the lake.  Returns it, and how long to wait before the log is read.
+    """Raise the epoch, unless another process may own the lake.  Returns it, and the wait before reading the log.
 
     ``bound`` is the lake's bound if it never had a log; the epoch is above that of files that lie there.
     """

@@ -1,8 +1,8 @@
-"""What bounds the memory of a hot store: checkpoints begin in time, and writers wait for them where they must.
+"""What limits the memory of a hot store: checkpoints start in time, and writers wait for them if they must.
 
-From half of the limit on a checkpoint is asked for; from three quarters on each commit of rows waits a little, more and
-more; at the limit it waits until a checkpoint has freed memory.  A checkpoint itself never waits here.  Besides, rows
-are checkpointed that have been in memory for a while, and when the redo log has grown long.
+Above half of the limit, a checkpoint is requested; above three quarters, each commit of rows waits a little, and then
+more and more; at the limit it waits until a checkpoint has freed memory.  Checkpoints themselves never wait here.
+Rows are also checkpointed once they have been in memory for a while, and when the redo log has grown long.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""From one file of the redo log to the next, and the end of files that nobody needs.
+"""From one file of the redo log to the next, and the removal of files that are no longer needed.
 
-A file is sealed, and the one after it listed, in one transaction of the catalog; records go to a file that is listed.
-A file leaves the list when the catalog and its blocks hold every commit in it, and is deleted after that.
+A file is sealed and the next one listed in one catalog transaction; records only go to a listed file.  A file leaves
+the list when the catalog and its blocks hold every commit in it, and is deleted after that.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _keep_dropped(store: MemoryStore) -> None:
 
 
 def sweep(catalog: Catalog, folder: str, open_file: tuple[int, int]) -> None:
-    """Delete files of the log that are not listed any more; none that somebody is about to list."""
+    """Delete log files that are no longer listed, but none that is about to be listed."""
     with catalog.read() as r:
         listed = {(s.epoch, s.number) for s in log_records.read_segments(r)}
     for name in os.listdir(folder):

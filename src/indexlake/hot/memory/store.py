@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from indexlake.storage.spill import Spill
 
 MOST_UNTOLD = 10_000
-"""When the catalog does not know of so many commits it is told of them: they take memory."""
+"""When the catalog lacks this many commits, it is told about them, because they take memory."""
 
 MOST_TOUCHED = 20_000
 """So many commits that changed rows of a table are remembered; older transactions ask the catalog."""
@@ -277,7 +277,9 @@ class MemoryStore:
     def check(self) -> None:
         """Raise if this process cannot commit."""
         if self.converted:
-            raise ConvertedError("This lake has got another hot store since it was opened. Connect again.")
+            raise ConvertedError(
+                "The hot store of this lake was changed with lake.convert after you opened it. Connect again."
+            )
         if self.lost is not None:
             raise OwnershipError(self.lost)
         if self.log is not None and self.log.poisoned is not None:

@@ -95,7 +95,7 @@ class MemTree:
                     self._sorted.discard(key)
 
     def forget(self, gone: Mapping[int, Page], *, everything: bool = False) -> None:
-        """The versions of these pages, by number, are gone.  Where they are many the tree is made anew."""
+        """The versions of these pages, by number, are gone.  If there are many, the tree is rebuilt."""
         if not everything and sum(page.count for page in gone.values()) <= len(self) // FEW:
             for page in gone.values():
                 for key in self.keys(page.place, page.values, page.count):

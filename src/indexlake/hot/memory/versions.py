@@ -1,8 +1,8 @@
 """The versions of one table in memory: pages, the newest version of each row, and a tree for each index.
 
-Written under the lock of the store by whoever commits; read without it.  The dictionaries of pages and of trees are
-replaced and never changed, so that a reader keeps those that it began with.  Whatever was written before an error or an
-interrupt can be taken back.
+The committing thread writes them under the store's lock; they are read without it.  The dictionaries of pages and of
+trees are replaced, never changed, so that a reader keeps those it began with.  Anything written before an error or an
+interrupt can be undone.
 """
 
 from __future__ import annotations

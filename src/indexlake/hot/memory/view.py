@@ -1,6 +1,6 @@
-"""The versions of one table as a reader or a commit sees them: at a snapshot, beside the blocks of a state.
+"""The versions of one table as a reader or a commit sees them: at a snapshot, together with the blocks of a state.
 
-A reader's snapshot is that of a commit which is visible; whatever is written meanwhile begins, ends or moves later.
+A reader's snapshot is that of a visible commit; anything written later begins, ends or moves later.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class VectorSegmentBuilder:
 
 
 def merged(params: Mapping[str, Any], inputs: Sequence[tuple[VectorSegment, Sequence[int]]]) -> Content:
-    """One segment from blocks of several.  The graph is made anew."""
+    """One segment from blocks of several.  The graph is rebuilt."""
     starts = [0]
     validity: list[Validity] = []
     vectors: list[npt.NDArray[Any]] = []

@@ -1,7 +1,7 @@
 """Create and drop index, taken apart by keyword.
 
-An index belongs to its table, and so does its name.  What an index is made of is columns: expressions, directions and
-conditions are refused here, each with what to do instead.
+An index belongs to its table, and so does its name.  An index consists of columns: expressions, directions and
+conditions are refused here, and each error says what to do instead.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Table functions of DuckDB that a text may not call: they change the engine that all queries of a lake share.
+"""DuckDB table functions that SQL may not call, because they change the engine that all queries of a lake share.
 
-A text is looked at wherever its tokens are made, so that none reaches the engine by way of a view, a macro, a constant
+Text is checked wherever it is tokenised, so that no such call reaches the engine through a view, a macro, a constant
 or the text inside ``query('…')``.
 """
 

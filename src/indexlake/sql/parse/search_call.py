@@ -1,7 +1,7 @@
 """``search('table', 'index or column', query, name := value, …)`` where a query names a table, taken apart.
 
-Found by its tokens, before anybody parses the query: no engine knows such a function.  An alias or a common table
-expression may be called ``search``, too; what is in its parentheses are plain names.
+It is found by its tokens, before the query is parsed, because no engine has such a function.  An alias or a common
+table expression may also be called ``search``; then its parentheses contain only names.
 """
 
 from __future__ import annotations

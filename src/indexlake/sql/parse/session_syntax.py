@@ -1,4 +1,4 @@
-"""What stands around queries and changes: prepared statements, settings of the engine, and what there is not.
+"""Statements besides queries and changes: prepared statements, engine settings, and what is not supported.
 
 A statement that is refused says what to do instead.
 """

@@ -1,7 +1,7 @@
-"""Calls that stand where a table could and take tables by their names: written out, so that the tables are seen.
+"""Calls used like tables that take tables by name: they are written out, so that the tables are seen.
 
-``query('…')`` is the query in its text, ``query_table('t')`` the table.  ``histogram(t, x)`` and ``histogram_values``
-look at a table through a common table expression.
+``query('…')`` becomes the query in its text, ``query_table('t')`` the table.  ``histogram(t, x)`` and
+``histogram_values`` look at a table through a common table expression.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What a query asks of which table: its columns, conditions and number of rows, and the scans that give them."""
+"""What a query needs from each table: its columns, conditions and number of rows, and the scans that provide them."""

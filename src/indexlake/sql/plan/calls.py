@@ -1,4 +1,4 @@
-"""What is known of function calls in a query by their names alone."""
+"""What the names of function calls in a query reveal about them."""
 
 from __future__ import annotations
 

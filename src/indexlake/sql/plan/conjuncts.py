@@ -1,8 +1,8 @@
-"""The conditions of a select that speak of one table only, and whether they may be asked of its rows beforehand.
+"""The conditions of a select that concern one table only, and whether they can be applied to its rows beforehand.
 
-A condition of ``where`` may be asked of a table's rows unless an outer join can put nulls in their place; then it
-may still be asked when nulls do not satisfy it.  A condition of ``on`` may be asked of the sides that its join does
-not preserve.  ``asof`` and positional joins choose rows by their neighbours: nothing is asked there.
+A condition in ``where`` can be applied to a table's rows unless an outer join may replace them with nulls; even then
+it can, if nulls do not satisfy it.  A condition in ``on`` can be applied to the sides that its join does not preserve.
+``asof`` and positional joins choose rows by their neighbours, so nothing is applied there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Subqueries and common table expressions that hand rows of one table through, so that conditions pass too."""
+"""Subqueries and common table expressions that pass on the rows of one table, so that conditions can pass through."""
 
 from __future__ import annotations
 

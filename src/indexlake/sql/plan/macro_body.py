@@ -1,7 +1,7 @@
-"""The text of a macro with arguments in it.  No name of the text ever takes one in an argument for its own.
+"""The text of a macro with its arguments filled in. The text never captures a name used in an argument.
 
-The parameters and the variables of lambdas get names that nobody else has.  Where there is a query in the text,
-arguments that name something are computed outside of it, in a derived table; those that this would change are refused.
+Parameters and lambda variables are renamed to something unique.  If the text contains a query, arguments that name
+something are computed outside it, in a derived table; arguments whose meaning this would change are refused.
 """
 
 from __future__ import annotations

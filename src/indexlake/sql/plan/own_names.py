@@ -1,7 +1,8 @@
-"""Macros, types and sequences in a statement: each mention becomes what it stands for, before anything else is planned.
+"""Macros, types and sequences in a statement: each mention is replaced by what it stands for, before any planning.
 
-A macro is replaced by its text with the arguments in it, as DuckDB does with its trees; so whatever understands the
-expression understands the macro: scans, rules of tables, Spark.  What a select gives keeps the name that was written.
+A macro is replaced by its text with the arguments filled in, as DuckDB does with its trees; so everything that
+understands the expression understands the macro: scans, table rules, Spark.  Result columns keep the name that was
+written.
 """
 
 from __future__ import annotations

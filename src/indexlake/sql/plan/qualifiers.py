@@ -1,4 +1,4 @@
-"""Expressions of a statement as our own operations read them: with the qualifiers that those know.
+"""Expressions of a statement in the form our own operations read, with the qualifiers that these know.
 
 ``update orders as o set total = o.total * 2`` becomes ``total * 2``; in a merge the table is ``t``, the source ``s``.
 """

@@ -1,6 +1,6 @@
-"""``rowid``, as DuckDB has it: a column that every table without one of that name has, and that no ``*`` shows.
+"""``rowid``, as in DuckDB: a column of every table that has none of that name, and that ``*`` does not show.
 
-It is the row id that a row keeps as long as it lives.
+It is the row id, which a row keeps for life.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which select each table and subquery stands in, and which names mean common table expressions: sqlglot's scopes.
+"""Which select each table and subquery is in, and which names mean common table expressions: sqlglot's scopes.
 
-DuckDB does not tell upper case from lower, and sqlglot's scopes do, so the tree's names of tables are put into lower
-case.  Statements of DuckDB that are no queries to sqlglot become selects of all that their source gives.  A tree with a
-select that no scope reaches is refused with a ``KeyError``.
+DuckDB's names are not case-sensitive but sqlglot's scopes are, so table names in the tree are put into lower case.
+DuckDB statements that sqlglot does not see as queries become selects of everything that their source provides.  A tree
+with a select that no scope reaches is refused with a ``KeyError``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Several tables at one moment: whose eyes a query reads with, and one read transaction that plans all its scans."""
+"""Several tables at one moment: the view of the lake that a query has, and one transaction that plans its scans."""
 
 from __future__ import annotations
 

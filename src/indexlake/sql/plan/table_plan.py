@@ -1,4 +1,4 @@
-"""The scans of a query: which conditions each is asked, and how it is planned."""
+"""The scans of a query: which conditions each one gets, and how it is planned."""
 
 from __future__ import annotations
 

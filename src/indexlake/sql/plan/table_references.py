@@ -1,7 +1,7 @@
-"""What each table of a query has to give: its columns, a predicate, a number of rows.
+"""What each table of a query has to provide: its columns, a predicate, a number of rows.
 
-Works on names alone and errs on the side of more: a scan may give columns and rows that the query does not use,
-never fewer.  DuckDB evaluates the query in full over what the scans give, so nothing here decides an answer.
+Works on names alone and errs on the side of more: a scan may return columns and rows that the query does not use,
+never fewer.  DuckDB evaluates the whole query over what the scans return, so nothing here decides an answer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Grouping by text as by numbers: DuckDB is given a number for each text, and the result gets the texts back.
+"""Grouping by text as if by numbers: DuckDB gets a number for each text, and the result gets the texts back.
 
-Where blocks hold a column as dictionaries, comparing numbers instead of texts takes a third of the time.  It is done
-for queries of one table that name the column as a group and as a column of the result and nowhere else, so that
-nobody can tell: numbers are equal where the texts are, and NULL is NULL.
+Where blocks hold a column as dictionaries, comparing numbers instead of texts takes a third of the time.  It is only
+done for queries of one table that use the column as a group and as a result column and nowhere else, so the results
+are the same: numbers are equal where the texts are, and NULL is NULL.
 """
 
 from __future__ import annotations

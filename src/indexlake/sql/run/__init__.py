@@ -1,1 +1,1 @@
-"""Statements at work: DuckDB or a scan alone answers queries; the lake's own operations do everything that changes."""
+"""Running statements: DuckDB or a scan alone answers queries; the lake's own operations make all changes."""

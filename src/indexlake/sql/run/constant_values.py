@@ -1,4 +1,4 @@
-"""Values that a statement gives as constants or parameters: options of tables and indexes, arguments of a search."""
+"""Values given in a statement as constants or parameters: options of tables and indexes, arguments of a search."""
 
 from __future__ import annotations
 

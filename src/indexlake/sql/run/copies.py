@@ -1,7 +1,7 @@
 """``copy``: rows of a query into files, and rows of files into a table.
 
-DuckDB writes the files over our scans, and reads them as its own ``copy`` would: the columns of the table say what is
-in a CSV or JSON file, those of a Parquet file are taken in their order.  The rows then go the way of every insert.
+DuckDB writes the files from our scans, and reads them as its own ``copy`` would: the table's columns determine what is
+in a CSV or JSON file; those of a Parquet file are taken in order.  The rows then go through the normal insert.
 """
 
 from __future__ import annotations

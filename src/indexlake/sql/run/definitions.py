@@ -107,7 +107,7 @@ class Definitions:
         config = TableConfig(**options)
         if layout == "clustered" and not statement.primary_key:
             raise SchemaError(
-                "A clustered table is kept in the order of its primary key: name it with the columns, as in create "
+                "A clustered table is sorted by its primary key: name it with the columns, as in create "
                 "table t (a int, b int, primary key (a)); rows of a query come with insert into t select …."
             )
         if statement.query is not None:
@@ -247,7 +247,7 @@ class Definitions:
         for name, written in options:
             if name.lower() == "layout" and "layout" not in more:
                 raise written.source.error(
-                    "The layout of a table that is there is changed in Python: lake.cluster_table(name, layout=…).",
+                    "The layout of an existing table is changed in Python: lake.cluster_table(name, layout=…).",
                     written.start,
                 )
             if name.lower() in values:

@@ -1,6 +1,6 @@
-"""The lake's definitions in an empty database of DuckDB's, which answers what is asked about them in its own words.
+"""The lake's definitions in an empty DuckDB database, which answers questions about them in DuckDB's own form.
 
-Tables have their columns, types, defaults, keys and indexes there, and no rows.
+Tables have their columns, types, defaults, keys and indexes there, but no rows.
 """
 
 from __future__ import annotations

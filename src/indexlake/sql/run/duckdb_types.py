@@ -1,6 +1,6 @@
-"""DuckDB's types by name: which ones tables hold and results hand out, exactly and with their meaning.
+"""DuckDB's types by name: those that tables can hold and results can return, exactly and with their meaning.
 
-What is not on the list is refused by its name, wherever it is inside a type: nothing is stored as another type that
+Anything not on the list is refused by name, wherever it is inside a type: nothing is stored as another type that
 happens to hold its bytes.
 """
 

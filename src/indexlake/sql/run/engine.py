@@ -1,7 +1,7 @@
 """DuckDB inside a lake: one in-memory database, one cursor per running query.
 
-No extension is installed or loaded, no Python variable is taken for a table, and of files it reaches only those below
-the folders of the lake's exchange.  Times are in UTC.  What does not fit into memory goes where the lake spills.
+No extension is installed or loaded, no Python variable is taken for a table, and the only files it can reach are those
+in the lake's exchange folders.  Times are in UTC. Data that does not fit into memory goes to the lake's spill folder.
 """
 
 from __future__ import annotations

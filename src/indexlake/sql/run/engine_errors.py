@@ -1,4 +1,4 @@
-"""Errors of DuckDB as errors of ours, with the place in the text that the user wrote."""
+"""DuckDB's errors as errors of ours, with the place in the text that the user wrote."""
 
 from __future__ import annotations
 

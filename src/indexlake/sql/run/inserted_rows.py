@@ -1,7 +1,7 @@
-"""The rows of an insert, in the types of the table.
+"""The rows of an insert, in the table's types.
 
 As in SQL, any value that can be cast to its column's type is accepted.  The cells of ``values`` are cast one by one,
-the columns of a query as they come.  Rows of plain literals and parameters of the columns' own types need no engine.
+the columns of a query as a whole.  Rows of plain literals and parameters of the columns' own types need no engine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A merge in the words of our own: the table is ``t`` and the source ``s``, in every condition and every value."""
+"""A merge in our own terms: the table is ``t`` and the source ``s``, in every condition and every value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``merge into``: as a merge of our own, or, where its conditions are not ours, as what DuckDB finds to be changed."""
+"""``merge into``: run as our own merge or, if its conditions are not our expressions, as changes that DuckDB finds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sequences, types and macros: made, dropped, and found in the statements that name them; and comments."""
+"""Sequences, types and macros: creating and dropping them, and finding them in statements; and comments."""
 
 from __future__ import annotations
 

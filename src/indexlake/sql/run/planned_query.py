@@ -1,4 +1,4 @@
-"""A query whose scans are planned: it reads one snapshot, however often and however late it is run."""
+"""A query whose scans are planned: it reads one snapshot, however often and however late it runs."""
 
 from __future__ import annotations
 

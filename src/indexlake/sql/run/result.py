@@ -1,7 +1,7 @@
-"""What a statement gives: rows, or what it changed.
+"""What a statement returns: rows, or what it changed.
 
-A query's rows stream: nothing is held but what the caller keeps.  Asking again runs the query again, at the same
-snapshot.
+A query's rows are streamed: nothing is held except what the caller keeps.  Reading again runs the query again, at the
+same snapshot.
 """
 
 from __future__ import annotations

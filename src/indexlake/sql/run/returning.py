@@ -1,7 +1,7 @@
 """``returning``: expressions over the rows that a statement has changed, computed before it commits.
 
-They know the columns of the table and nothing else, as in DuckDB: no other table, no subquery, no aggregate, no window.
-Of a merge there is also ``merge_action``.
+As in DuckDB, they can use the table's columns and nothing else: no other table, no subquery, no aggregate, no window.
+A merge also has ``merge_action``.
 """
 
 from __future__ import annotations

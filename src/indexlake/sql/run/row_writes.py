@@ -1,7 +1,7 @@
-"""Insert, update, delete, truncate and merge: parsed statements to our own operations.
+"""Insert, update, delete, truncate and merge: from parsed statements to our own operations.
 
-Expressions that ours can compute are handed to the table's own methods.  What only DuckDB can compute (subqueries,
-``from`` and ``using``, functions we do not have) is asked of it first, as row ids and new values, in the same
+Expressions that we can evaluate are passed to the table's own methods.  For what only DuckDB can compute (subqueries,
+``from`` and ``using``, functions that we do not have), DuckDB is asked first, for row ids and new values, in the same
 transaction.
 """
 

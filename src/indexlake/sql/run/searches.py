@@ -1,6 +1,6 @@
-"""Searches of a query: each is run once, when the query is planned, and its rows are a table to the engine.
+"""The searches in a query: each runs once, when the query is planned, and its rows are a table for the engine.
 
-A search reads the snapshot of its query, in a transaction with the transaction's own writes.
+A search reads the snapshot of its query; in a transaction it also sees the transaction's own writes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Statements of one row that come again and again: a select by primary key, an insert of values.
+"""One-row statements that are repeated: a select by primary key, an insert of values.
 
-A text is known again by its shape, which is all of it but the literals.  What its first call has found out about the
-table is used as long as the table is the same, which every call makes sure of; anything unusual takes the usual way,
-which also says what is wrong.  So a short cut never decides more than: this is that statement, with these values.
+A text is recognised by its shape, that is, everything but its literals.  What its first call found out about the table
+is used for as long as the table stays the same, which every call checks; anything unusual goes the usual way, which
+also reports what is wrong.  So a short cut only ever decides: this is that statement, with these values.
 """
 
 from __future__ import annotations

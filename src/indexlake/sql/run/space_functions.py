@@ -1,7 +1,7 @@
-"""The functions of geometries for engines that have none by themselves: our own, over their batches.
+"""Geometry functions for engines that have none of their own: ours, over their batches.
 
-Arguments that are the same for all rows of a batch are constants to the function, so that one geometry is prepared once
-and compared with many.
+Arguments that are the same for all rows of a batch are constants to the function, so that one geometry is prepared
+once and compared with many.
 """
 
 from __future__ import annotations

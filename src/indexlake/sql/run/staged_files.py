@@ -1,7 +1,7 @@
-"""Files of an object store, which DuckDB reads and writes as local ones.
+"""Files on an object store, which DuckDB reads and writes as local ones.
 
-What a query reads is copied to where the lake spills before it begins and stays as long as the query can run; what a
-``copy`` writes is sent when it is complete.  Nothing but one piece of a file is in memory at a time.
+What a query reads is copied to the lake's spill folder before it starts and stays there while the query can run; what
+a ``copy`` writes is sent when it is complete.  Only one piece of a file is in memory at a time.
 """
 
 from __future__ import annotations

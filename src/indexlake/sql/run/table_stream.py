@@ -1,7 +1,7 @@
 """One table of a query as DuckDB reads it: a scan plan that can be run any number of times.
 
-DuckDB may open a stream more than once (a common table expression that it repeats), so each opening runs the plan
-anew.  An error of the scan passes through Arrow and DuckDB as text; the stream keeps the error itself.
+DuckDB may open a stream more than once (for a common table expression that it repeats), so each opening runs the plan
+again.  An error in the scan passes through Arrow and DuckDB as text; the stream keeps the error itself.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Temporary tables: DuckDB's own, in the engine of an open lake.
 
-They belong to the open lake, come before what else has their name, have every type and form that DuckDB has, and end
-with it.  Nothing of them reaches the catalog, so they are no part of transactions and of the past.  A statement that
-changes one runs in DuckDB as it is written, over scans of the lake's tables that it reads.
+They belong to the open lake, hide anything else of the same name, have every type and form that DuckDB has, and end
+with the lake.  Nothing of them reaches the catalog, so they are not part of transactions or of time travel.  A
+statement that changes one runs in DuckDB as written, over scans of the lake's tables that it reads.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def change(
 ) -> SqlResult:
     """Run a statement that changes a temporary table."""
     if view.transaction is not None:
-        raise OwnershipError("A temporary table is no part of transactions: change it before or after.")
+        raise OwnershipError("A temporary table cannot be changed in a transaction: do that before or after.")
     target = target_of(statement)
     assert target is not None
     if isinstance(statement, st.CopyFrom):

@@ -1,7 +1,7 @@
-"""Create and drop views.
+"""Creating and dropping views.
 
-A view is stored in the catalog as its text, and must be a query that runs when it is made.  A temporary one belongs to
-the open lake and is known to nobody else.
+A view is stored in the catalog as text, and must be a query that runs when it is created.  A temporary one belongs to
+the open lake and exists nowhere else.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Merge and upsert: rows of a source matched with rows of a table, and what becomes of each."""
+"""Merge and upsert: rows of a source are matched with rows of a table, and something is done with each."""

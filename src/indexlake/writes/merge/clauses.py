@@ -1,8 +1,8 @@
 """The clauses of a merge: what is done with which rows, and the names that their expressions may use.
 
-In a condition and in ``il.expr`` a column of the table is ``t.name`` and one of the source ``s.name``.  A name alone
-is the column that has it; a name that both sides have is refused.  A clause for rows without a partner knows the side
-that is there and no other.
+In a condition and in ``il.expr``, a column of the table is ``t.name`` and one of the source ``s.name``.  A bare name
+means the column that has it; if both sides have it, that is an error.  A clause for rows without a match can only use
+the side that exists.
 """
 
 from __future__ import annotations

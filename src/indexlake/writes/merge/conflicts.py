@@ -1,7 +1,7 @@
 """Rows to insert that a unique key may keep out: ``on conflict``.
 
-Two rows are in conflict when they have the same values in all columns of the primary key or of a unique index, and no
-NULL among them.  Of rows to insert that are in conflict with each other the first counts.
+Two rows conflict if they have the same values in all columns of the primary key or of a unique index, with no NULL
+among them.  If rows to insert conflict with each other, the first one counts.
 """
 
 from __future__ import annotations

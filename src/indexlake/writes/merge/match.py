@@ -1,8 +1,8 @@
 """Which rows of a table the rows of a source match.
 
-Where ``on`` names the whole primary key, rows are found through the key segments and the database's own index, so that
-the cost follows the source.  Otherwise the columns of ``on`` are scanned, with the source's values as a condition
-that prunes blocks and rows; the other columns are read of the rows that matched.  Planned in one read transaction,
+If ``on`` names the whole primary key, rows are found through the key segments and the database's own index, so that
+the cost depends on the source.  Otherwise the columns of ``on`` are scanned, with the source's values as a condition
+that prunes blocks and rows; the other columns are read only for rows that matched.  Planned in one read transaction,
 run after it.
 """
 

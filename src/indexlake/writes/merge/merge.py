@@ -1,9 +1,9 @@
-"""``merge``: rows of a source meet rows of the table, and clauses say what becomes of each.
+"""``merge``: rows of a source are matched with rows of the table, and clauses say what happens to each.
 
-A ``Merge`` is an immutable description; every clause method gives a new one.  ``execute`` runs it as one statement:
-all rows are found and computed first, then the write-set changes, so that an error leaves nothing behind.  What a
-merge adds because nothing matched is guarded at the commit: if another commit has added a match meanwhile, this one
-conflicts and is run again (`commit.wanted`).
+A ``Merge`` is an immutable description; every clause method returns a new one.  ``execute`` runs it as one statement:
+all rows are found and computed before the write-set changes, so that an error leaves nothing behind.  Rows that a merge
+adds because nothing matched are guarded at the commit: if another commit has added a match by then, this one conflicts
+and is run again (`commit.wanted`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class _GivenRows:
-    """What the caller gave, read when the first execution asks for it."""
+    """The rows given by the caller, read at the first execution."""
 
     def __init__(self, given: Any) -> None:
         self._given = given
@@ -45,7 +45,7 @@ class _GivenRows:
 
 
 class Merge:
-    """Made by ``table.merge``.  Clauses of one kind apply in order: the first whose condition is true."""
+    """Returned by ``table.merge``.  Among clauses of one kind, the first whose condition is true applies."""
 
     def __init__(
         self, table: Table, rows: _GivenRows, on: Any, params: Params, clauses: tuple[Clause, ...] = ()
@@ -90,7 +90,7 @@ class Merge:
         return self._and(Clause("not matched by source", "delete", None, condition, params))
 
     def when_do_nothing(self, when: When, condition: str | None = None, params: Params = None) -> Merge:
-        """Leave some rows as they are, whatever later clauses would do with them.
+        """Leave some rows as they are, whatever later clauses say.
 
         ``when``: "matched", "not matched" or "not matched by source".
         """
@@ -104,7 +104,7 @@ class Merge:
         return Merge(self._table, self._rows, self._on, self._params, (*self._clauses, clause))
 
     def execute(self, token: str | None = None) -> WriteResult:
-        """Do it, in one commit.  A merge that loses against another commit is run again by itself."""
+        """Run the merge in one commit.  If it loses to another commit, it is retried automatically."""
         if not self._clauses:
             raise ExpressionError(
                 "This merge has no clause, so it would do nothing. Add one, for example .when_matched_update()."

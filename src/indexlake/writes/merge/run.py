@@ -1,7 +1,7 @@
-"""One run of a merge: finds the rows, computes what becomes of them, then changes the write-set.
+"""One run of a merge: finds the rows, computes what happens to them, then changes the write-set.
 
-Memory is bounded by batches of rows, by what goes to the hot store or into one block, and by a few bytes for each
-row of the source and each row that changes.
+Memory is bounded by batches of rows, by what goes to the hot store or into one block, and by a few bytes for each row
+of the source and each row that changes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""``upsert``: rows replace those of the same primary key, or are added.
+"""``upsert``: rows replace those with the same primary key, or are added.
 
-Only the columns given change; a new row takes defaults for the others.  One or a few dicts go the way of a point
+Only the given columns change; a new row takes defaults for the others.  One or a few dicts are handled like a point
 change: each row is found by its key and encoded in Python.  Anything else is a merge on the primary key, in bounded
-memory; where all columns are given, old rows are not read at all.
+memory; if all columns are given, old rows are not read at all.
 """
 
 from __future__ import annotations
