@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import commits, contention, hot_store, one_block, points, postgres, scans, sql_rows
+from benchmarks import commits, contention, first_call, hot_store, one_block, points, postgres, scans, sql_rows
 from benchmarks.outcome import Outcome, report
 
 Benchmark = Callable[[Path, int], Iterator[Outcome]]
@@ -27,6 +27,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "change": points.change_by_key,
     "sql-insert": sql_rows.inserts,
     "sql-select": sql_rows.selects,
+    "first-call": first_call.first_calls,
     "hot-store": hot_store.through_the_hot_store,
     "scan": scans.full_scan,
     "deleted": one_block.deleted_rows,

@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 
@@ -37,8 +38,10 @@ from indexlake.catalog import data_files, table_heads
 from indexlake.catalog.tables import next_values
 from indexlake.commit.section import Section
 from indexlake.indexes.keys import encode_key, key_to_bytes
+from indexlake.pipeline import expire as expire_job
 from indexlake.pipeline.compact import groups_to_compact
 from indexlake.snapshots.state import TableState
+from indexlake.spark.nulls import filled_columns
 from indexlake.storage.checksum import CHUNK_SIZE, Checksums
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
@@ -209,6 +212,7 @@ def measure(place: Place, count: int) -> Iterator[Figure]:
         yield often("plan: one block by a range", lambda: _one(t, text, n=next(numbers) + 0.0))
         yield often("plan: one block by a string", lambda: _one(t, "customer = $n", n=f"customer-{next(numbers):09}"))
         yield timed("plan: all blocks", lambda: t.scan()._plan())
+        yield declared("columns without nulls, for Spark, first", t)
         yield often("get by key", lambda: t.get(REAL + next(numbers) % 100))
         yield often("get of a key that is not there", lambda: t.get(REAL - 1 - next(numbers)))
 
@@ -253,6 +257,9 @@ def measure(place: Place, count: int) -> Iterator[Figure]:
         yield timed("expire, later", lambda: expire("t"))
         yield timed("  refresh after it", t._state)
         yield timed("vacuum, without the listing of files", lambda: lake.pipeline(runner="threads").vacuum())
+        yield longest_commit(
+            "expire of half the blocks, longest commit", lambda: _end_half(lake, t), lambda: expire("t")
+        )
         yield Figure("catalog", _catalog_bytes(lake) / count, None, "bytes/block")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     yield Figure("peak memory of the process", peak / (1 << 20), None, "MiB")
@@ -280,6 +287,44 @@ def timed(name: str, call: Callable[[], object]) -> Figure:
     begun = time.perf_counter(), time.process_time()
     call()
     return Figure(name, time.perf_counter() - begun[0], time.process_time() - begun[1], "s")
+
+
+def declared(name: str, t: il.Table) -> Figure:
+    """What ``to_spark`` finds out about a plan of all blocks besides making it."""
+    plan, fields, *_ = t.scan()._plan()
+    blocks = t._state().blocks
+    return timed(name, lambda: filled_columns(blocks, plan, plan.tasks, fields))
+
+
+def _end_half(lake: il.Lake, t: il.Table) -> None:
+    """As if every other block had been compacted."""
+    with lake.catalog.transaction() as tx:
+        half = sorted(data_files.live_ids(tx, t._table_id))[::2]
+    for begin in range(0, len(half), PER_COMMIT):
+        with Section(lake.catalog, lake._hot) as section:
+            data_files.end_blocks(section.tx, half[begin : begin + PER_COMMIT], section.sequencer.next)
+            section.sequencer.record("compact", job=True)
+            section.commit()
+    lake.catalog.checkpoint()
+
+
+def longest_commit(name: str, prepare: Callable[[], object], call: Callable[[], object]) -> Figure:
+    """For how long an expire holds the catalog at most, and the most processor time that one of its commits takes."""
+    prepare()
+    taken: list[tuple[float, float]] = []
+
+    class Timed(Section):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            self.begun = time.perf_counter(), time.thread_time()
+
+        def __exit__(self, *how: Any) -> None:
+            super().__exit__(*how)
+            taken.append((time.perf_counter() - self.begun[0], time.thread_time() - self.begun[1]))
+
+    with patch.object(expire_job, "Section", Timed):
+        call()
+    return Figure(name, max(wall for wall, _ in taken), max(cpu for _, cpu in taken), "s")
 
 
 def often(name: str, call: Callable[[], object], seconds: float = 2.0) -> Figure:
