@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -180,8 +179,8 @@ class Simulation:
             mine = [b for b in kept if begins[n] <= self.keys[b.data_file_id][0] < end]
             assert all(self.keys[b.data_file_id][-1] < end for b in mine), "a bound lies between blocks"
             if step.kind == "move":
-                mine = [replace(b, role="data") for b in mine]
-            self.blocks[number] = [replace(b, partition_id=number) for b in mine]
+                mine = [b._replace(role="data") for b in mine]
+            self.blocks[number] = [b._replace(partition_id=number) for b in mine]
             if own := [key for key in rows if begins[n] <= key < end]:
                 self.write(number, own, "delta" if step.kind == "fold" else "data")
 

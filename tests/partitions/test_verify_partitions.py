@@ -206,7 +206,7 @@ def test_a_meta_file_that_is_damaged(lake: il.Lake, t: il.Table):
     data = path.read_bytes()
     path.write_bytes(data[:-20] + b"x" + data[-19:])
     ((named, what),) = damages(lake)
-    assert (named is not None, path.name in str(named), "checksum does not fit" in what) == (True, True, True)
+    assert (named is not None, path.name in str(named), "checksum does not match" in what) == (True, True, True)
     path.write_bytes(b"nothing of ours")
     ((named, what),) = damages(lake)
     assert (path.name in str(named), what) == (True, "is damaged: it does not begin as a meta file")
