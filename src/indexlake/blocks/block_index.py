@@ -106,7 +106,7 @@ class BlockIndex:
             values: Iterable[int | None] = map(attrgetter(name), self.records)
             if name == "end_snapshot":
                 values = (_FOREVER if v is None else v for v in values)
-            array = np.fromiter(values, np.int64, len(self.records))  # type: ignore[arg-type]
+            array = np.fromiter(values, np.int64, len(self.records))
             self._numbers[name] = array
         return array
 
