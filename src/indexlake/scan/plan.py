@@ -20,7 +20,7 @@ from indexlake.expr.test import ALWAYS, Test
 from indexlake.hot.rows import HotRows
 from indexlake.scan.access import ByStatistics, choose_path, file_test, places_of_keys, uncovered
 from indexlake.schema import ROW_ID, Field, TableSchema
-from indexlake.snapshots.state import TableState
+from indexlake.snapshots.state import TableState, without_collection
 
 if TYPE_CHECKING:
     from indexlake.blocks.open_files import OpenFiles
@@ -106,6 +106,7 @@ def plan_scan(
     return _with_own_writes(reading, hot, tasks, predicate, notes)
 
 
+@without_collection()
 def plan_blocks(reading: Reading, files: OpenFiles, test: Test) -> tuple[list[BlockTask], dict[str, Any]]:
     """The committed rows in blocks that may satisfy the test, and how they were found."""
     path = choose_path(reading, files, test, ByStatistics(reading, test))

@@ -102,7 +102,7 @@ class Stale(Exception):
 
 
 @contextmanager
-def _without_collection() -> Iterator[None]:
+def without_collection() -> Iterator[None]:
     """Records have no cycles, and to look at all that are there again and again takes as long as to make them."""
     enabled = gc.isenabled()
     gc.disable()
@@ -113,7 +113,7 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
-@_without_collection()
+@without_collection()
 def load(r: ReadTransaction | Transaction, table_id: int, last: int) -> TableState:
     """The whole state, in one read transaction."""
     table = definitions.read_table(r, table_id)
