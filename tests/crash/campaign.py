@@ -52,8 +52,9 @@ def kill_at_log_step(lake: LakeUnderTest, step: str, count: int) -> None:
 
 def kill_at_step(lake: LakeUnderTest, step: str, count: int, weights: Mapping[str, float] = WEIGHTS) -> None:
     """Kill a worker when it comes to the step for so many times; one that does jobs more often where they have it."""
-    of_jobs = step.startswith(("rewrite.", "vacuum.", "storage.delete"))
-    jobs = {"compact": 2, "cluster": 1, "vacuum": 2} if of_jobs else {}
+    jobs: dict[str, int] = {}
+    if step.startswith(("rewrite.", "vacuum.", "storage.delete")):
+        jobs = {"compact": 2, "cluster": 1, "vacuum": 2}
     if step.startswith(("build_index.", "merge_index.", "publish_unique.")):
         jobs = {"index": 4, "fold": 2, "block": 3}
     if step.startswith("reshape."):
@@ -63,7 +64,7 @@ def kill_at_step(lake: LakeUnderTest, step: str, count: int, weights: Mapping[st
     if step in LOG_STEPS:
         kill_at_log_step(lake, step, min(count, 3))
         return
-    lake.kill_at(f"{step}:{min(count, 3) if of_jobs else count}=kill", weights={**weights, **jobs}, seconds=60.0)
+    lake.kill_at(f"{step}:{min(count, 3) if jobs else count}=kill", weights={**weights, **jobs}, seconds=60.0)
 
 
 def run(
