@@ -90,7 +90,7 @@ def test_stats_say_how_many_rows_are_where(lake: il.Lake, make: Any, combination
 
 
 def _bytes_read(t: il.Table) -> int:
-    return sum(reader.bytes_read for reader in t._lake._files._readers._items.values())
+    return sum(reader.bytes_read for reader, _ in t._lake._files._readers._items.values())
 
 
 @pytest.mark.blocks_of_heap
