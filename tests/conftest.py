@@ -34,6 +34,10 @@ settings.load_profile("indexlake")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
+# Spark's queries here are small: to compile them with more care, on the other core, takes longer than to run them.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+
 # Folders of tests are in memory too, and gone when the test has passed.
 if FAST_DISK:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", FAST_DISK)
