@@ -144,10 +144,9 @@ class _Transaction:
             if newest[0] == self._known or not self._has_happened(newest, error):
                 raise  # whoever began a transaction without a number must know how to go on
             self._store.told(newest)
-        except Exception:
-            raise
-        except BaseException as error:  # an interrupt: it may have come after the commit
-            if self._has_happened(newest, error):
+        except BaseException as error:
+            is_interrupt = not isinstance(error, Exception)  # it may have come after the commit
+            if is_interrupt and self._has_happened(newest, error):
                 self._store.told(newest)
             raise
 
