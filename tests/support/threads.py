@@ -26,3 +26,8 @@ def in_threads(count: int, work: Callable[[int], Any]) -> None:
         thread.join()
     if errors:
         raise errors[0]
+
+
+def is_heartbeat() -> bool:
+    """Whether this thread is one in which a lake says now and then that it lives."""
+    return threading.current_thread().name == "indexlake-heartbeat"
