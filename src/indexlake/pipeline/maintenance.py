@@ -306,8 +306,14 @@ class Maintenance:
 
         pressure = self._lake._pressure
         self._asked = False
-        for table_id in [] if pressure is None else pressure.due():
-            assert pressure is not None
+        if pressure is None:
+            return
+        try:
+            tables = pressure.due()
+        except OSError as error:
+            log.warning("the folder of the redo log cannot be read; trying again: %s", error)
+            return
+        for table_id in tables:
             if self._quit.is_set():
                 return
             if self._retry.get(table_id, 0.0) > time.monotonic():

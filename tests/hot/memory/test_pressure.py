@@ -144,6 +144,26 @@ def _bytes_of(folder: Path) -> int:
     return found
 
 
+def test_a_file_of_the_log_may_be_deleted_while_its_size_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint deletes files; whoever looks for what is due goes on."""
+    with _open(tmp_path / "lake", hot_bytes=1 << 30) as lake:
+        _table(lake).insert(_rows(0))
+        late, numbers_of = tmp_path / "lake" / "redo" / "redo.1.999.log", pressure.numbers_of
+        late.write_bytes(b"x" * 100)
+
+        def deleted_now(name: str) -> Any:
+            if name == late.name:
+                late.unlink()
+            return numbers_of(name)
+
+        monkeypatch.setattr(pressure, "numbers_of", deleted_now)
+        assert lake._pressure is not None
+        assert lake._pressure.due() == []
+        assert not late.exists()
+
+
 def test_a_long_log_makes_all_rows_due_and_becomes_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from indexlake.pipeline import maintenance
 

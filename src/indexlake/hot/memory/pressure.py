@@ -12,6 +12,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from indexlake.errors import StorageError
@@ -115,5 +116,10 @@ class Pressure:
         redo = self._store.log
         if redo is None:
             return 0
+        found = 0
         with os.scandir(redo.folder) as files:
-            return sum(file.stat().st_size for file in files if numbers_of(file.name) is not None)
+            for file in files:
+                if numbers_of(file.name) is not None:
+                    with suppress(FileNotFoundError):  # a checkpoint may delete it at any moment
+                        found += file.stat().st_size
+        return found
