@@ -83,3 +83,49 @@ def test_a_change_that_was_killed_is_begun_anew(tmp_path: Path) -> None:
         lake.sql("alter table t alter x type varchar")
         assert lake.sql("select * from t order by y").fetchall() == [("1", 5), ("2", 6), ("3", 7)]
         assert [c["column_name"] for c in lake.sql("describe t").to_pylist()] == ["x", "y"]
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_a_transaction_that_began_before_is_run_again(tmp_path: Path, *, renamed: bool) -> None:
+    with il.connect(tmp_path, automatic=False) as lake, il.connect(tmp_path, automatic=False) as other:
+        t = lake.create_table("t", [{"id": 1, "v": 1}])
+        tx = other.transaction()
+        tx.table("t").insert({"id": 2, "v": 2})
+        lake.sql("alter table t alter v type varchar")
+        if renamed:
+            t.rename_column("v", "w")
+        with pytest.raises(il.ConflictError, match="got a new rule after this transaction began"):
+            tx.commit()
+        assert t.scan(columns=["id"]).to_pylist() == [{"id": 1}]
+
+
+def test_a_column_of_the_users_is_not_taken_for_what_a_change_left_behind(tmp_path: Path) -> None:
+    with il.connect(tmp_path, automatic=False) as lake:
+        t = lake.create_table("t", [{"v": 1, "v__new_type": 7}])
+        with pytest.raises(il.SchemaError, match="'v__new_type'"):
+            lake.sql("alter table t alter v type varchar")
+        assert t.scan().to_pylist() == [{"v": 1, "v__new_type": 7}]
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        ["alter table t rename column v to x", "alter table t rename column u to v"],
+        ["alter table t alter v set default 9"],
+        ["alter table t alter v set not null"],
+    ],
+)
+def test_a_column_that_others_alter_meanwhile_stays_theirs(
+    tmp_path: Path, between: dict[str, list[object]], meanwhile: list[str]
+) -> None:
+    with il.connect(tmp_path, automatic=False) as lake, il.connect(tmp_path, automatic=False) as other:
+        t = lake.create_table("t", [{"v": 1, "u": 3}])
+        found: list[object] = []
+        between["retype.filled"] = [
+            *(lambda text=text: other.sql(text) for text in meanwhile),
+            lambda: found.append(other.sql("describe t").fetchall()[:2]),
+        ]
+        with pytest.raises(il.SchemaError, match="was altered meanwhile"):
+            lake.sql("alter table t alter v type varchar")
+        assert found == [lake.sql("describe t").fetchall()]
+        assert [tuple(row.values()) for row in t.scan().to_pylist()] == [(1, 3)]

@@ -124,7 +124,7 @@ def _schema_fits(tx: Transaction, ws: WriteSet, writes: TableWrites) -> None:
             "does so by itself.",
             table=table.full_name,
         )
-    writes.adopt(fields.read_schema(tx, found).current)
+    writes.adopt(fields.read_schema(tx, found))
 
 
 def _blocks_welcome(section: Section, ws: WriteSet, writes: TableWrites) -> None:

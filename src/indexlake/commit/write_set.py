@@ -23,7 +23,7 @@ from indexlake.catalog.definitions import DefinitionChange
 from indexlake.display import html_facts
 from indexlake.errors import ConflictError
 from indexlake.indexes.keys import Key, KeyColumn, encode_key
-from indexlake.schema import Field, TableSchema
+from indexlake.schema import Field, SchemaHistory, TableSchema
 from indexlake.schema.lineage import line
 from indexlake.snapshots.state import TableState
 from indexlake.types import SqlValue
@@ -140,15 +140,16 @@ class TableWrites:
 
     # -- a definition that changed meanwhile
 
-    def adopt(self, schema: TableSchema) -> None:
+    def adopt(self, history: SchemaHistory) -> None:
         """Commit with the columns that the table has now: new ones take their default, dropped ones are left out.
 
-        A column that has changed in what it holds is a conflict.
+        A column that has changed in what it holds is a conflict, and so is one that was ever computed of the others.
         """
+        schema, computed = history.current, {f.field_id for f in history.fields if f.generated is not None}
         own, name = self.state.current.by_id, self.state.table.full_name
         known = {check.check_id for check in self.state.current.checks}
         if any(check.check_id not in known for check in schema.checks) or any(
-            (f.generated is not None and f.field_id not in own)
+            (f.field_id in computed and f.field_id not in own)
             or (not f.nullable and f.field_id in own and own[f.field_id].nullable)
             for f in schema.fields
         ):

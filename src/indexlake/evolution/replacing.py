@@ -35,10 +35,14 @@ class TakePlace:
     """A generated column is generated no longer, and has the name, the place and the comment of one that ends."""
 
     column: str
-    of: str
+    of: Field
+    """As it was when the values were computed."""
 
     def on(self, d: Definition) -> Definition:
-        new, old = d.column(self.column), d.column(self.of)
+        new, old = d.column(self.column), d.column(self.of.name)
+        record = old.before
+        if record is None or (record.field_id, record.begin_snapshot) != (self.of.field_id, self.of.begin_snapshot):
+            raise SchemaError(f"Column {self.of.name!r} was altered meanwhile. Run it again.", column=self.of.name)
         d.refuse_key(old, "its type cannot change")
         if old.field.generated is not None:
             raise SchemaError(

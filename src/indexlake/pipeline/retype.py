@@ -35,10 +35,16 @@ def change_type(table: Table, new: pa.Field, text: str, default: Any = None) -> 
     _refuse_needed(table, f.field_id, f.name)
     add = AddGenerated(beside, new.type, text, new.metadata)
     with Job(table._lake, KIND, table._table_id, str(f.field_id)) as job:
-        if beside.lower() in schema.by_name:
+        if (left := schema.by_name.get(beside.lower())) is not None:
+            if left.generated is None:
+                raise SchemaError(
+                    f"Column {f.name!r} cannot take this type: a column {left.name!r} is there, and that name is "
+                    "needed meanwhile. Rename that column first.",
+                    column=left.name,
+                )
             Alter(table)._add(DropColumn(beside)).commit()
         try:
-            Alter(table)._add(add)._add(TakePlace(beside, f.name))._definition.check()
+            Alter(table)._add(add)._add(TakePlace(beside, f))._definition.check()
             Alter(table)._add(add).commit()
             faults.step("retype.beside")
             job.check()
@@ -47,7 +53,7 @@ def change_type(table: Table, new: pa.Field, text: str, default: Any = None) -> 
                 table.set_not_null(beside)
             faults.step("retype.filled")
             job.check()
-            Alter(table)._add(TakePlace(beside, f.name))._add(SetDefault(f.name, default)).commit()
+            Alter(table)._add(TakePlace(beside, f))._add(SetDefault(f.name, default)).commit()
         except BaseException as error:
             with suppress(IndexLakeError):  # it may not be there yet
                 Alter(table)._add(DropColumn(beside)).commit()
