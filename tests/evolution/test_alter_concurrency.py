@@ -330,3 +330,27 @@ def test_readers_and_writers_go_on_while_a_table_is_altered_again_and_again(two_
     assert not failures, failures
     assert sorted(r["id"] for r in t.scan().to_pylist()) == written
     assert {r["n"] for r in rows(t)} <= {1, 2}
+
+
+@pytest.mark.parametrize("size", ["rows", "block"])
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        ["alter table t add column c double not null default random()"],
+        ["alter table t add column c double default random()"],
+        ["alter table t add column c int", "update t set c = 1", "alter table t alter c set not null"],
+    ],
+)
+def test_a_transaction_begun_before_leaves_no_null_where_a_new_column_has_none(
+    two_handles: Two, fill: Fill, meanwhile: list[str], size: str
+) -> None:
+    lake, other = two_handles
+    t = fill(lake)
+    tx = lake.transaction()
+    tx.table("t").insert(many(100) if size == "block" else row(100))
+    for text in meanwhile:
+        other.sql(text)
+    with pytest.raises(il.ConflictError, match="got a new rule after this transaction began"):
+        tx.commit()
+    assert t.get(100) is None
+    assert t.scan("c is null").count() == 0

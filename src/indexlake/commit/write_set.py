@@ -143,21 +143,11 @@ class TableWrites:
     def adopt(self, history: SchemaHistory) -> None:
         """Commit with the columns that the table has now: new ones take their default, dropped ones are left out.
 
-        A column that has changed in what it holds is a conflict, and so is one that was ever computed of the others.
+        A conflict: a column that has changed in what it holds, and a new one whose values differ from row to row, or
+        that allows no nulls and has no default.
         """
         schema, computed = history.current, {f.field_id for f in history.fields if f.generated is not None}
         own, name = self.state.current.by_id, self.state.table.full_name
-        known = {check.check_id for check in self.state.current.checks}
-        if any(check.check_id not in known for check in schema.checks) or any(
-            (f.field_id in computed and f.field_id not in own)
-            or (not f.nullable and f.field_id in own and own[f.field_id].nullable)
-            for f in schema.fields
-        ):
-            raise ConflictError(
-                f"Table {name!r} got a new rule after this transaction began. Run it again; lake.run "
-                "does so by itself.",
-                table=name,
-            )
         for f in schema.fields:
             if f.field_id not in own and any(g.field_id in own for g in line(f)):
                 raise ConflictError(
@@ -165,6 +155,22 @@ class TableWrites:
                     "lake.run does so by itself.",
                     table=name,
                 )
+        known = {check.check_id for check in self.state.current.checks}
+
+        def lacks(f: Field) -> bool:
+            """Whether the rows may not have what the column asks of them; it may be generated no longer."""
+            if f.field_id in own:
+                return not f.nullable and own[f.field_id].nullable
+            if f.field_id in computed or f.default_sql is not None:
+                return True
+            return not f.nullable and (f.default is None or f.older is None)
+
+        if any(check.check_id not in known for check in schema.checks) or any(map(lacks, schema.fields)):
+            raise ConflictError(
+                f"Table {name!r} got a new rule after this transaction began. Run it again; lake.run "
+                "does so by itself.",
+                table=name,
+            )
         self._adopted = schema
 
     def stored(self) -> tuple[tuple[str, ...], Collection[tuple[int, Values]]]:
