@@ -117,9 +117,15 @@ class Table(TableDefinition, Result):
     def __len__(self) -> int:
         return self.count()
 
-    def count(self) -> int:
-        """The number of rows, without reading them."""
-        return self.scan().count()
+    def count(self, where: str | None = None, params: Params = None) -> int:
+        """The number of rows, or of those that satisfy ``where``.
+
+        Examples
+        --------
+        >>> t.count("total > $low", {"low": 20})
+        7
+        """
+        return self.scan(where, params=params).count()
 
     def head(self, n: int = 10) -> pa.Table:
         """The first rows.  Reads no more than it needs."""

@@ -82,8 +82,9 @@ def test_limit_and_offset_count_rows_of_all_tiers(make: Any) -> None:
 def test_count_agrees_with_rows(make: Any) -> None:
     t = tiered(make)
     for where in [None, "true", "false", "null", "id > 15", "city is null", "total is not null and id % 2 = 0"]:
-        assert t.scan(where).count() == len(t.scan(where).to_pylist())
-    assert len(t) == 30
+        assert t.count(where) == t.scan(where).count() == len(t.scan(where).to_pylist())
+    assert t.count("id > $least", {"least": 15}) == 15
+    assert t.count() == len(t) == 30
 
 
 def test_columns_may_be_one_name_and_the_row_id(make: Any) -> None:
