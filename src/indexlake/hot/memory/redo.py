@@ -1,7 +1,7 @@
-"""The redo log on disk: files that are only appended to, one of them open.
+"""The redo log on disk: append-only files, of which one is open.
 
-A record is durable when ``sync`` has returned.  A write or a sync that fails leaves the log *poisoned*: nobody knows
-what is on disk, and a second sync that succeeds would prove nothing, so nothing is appended any more.
+A record is durable once ``sync`` has returned. A failed write or sync leaves the log *poisoned*: nobody knows what is
+on disk, and a second, successful sync would prove nothing, so nothing more is appended.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from indexlake.storage import faults
 
 Durability = Literal["fdatasync", "interval", "none"]
 SYNC_SECONDS = 0.01
-"""So long after it was written a commit is synced in the background: what a power cut takes at most, and the sync."""
+"""Seconds between a write and its sync in the background; a power cut may lose commits from that time plus the sync."""
 
 SEGMENT_BYTES = 64 << 20
-"""A file that has grown so large is followed by another."""
+"""A file larger than this is followed by another."""
 
 
 def segment_name(epoch: int, number: int) -> str:
@@ -29,7 +29,7 @@ def segment_name(epoch: int, number: int) -> str:
 
 
 class RedoLog:
-    """The open file.  One thread appends at a time.
+    """The open file of the log. One thread appends at a time.
 
     Commits are named by their numbers: ``last`` is the newest in the log, ``before`` the newest in the files before
     this one, ``durable`` the newest that is known to survive a power cut.
@@ -55,7 +55,10 @@ class RedoLog:
         return os.path.join(self.folder, segment_name(self.epoch, self.number))
 
     def create(self, number: int, before: int) -> tuple[int, int]:
-        """Make a file of the log, durable with its name; the open file and its size.  A failure leaves none."""
+        """Create a file of the log whose name and header are durable; return the open file and its size.
+
+        If this fails, no file is left.
+        """
         path = os.path.join(self.folder, segment_name(self.epoch, number))
         faults.step("log.create")
         handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -72,7 +75,7 @@ class RedoLog:
         return handle, len(head)
 
     def append(self, data: bytes, last: int) -> None:
-        """One write for all records of a group, of which ``last`` is the newest commit."""
+        """Append all records of a group, whose newest commit is ``last``, in one write."""
         self.check()
         end = self.end
         try:
@@ -89,11 +92,11 @@ class RedoLog:
 
     @property
     def end(self) -> tuple[int, int]:
-        """For ``take_back``."""
+        """The current end of the log, for ``take_back``."""
         return self.size, self.last
 
     def take_back(self, end: tuple[int, int]) -> None:
-        """What was appended since the log had this end did not happen."""
+        """Remove what was appended since the log had this end."""
         if self.poisoned is None:
             with self._syncing:
                 try:
@@ -105,7 +108,7 @@ class RedoLog:
                     self.durable = min(self.durable, self.last)
 
     def sync(self) -> None:
-        """Make durable whatever is appended when this begins."""
+        """Make everything appended so far durable."""
         self.check()
         with self._syncing:
             upto, handle = self.last, self._file
@@ -118,7 +121,10 @@ class RedoLog:
         faults.step("log.synced")
 
     def sync_through(self, number: int) -> None:
-        """Whatever the durability: the catalog must not know of commits that the log may lose."""
+        """Make the log durable up to a commit at any durability setting.
+
+        Otherwise the catalog could know of commits that the log loses.
+        """
         if self.durable < number:
             self.sync()
 
@@ -127,11 +133,11 @@ class RedoLog:
         return self.size > max(SEGMENT_BYTES, self._try_at) and self.last > self.before
 
     def try_later(self) -> None:
-        """The next file could not be begun."""
+        """Postpone the next attempt to begin another file."""
         self._try_at = self.size + SEGMENT_BYTES // 8
 
     def switch(self, handle: int, size: int) -> None:
-        """The next file is listed: it is the open one from now on."""
+        """Make the next file, which has been listed, the open one."""
         with self._syncing:
             os.close(self._file)
             self._file, self.size, self.before = handle, size, self.last
@@ -165,7 +171,7 @@ class RedoLog:
 
 
 class _Syncer(threading.Thread):
-    """Syncs a log a moment after it was written to.  A sync that fails poisons the log; the next commit says so."""
+    """Syncs a log shortly after it was written to. A failed sync poisons the log; the next commit reports it."""
 
     def __init__(self, log: RedoLog) -> None:
         super().__init__(name="indexlake-sync", daemon=True)
