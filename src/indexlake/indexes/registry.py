@@ -1,4 +1,4 @@
-"""The index kinds by name, as index definitions name them: the built-in ones and those of other packages.
+"""The index kinds by the names used in index definitions: the built-in ones and those of other packages.
 
 A kind is loaded when it is first needed.  Another package adds one with an entry point in the group
 ``indexlake.index_kinds``; it cannot replace a built-in kind.
@@ -27,7 +27,7 @@ _OWN = {
 _SYNONYMS = {"rstar": "rtree"}
 
 KINDS: dict[str, IndexKind] = {}
-"""Those that have been asked for."""
+"""The kinds loaded so far."""
 
 
 def kind_named(name: str) -> IndexKind:
@@ -36,7 +36,7 @@ def kind_named(name: str) -> IndexKind:
 
 
 def kind_if_known(name: str) -> IndexKind | None:
-    """None: this release does not have it.  Whoever can do without asks so."""
+    """Return the kind, or None if this release does not have it, for callers that can do without."""
     try:
         return kind_named(name)
     except NotFoundError:
@@ -44,7 +44,7 @@ def kind_if_known(name: str) -> IndexKind | None:
 
 
 def known_name(name: str) -> str:
-    """The name under which definitions keep a kind."""
+    """Return the name under which definitions store a kind."""
     folded = name.lower() if isinstance(name, str) else name
     folded = _SYNONYMS.get(folded, folded)
     if folded not in KINDS and folded not in _OWN and folded not in _others():

@@ -1,4 +1,4 @@
-"""``copy … to`` and ``copy … from``: what is copied, which file, and the options, with DuckDB's names."""
+"""Parses ``copy … to`` and ``copy … from``: what is copied, which file, and the options, with DuckDB's names."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _file(r: TokenReader) -> Fragment:
 
 
 def _options(r: TokenReader) -> tuple[st.CopyOption, ...]:
-    """``[with] (name value, …)``, or the older ``csv header delimiter ';'``."""
+    """Parse ``[with] (name value, …)``, or the older ``csv header delimiter ';'``."""
     r.take("with")
     found: list[st.CopyOption] = []
     if r.sees_symbol("("):
@@ -92,7 +92,7 @@ def _option(r: TokenReader) -> st.CopyOption:
 
 
 def _value(r: TokenReader, *words: str) -> str:
-    """A value as DuckDB's functions take it: words are texts."""
+    """Parse a value and return it as an argument for DuckDB's functions, with words as texts."""
     written = r.operand("Expected the option's value here.", *words)
     if written.parameters:
         r.fail("Options of COPY are constants.", written.tokens[0])

@@ -1,4 +1,4 @@
-"""Create, drop and alter, taken apart by keyword."""
+"""Parses create, drop and alter."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _create_temporary_table(r: TokenReader, replace: bool) -> st.CreateTemporary
 
 
 def _only_names(r: TokenReader) -> tuple[str, ...]:
-    """``(a, b)`` without types; none, and nothing is read, where there are types."""
+    """Parse ``(a, b)`` without types.  If there are types, return nothing and read nothing."""
     start = r.place
     ahead = r.tokens[start + 1 :]
     closing = next((n for n, token in enumerate(ahead) if token.is_symbol(")")), len(ahead))
@@ -140,7 +140,7 @@ def _without_data_clause(r: TokenReader, query: st.Query) -> tuple[st.Query, boo
 
 
 def _elements(r: TokenReader) -> tuple[list[st.ColumnDefinition], tuple[str, ...], list[st.Constraint]]:
-    """Columns and table constraints between parentheses."""
+    """Parse the columns and table constraints between parentheses."""
     columns: list[st.ColumnDefinition] = []
     keys: list[tuple[str, ...]] = []
     constraints: list[st.Constraint] = []
@@ -167,7 +167,7 @@ def _elements(r: TokenReader) -> tuple[list[st.ColumnDefinition], tuple[str, ...
 
 
 def _constraint(r: TokenReader, name: str | None, column: str | None = None) -> st.Constraint:
-    """``check (…)`` or ``unique (a, b)``; behind a column ``unique`` alone."""
+    """Parse ``check (…)`` or ``unique (a, b)``; for the constraint of a column, just ``unique``."""
     place = r.here.start if r.here is not None else 0
     if r.take("check"):
         return st.Constraint(name, r.parenthesised(), (), place)

@@ -1,4 +1,4 @@
-"""Sequences, types, macros and comments, taken apart by keyword."""
+"""Parses statements about sequences, types, macros and comments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KINDS = ("sequence", "type", "macro", "function")
 
 
 def create_named(r: TokenReader, replace: bool, temporary: bool, if_not_exists: bool) -> st.CreateNamed:
-    """Behind ``create … sequence | type | macro [if not exists]``."""
+    """Parse what follows ``create … sequence | type | macro [if not exists]``."""
     kind = r.tokens[r.place - (4 if if_not_exists else 1)].value
     name = r.table_name()
     if kind == "sequence":
@@ -142,7 +142,7 @@ def _macro(r: TokenReader, name: TableName, if_not_exists: bool, replace: bool, 
 
 
 def _parameters(r: TokenReader) -> list[tuple[str, str | None, str | None]]:
-    """``(a, b INTEGER, c := 5)``: each with its type and its default, if it has one."""
+    """Parse ``(a, b INTEGER, c := 5)``: the name, type and default of each parameter."""
 
     def parameter() -> tuple[str, str | None, str | None]:
         own = r.name("a parameter")
@@ -167,7 +167,7 @@ def _parameters(r: TokenReader) -> list[tuple[str, str | None, str | None]]:
 
 
 def _body(r: TokenReader, is_table: bool) -> Fragment:
-    """Up to the comma before another overload, which begins with its parameters."""
+    """Read up to the comma before another overload, which begins with its parameters."""
     if r.at_end:
         r.fail("Expected a query here." if is_table else "Expected an expression here.")
     first = r.place
@@ -201,7 +201,8 @@ def drop_named(r: TokenReader) -> st.DropNamed:
         kind = "table macro"
     if_exists = r.take("if", "exists")
     name = r.table_name()
-    if not r.take("cascade"):  # nothing needs a type or a macro any more, and a sequence that is needed stays
+    # CASCADE makes no difference: nothing depends on a type or macro, and a sequence in use is not dropped.
+    if not r.take("cascade"):
         r.take("restrict")
     return st.DropNamed(kind, name, if_exists)
 

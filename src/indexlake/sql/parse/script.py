@@ -1,4 +1,4 @@
-"""A text as its statements, each parsed by its first keyword.  A text is parsed once and kept."""
+"""Splits a text into statements, each parsed according to its first keyword.  Parsed texts are cached."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Script:
     statements: tuple[st.Statement, ...]
     starts: tuple[int, ...]
     parameters: tuple[str, ...]
-    texts: tuple[Fragment, ...]  # of the statements
+    texts: tuple[Fragment, ...]  # one per statement
 
 
 _scripts: dict[str, Script] = {}
@@ -33,7 +33,7 @@ _lock = threading.Lock()
 
 
 def parse(text: str) -> Script:
-    """Every statement of the text; a text that does not parse is refused before anything of it has run."""
+    """Parse every statement of the text; if any of them does not parse, none is run."""
     found = _scripts.get(text) if isinstance(text, str) else None
     if found is not None:
         return found
@@ -67,12 +67,12 @@ def _parse(source: Source) -> Script:
 
 
 def parse_statement(text: Fragment) -> st.Statement:
-    """A statement whose text was put together from that of another one."""
+    """Parse a statement whose text was derived from another one."""
     return _statement(TokenReader(text.source, text.tokens, text.question_marks))
 
 
 def _numbered(tokens: Sequence[Token]) -> dict[int, int]:
-    """The number of each ``?``, by its place."""
+    """Return the number of each ``?``, by its place."""
     marks = [t for t in tokens if t.kind == "parameter" and t.text == "?"]
     return {t.start: n for n, t in enumerate(marks, 1)}
 
@@ -172,12 +172,13 @@ _CONTROLS: dict[Literal["begin", "commit", "rollback"], tuple[str, ...]] = {
 
 
 def _common_tables(r: TokenReader) -> Fragment:
-    """``with a as (…), b as (…)``, up to the statement that uses them."""
+    """Parse ``with a as (…), b as (…)``, up to the statement that uses them."""
     return r.until("select", "from", "values", "insert", "update", "delete", "merge", "table", *_PIVOTS)
 
 
 def _pivot(r: TokenReader) -> Fragment:
-    """``pivot …``, as a subquery where an order or a number of rows follows: parsers know it as one."""
+    """Parse ``pivot …``; if an order or a limit follows, wrap it in a subquery, because parsers only accept it
+    there."""
     prefix = _common_tables(r) if r.sees("with") else None
     inner = r.until("order", "limit", "offset")
     if r.at_end:
@@ -213,7 +214,7 @@ def _describe(r: TokenReader) -> st.DescribeTable | st.DescribeQuery | st.Query:
 
 
 def _all_tables(r: TokenReader) -> st.Query:
-    """Every table with its columns, as DuckDB shows them."""
+    """Return a query for every table with its columns, in DuckDB's format."""
     first = Fragment(r.source, r.tokens[:1], {})
     return st.Query(edited(first, [(first.start, first.end, "from (show all tables)")]))
 

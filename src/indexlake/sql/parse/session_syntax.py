@@ -1,6 +1,6 @@
-"""Statements besides queries and changes: prepared statements, engine settings, and what is not supported.
+"""Parses statements other than queries and changes: prepared statements, engine settings, and unsupported ones.
 
-A statement that is refused says what to do instead.
+An unsupported statement is refused with a hint at what to do instead.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _INSTEAD = {
 
 
 def refuse_by_name(r: TokenReader) -> None:
-    """Refuse a statement that there is not, if the first word is one of those that people try."""
+    """Refuse an unsupported statement, if its first word is one that people are likely to try."""
     word = r.here.value if r.here is not None and r.here.kind == "word" else ""
     if word in _INSTEAD:
         r.fail(f"{word.upper()} is not supported. {_INSTEAD[word]}")
@@ -139,7 +139,7 @@ def use(r: TokenReader) -> st.Setting:
 
 
 def load(r: TokenReader) -> st.Nothing:
-    """What is built in needs no loading."""
+    """Accept LOAD of what is built in, which needs no loading."""
     r.expect("load")
     token = r.here
     if token is None or token.value.lower() not in _BUILT_IN:
@@ -148,7 +148,7 @@ def load(r: TokenReader) -> st.Nothing:
 
 
 def pragma(r: TokenReader) -> st.Setting | st.Query | st.Nothing:
-    """``pragma name``, ``pragma name = value``, ``pragma function(…)``"""
+    """Parse ``pragma name``, ``pragma name = value`` or ``pragma function(…)``."""
     r.expect("pragma")
     first = r.here
     if first is None or first.kind != "word":
@@ -180,7 +180,8 @@ def call(r: TokenReader) -> st.Query:
 
 
 def nothing(r: TokenReader) -> st.Nothing:
-    """``checkpoint``: every commit is durable when it returns.  ``analyze``: statistics are kept with the blocks."""
+    """Accept ``checkpoint`` (every commit is durable when it returns) or ``analyze`` (blocks carry their
+    statistics)."""
     r.place = len(r.tokens)
     return st.Nothing()
 
@@ -195,4 +196,4 @@ _CHECKS = frozenset({
     "enable_progress_bar", "disable_progress_bar", "enable_object_cache", "disable_object_cache",
     "enable_checkpoint_on_shutdown", "disable_checkpoint_on_shutdown", "force_checkpoint",
 })  # fmt: skip
-"""Checks that an engine makes of itself, how it plans, and how it keeps a database of its own: nothing to do here."""
+"""Settings for the engine's self-checks, its planner and its own database file: accepted without effect."""

@@ -1,7 +1,7 @@
-"""The text of a macro with its arguments filled in. The text never captures a name used in an argument.
+"""Fills the arguments into the text of a macro, so that the text never captures a name used in an argument.
 
-Parameters and lambda variables are renamed to something unique.  If the text contains a query, arguments that name
-something are computed outside it, in a derived table; arguments whose meaning this would change are refused.
+Parameters and lambda variables are renamed to something unique.  If the text contains a query, arguments that refer to
+columns or tables are computed outside it, in a derived table; arguments whose meaning this would change are refused.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _WORDS = frozenset({
 _PARAMETER, _ARGUMENTS = "__il_p_", "__il_a_"
 _OF_ROWS = ("columns", "unnest", "unlist", "generate_subscripts", "grouping", "grouping_id")
 _MORE_AGGREGATES = frozenset({"histogram", "geomean", "geometric_mean", "wavg", "weighted_avg"})
-"""Aggregates that are something else as well, or macros of DuckDB's."""
+"""Aggregates that also have another meaning, or that are macros of DuckDB."""
 
 
 def apart(text: str, parameters: Collection[str], tag: str) -> str:
-    """A text whose parameters and variables of lambdas have names of their own; see `own_name`."""
+    """Return the text with its parameters and lambda variables renamed to unique names; see `own_name`."""
     source = Source(text)
     tokens = tokenize(source)
     scopes = list(_variables(tokens))
@@ -60,7 +60,8 @@ def own_name(tag: str, parameter: str) -> str:
 
 
 def _is_name(tokens: Sequence[Token], n: int) -> bool:
-    """Whether it is neither a field, an alias behind ``as``, a function, nor the name of an argument or a key."""
+    """Return whether it is a name, not a field, an alias after ``as``, a function, or the name of an argument or
+    key."""
     before = tokens[n - 1] if n else None
     after = tokens[n + 1] if n + 1 < len(tokens) else None
     if before is not None and (before.is_symbol(".", "::") or before.is_word("as")):
@@ -78,14 +79,14 @@ def _is_name(tokens: Sequence[Token], n: int) -> bool:
 
 
 def _declares_lambda(tokens: Sequence[Token], n: int) -> bool:
-    """Whether ``lambda a, b: …`` names its variables here."""
+    """Return whether the name is a variable declared by ``lambda a, b: …``."""
     while n >= 2 and tokens[n - 1].is_symbol(","):
         n -= 2
     return n >= 1 and tokens[n - 1].is_word("lambda")
 
 
 def _is_declared(tokens: Sequence[Token], n: int) -> bool:
-    """Whether a name is that of a table, or is given to something."""
+    """Return whether a name is that of a table, or is given to something here."""
     if n and tokens[n - 1].is_symbol(".", "::"):
         return False
     around = opening(tokens, n)
@@ -97,7 +98,8 @@ def _is_declared(tokens: Sequence[Token], n: int) -> bool:
 
 
 def _variables(tokens: Sequence[Token]) -> Iterator[tuple[Collection[int], Collection[str]]]:
-    """The variables of each lambda and list comprehension, with the places of the tokens where they are known."""
+    """Yield the variables of each lambda and list comprehension, with the indices of the tokens where they are
+    visible."""
     for n, token in enumerate(tokens):
         if token.is_word("lambda"):
             colon = next((m for m in range(n, len(tokens)) if tokens[m].is_symbol(":")), n)
@@ -128,7 +130,7 @@ def _first_variable(tokens: Sequence[Token], n: int) -> int:
 
 
 def _is_lambda(tokens: Sequence[Token], n: int) -> bool:
-    """Whether an argument of a function that takes a lambda begins here; ``->`` also takes values out of JSON."""
+    """Return whether an argument of a function that takes a lambda begins here; ``->`` is also a JSON operator."""
     around = opening(tokens, n)
     if around is None or not around or tokens[around - 1].value.lower() not in _LAMBDA_FUNCTIONS:
         return False
@@ -149,7 +151,7 @@ def _end_of_item(tokens: Sequence[Token], n: int) -> int:
 
 
 def names_something(text: str) -> bool:
-    """Whether there may be columns or tables in an expression.  When in doubt, yes."""
+    """Return whether an expression may refer to columns or tables.  When in doubt, True."""
     tokens = tokenize(Source(text))
     return any(_may_name(tokens, n) for n in range(len(tokens)))
 
@@ -173,7 +175,7 @@ def _may_name(tokens: Sequence[Token], n: int) -> bool:
 @dataclass(frozen=True)
 class Value:
     argument: str
-    text: str  # with the type of the parameter, as it stands in an expression
+    text: str  # cast to the type of the parameter, as used in an expression
 
 
 def filled(
@@ -183,10 +185,10 @@ def filled(
     aggregates: Collection[str],
     printed: Callable[[str], str | None] | None,
 ) -> str:
-    """A text made by `apart`, with the values (by their own names) in it, in parentheses.
+    """Return a text made by `apart`, in parentheses, with the values (by their own names) filled in.
 
-    ``printed``: what DuckDB calls an expression, if the text is a query, whose columns have names.  Raises ValueError
-    with what to do where an argument cannot be given.
+    ``printed`` returns DuckDB's name for an expression; it is given if the text is a query, whose columns have names.
+    Raises ValueError with advice if an argument cannot be used.
     """
     source = Source(text)
     tokens = tokenize(source)
@@ -227,9 +229,9 @@ def filled(
 
 
 def _places(tokens: Sequence[Token]) -> tuple[set[str], set[str]]:
-    """The names that stand in queries, and those of them that tables of these queries could take for their columns.
+    """Return the names used in queries, and those of them that tables of these queries could capture as columns.
 
-    The derived table of another macro's arguments is a query without tables, in one that has no other.
+    The derived table of another macro's arguments is a query without tables inside one that has no other tables.
     """
     in_query: set[str] = set()
     in_scope: set[str] = set()
@@ -253,7 +255,8 @@ def _places(tokens: Sequence[Token]) -> tuple[set[str], set[str]]:
 def _names_of_columns(
     text: Fragment, values: Mapping[str, Value], outside: Collection[str], printed: Callable[[str], str | None]
 ) -> Iterator[Edit]:
-    """Aliases for items that would be called after the derived table: their names are those of the arguments."""
+    """Yield aliases for items that would be named after the derived table, so that they are named after the
+    arguments."""
     plain = {name: value.text for name, value in values.items()}
     for item in items(text.tokens):
         if not any(t.kind == "name" and t.value in outside for t in item) or (len(item) > 1 and has_name(item)):
@@ -282,13 +285,14 @@ def _is_call_of(tokens: Sequence[Token], n: int, functions: Collection[str]) -> 
 
 
 def _takes_only(tokens: Sequence[Token], bound: Collection[str]) -> bool:
-    """Whether there are such names among them, and no others."""
+    """Return whether the tokens refer to some of these names, and to nothing else."""
     named = [tokens[n].value in bound for n in range(len(tokens)) if _may_name(tokens, n)]
     return bool(named) and all(named)
 
 
 def _depends_on_rows(tokens: Sequence[Token], aggregates: Collection[str]) -> str | None:
-    """What an expression has, outside of queries in it, that is about the rows of the query around it."""
+    """Return what in an expression, outside of queries in it, depends on the rows of the enclosing query, if
+    anything."""
     n = 0
     while n < len(tokens):
         token = tokens[n]
