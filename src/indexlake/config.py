@@ -96,7 +96,7 @@ class TableConfig:
 
 
 def _time(name: str, given: Any) -> timedelta:
-    """What a timedelta or a number of seconds means."""
+    """Return a setting given as a timedelta or a number of seconds as a timedelta."""
     with suppress(ValueError, OverflowError):
         time = timedelta(seconds=given) if type(given) in (int, float) else given
         if isinstance(time, timedelta) and time >= timedelta(0):

@@ -1,7 +1,7 @@
-"""Pruning by column statistics: which of many sets of rows (blocks, or batches of a block) may hold what is asked for.
+"""Pruning by column statistics: which of many sets of rows (blocks, or batches of a block) may hold matching rows.
 
-The statistics of a column are lifted out of the stored form of all sets into arrays, and a test is a few vectorised
-comparisons of them.  No set is dropped that may hold a matching row: what is not known counts as a match.
+The statistics of a column are extracted from the stored form of all sets into arrays, and a test is a few vectorised
+comparisons of them. A set that may hold a matching row is never dropped: missing statistics count as a match.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _LOWEST = np.iinfo(np.int64).min
 _HIGHEST = np.iinfo(np.int64).max
 _FEW_VALUES = 4
 _AT_ONCE = 2_000
-"""The statistics of so many blocks stay in the processor's cache."""
+"""The statistics of this many blocks fit into the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """Whether a block has values and nulls in a column; both true where nothing is known."""
+    """Whether a block has values and nulls in a column; both are true without statistics."""
 
     has_values: Mask
     has_nulls: Mask
@@ -124,9 +124,9 @@ Bounds = _IntBounds | _BytesBounds
 
 
 def prune(test: Test, codecs: Mapping[str, Codec], count: int, bounds_of: Callable[[str, str], Bounds]) -> Mask:
-    """Which of `count` sets of rows may hold one that satisfies a test; `bounds_of` gives a column's bounds by kind.
+    """Return which of `count` sets of rows may hold a row that satisfies a test.
 
-    A column without codec is not used.
+    `bounds_of` gives a column's bounds by kind. A column without codec is not used.
     """
     match test:
         case All(children):
@@ -171,9 +171,9 @@ def _prune_column(bounds: Bounds, codec: Codec, op: str, values: tuple[Any, ...]
 
 
 def cells_of(stats: Sequence[bytes], column: str) -> Iterator[tuple[list[int], npt.NDArray[Any], int]]:
-    """One column out of the statistics of many blocks: indices of blocks, their cells, where in them bytes begin.
+    """Extract one column from the statistics of many blocks, leaving out blocks that lack it.
 
-    Blocks that lack the column are left out.
+    Yields indices of blocks, their cells, and the offset in their statistics where bytes begin.
     """
     for header, members in _by_header(stats):
         names = columns_of(header)
@@ -184,7 +184,8 @@ def cells_of(stats: Sequence[bytes], column: str) -> Iterator[tuple[list[int], n
 
 
 def nulls_of(stats: Sequence[bytes]) -> dict[str, Mask]:
-    """For each column that the statistics of some block name, which blocks hold a null, or know nothing of it."""
+    """Return, for each column in the statistics of any block, a mask of blocks that hold a null or lack statistics of
+    it."""
     found: dict[str, Mask] = {}
     for header, members in _by_header(stats):
         names = columns_of(header)
@@ -201,7 +202,7 @@ def nulls_of(stats: Sequence[bytes]) -> dict[str, Mask]:
 
 
 def _by_header(stats: Sequence[bytes]) -> Iterable[tuple[bytes, list[int]]]:
-    """The blocks whose statistics are of the same columns, by what those begin with."""
+    """Group the indices of blocks by the header of their statistics, which lists the columns."""
     groups: dict[bytes, list[int]] = {}
     header, members = b"\x00", [0]  # no statistics start with zero
     for index, data in enumerate(stats):
@@ -215,7 +216,7 @@ def _by_header(stats: Sequence[bytes]) -> Iterable[tuple[bytes, list[int]]]:
 
 
 def read_bounds(stats: Sequence[bytes], column: str, kind: str) -> Bounds:
-    """Lift one column out of the statistics of many blocks; blocks that lack it know nothing about it."""
+    """Extract one column from the statistics of many blocks; blocks that lack it get unknown bounds."""
     counts = _Counts(np.ones(len(stats), np.bool_), np.ones(len(stats), np.bool_))
     int_min = np.full(len(stats), _LOWEST, np.int64)
     int_max = np.full(len(stats), _HIGHEST, np.int64)

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CreateIndex:
-    """``hot_fields``: what the hot store keeps in order for it."""
+    """Creates an index; ``hot_fields`` are what the hot store keeps ordered for it."""
 
     table_id: int
     full_name: str
-    schema_version: int  # the columns that the rest was made for
+    schema_version: int  # of the columns that the definition was made for
     name: str
     kind: str
     key_field_ids: tuple[int, ...]
@@ -36,7 +36,7 @@ class CreateIndex:
     params: Mapping[str, Any]
     hot_fields: tuple[Field, ...]
     found: list[int] = field(default_factory=list, compare=False)
-    """The index's number: known after the commit without another read."""
+    """The id of the index, so that no read is needed after the commit."""
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
         table = read_table(tx, self.table_id)
@@ -78,7 +78,7 @@ class DropIndex:
     full_name: str
     name: str
     missing_ok: bool = False
-    index_id: int | None = None  # only this one, whoever has the name now
+    index_id: int | None = None  # only this index, even if another has the name now
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
         table = read_table(tx, self.table_id)
@@ -100,7 +100,7 @@ def drop_index(tx: Transaction, hot: HotStore, table_id: int, index: Index, snap
 
 
 def live_indexes(tx: Transaction, table_id: int) -> list[Index]:
-    """Without the primary key."""
+    """Return the indexes that are live, except the primary key."""
     return [i for i in segments.read_indexes(tx, table_id) if i.end_snapshot is None and not i.is_primary]
 
 

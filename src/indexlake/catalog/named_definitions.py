@@ -100,7 +100,7 @@ class RenameNamed:
 
 @dataclass(frozen=True, slots=True)
 class ChangeNamed:
-    """Some entries of a definition's body change; what it gives and has given stays."""
+    """Changes entries of a definition's body; a sequence keeps counting where it was."""
 
     kind: str
     namespace: str
@@ -128,7 +128,7 @@ class ChangeNamed:
 
 
 def _refuse_needed(tx: Transaction, sequence: Named) -> None:
-    """Defaults of tables name a sequence by its full name."""
+    """Refuse to change a sequence that defaults of tables refer to by its full name."""
     rows = tx.rows(
         """select t.table_name, f.field_name, f.default_sql from indexlake_field f
         join indexlake_table t on t.table_id = f.table_id

@@ -1,4 +1,4 @@
-"""PostgreSQL's errors in IndexLake's words.  Decisions are made by SQLSTATE, never by message text."""
+"""PostgreSQL's errors in IndexLake's words. Decisions are made by SQLSTATE, never by message text."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _LOST = "08"  # class: connection exception
 _RETRY = {
     "40001",  # serialization failure
     "40P01",  # deadlock
-    "55P03",  # lock not available: the time-out for other writers
+    "55P03",  # lock not available: timed out waiting for other writers
     "57P01",  # the server is shutting down
     "57P02",
-    "57P03",  # and is not up yet
+    "57P03",  # the server is not up yet
     "57P05",  # idle too long
     "25P03",  # idle too long inside a transaction
     "53300",  # too many connections
@@ -38,7 +38,7 @@ _ADVICE = {
 def translate(
     error: Any, location: str, sql: str | None = None, *, lost: bool = False, commit: bool = False
 ) -> DatabaseError:
-    """The error that IndexLake raises for one of psycopg (or of the operating system)."""
+    """Return the error to raise for one from psycopg or the operating system."""
     state: str | None = getattr(error, "sqlstate", None)
     lost = lost or (state or "").startswith(_LOST) or isinstance(error, OSError)
     text = " ".join(str(error).split()).rstrip(".")
@@ -63,7 +63,7 @@ def translate(
 
 
 def unreachable(error: Any, location: str) -> DatabaseError:
-    """For a failed attempt to connect; libpq's text holds no password."""
+    """Return the error for a failed attempt to connect; libpq's text contains no password."""
     text = " ".join(str(error).split()).rstrip(".")
     return DatabaseError(
         f"The catalog {location} cannot be reached. Check that the server runs, its host, port and database name, "

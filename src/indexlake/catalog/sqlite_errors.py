@@ -1,4 +1,4 @@
-"""SQLite's result codes in IndexLake's words.  Decisions are made by code, never by message text."""
+"""SQLite's result codes in IndexLake's words. Decisions are made by code, never by message text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ADVICE = {
 
 
 def translate(error: apsw.Error | OSError, location: str, sql: str | None = None) -> DatabaseError:
-    """The error that IndexLake raises for one of SQLite, by its result code."""
+    """Return the error to raise for one of SQLite, by its result code."""
     code = apsw.SQLITE_IOERR if isinstance(error, OSError) else getattr(error, "extendedresult", 0)
     primary = code & 0xFF
     advice = _ADVICE.get(primary)

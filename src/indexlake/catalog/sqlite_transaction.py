@@ -1,7 +1,7 @@
 """Transactions on a SQLite catalog.
 
-Reading: BEGIN; the state is that of the first statement.  Writing: the writers' lock, BEGIN IMMEDIATE, and one way
-out for each ending, which gives the lock and the session back.
+Reading: BEGIN; the state is fixed by the first statement. Writing: the writers' lock, then BEGIN IMMEDIATE, and one way
+out for each ending, which releases the lock and the session.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHUNK = 256
 
 
 class _Statements(Ending):
-    """What reading and writing transactions share: SELECT."""
+    """What reading and writing transactions have in common: SELECT."""
 
     _catalog: SqliteCatalog
     _step = "sql.query"
@@ -56,7 +56,7 @@ class _Statements(Ending):
 
 
 class SqliteRead(_Statements):
-    """One state of the database, from the first statement on."""
+    """One state of the database, fixed by the first statement."""
 
     def __init__(self, catalog: SqliteCatalog) -> None:
         self._session = OVER
@@ -72,7 +72,7 @@ class SqliteRead(_Statements):
         self._session = session
 
     def rows_again(self, sql: str, params: Params = ()) -> list[Row]:
-        """For writers in the same session: what is read here is committed."""
+        """Read rows, and remember them for writers in the same session, since everything read here is committed."""
         found = self.rows(sql, params)
         self._session.remember(sql, params, found)
         return found
@@ -120,7 +120,7 @@ class SqliteTransaction(_Statements, Writing):
         self._session = session
 
     def rows_again(self, sql: str, params: Params = ()) -> list[Row]:
-        """The state was chosen by BEGIN IMMEDIATE: what a reader in this session has read of the same one will do."""
+        """Return rows that a reader in this session has read from the same state, which BEGIN IMMEDIATE has fixed."""
         found = self._session.remembered(sql, params)
         return self.rows(sql, params) if found is None else found
 
@@ -197,7 +197,8 @@ class SqliteTransaction(_Statements, Writing):
         catalog.sessions.give_back(session)
 
     def _failed(self, error: apsw.Error | OSError, sql: str) -> DatabaseError:
-        """SQLite may have rolled back everything by itself; then no statement may follow outside of it."""
+        """Translate an error; if SQLite rolled everything back by itself, end the transaction so that nothing
+        follows."""
         failure = translate(error, self._catalog.location, sql)
         if self._is_open() and not self._session.connection.in_transaction:
             self.rollback()

@@ -193,7 +193,7 @@ def publish(lake: Lake, job: Job, task: BuildTask, segment: SegmentFile) -> bool
             return False
         blocks = [block.file_id for block in task.blocks]
         live = segments.live_links(tx, task.index.index_id, blocks)
-        there = {b for b in data_files.there(tx, blocks) if b not in live or live[b] == task.outdated.get(b)}
+        there = {b for b in data_files.recorded(tx, blocks) if b not in live or live[b] == task.outdated.get(b)}
         if not there:
             return False
         segments.end_links(tx, task.index.index_id, there & live.keys(), s)

@@ -1,4 +1,4 @@
-"""Turns what the operating system and OpenDAL raise into errors of this package, by class and code."""
+"""Turns errors of the operating system and OpenDAL into errors of this package, by class and code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _RETRYABLE = {"RateLimited", "Unexpected", "Conflict"}
 
 @contextmanager
 def translated(action: str, path: str) -> Iterator[None]:
-    """Run a storage operation; what the system or the store raises leaves as an error of this package."""
+    """Run a storage operation, turning errors of the system or the store into errors of this package."""
     try:
         yield
     except Exception as error:
@@ -44,7 +44,7 @@ def translated(action: str, path: str) -> Iterator[None]:
 
 
 def failure(action: str, path: str, error: Exception) -> IndexLakeError:
-    """The error of this package that stands for `error`."""
+    """Return the error of this package that stands for `error`."""
     if isinstance(error, OSError):
         return _of_os(action, path, error.errno or 0, error.strerror or str(error))
     if type(error).__module__.startswith("opendal"):
@@ -88,7 +88,7 @@ def _exists(path: str) -> IndexLakeError:
 
 
 def first_line(error: BaseException) -> str:
-    """What went wrong and its source; the rest of an OpenDAL or Vortex text is headers and backtraces."""
+    """Return what went wrong and its source; the rest of an OpenDAL or Vortex text is headers and backtraces."""
     lines = str(error).splitlines() or [type(error).__name__]
     if "Source:" in lines[:-1]:
         return f"{lines[0]}: {lines[lines.index('Source:') + 1].strip()}"

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from indexlake.expr import Bound
 
 Selected = tuple[int, Any, Any]
-"""A chunk, the places of wanted rows inside it (None: all), and the places of rows to be left out (None: there are
-none)."""
+"""A chunk, the places of wanted rows in it (None: all), and the places of rows to leave out (None: none)."""
 
 _PLANS = 64
 _CLOSE = 16
@@ -48,22 +47,23 @@ class Chunks(Protocol):
 
     @property
     def mapped(self) -> bool:
-        """Whether loaded chunks lie in the file's memory map: they cost next to nothing, and are not given away."""
+        """Whether loaded chunks lie in the file's memory map: they cost next to nothing, but must be copied to be given
+        away."""
 
     @property
     def bytes_read(self) -> int: ...
 
     def starts(self) -> Any:
-        """The position of the first row of each chunk, and after them the row count."""
+        """Return the position of the first row of each chunk, followed by the row count."""
 
     def load(self, index: int, columns: list[str], *, referring: bool = False) -> pa.RecordBatch:
-        """A chunk's columns in their stored types, in the order asked for; ``referring``: text may be dictionaries."""
+        """Return a chunk's columns in stored types, in the given order; ``referring``: text may be dictionaries."""
 
     def values(self, index: int, place: int, columns: tuple[str, ...]) -> list[Any]:
-        """The Python values that Arrow has for a row of a chunk, as it is stored."""
+        """Return Arrow's Python values for a row of a chunk, as it is stored."""
 
     def surviving(self, predicate: Bound) -> Any:
-        """For each chunk whether a row of it may match (None: any may)."""
+        """Return, for each chunk, whether a row of it may match; None: any chunk may."""
 
 
 class ChunkedReader:
@@ -162,10 +162,10 @@ class ChunkedReader:
     def _joined(
         self, columns: list[str], selected: Iterable[Selected], batch_rows: int, predicate: Bound | None
     ) -> Iterator[tuple[pa.RecordBatch, bool, Any]]:
-        """The selected rows, of several chunks together where these are short; of chunks that are decoded, only those
-        for which the predicate is true.
+        """Yield the selected rows, joining short chunks; from chunks that are decoded, only those that match the
+        predicate.
 
-        With each batch whether it is memory of its own, and the places of rows that are still to be left out of it.
+        With each batch: whether it owns its memory, and the places of rows that are still to be left out of it.
         """
         parts: list[tuple[pa.RecordBatch, bool]] = []
         lost: list[Any] = []
@@ -190,7 +190,7 @@ class ChunkedReader:
             yield *_concatenated(parts), np.concatenate(lost) if lost else None
 
     def _rows_of(self, index: int, columns: list[str], inside: Any) -> tuple[pa.RecordBatch, bool]:
-        """Rows of a chunk at these places (None: all of them), and whether they are memory of their own."""
+        """Return rows of a chunk at these places (None: all of them), and whether they own their memory."""
         if not columns:
             return record_batch([], pa.schema([]), self._count(index) if inside is None else len(inside)), True
         chunk, is_own = self._chunks.load(index, columns), not self._chunks.mapped
@@ -202,14 +202,14 @@ class ChunkedReader:
         return chunk.take(pa.array(inside)), True
 
     def _matching(self, index: int, columns: list[str], inside: Any, gone: Any, predicate: Bound) -> pa.RecordBatch:
-        """The rows of a chunk for which the predicate is true; columns that it does not name are loaded for them."""
+        """Return the matching rows of a chunk; columns not in the predicate are loaded only if there are any."""
         named = [name for name in columns if name in predicate.columns] or columns[:1]
         rest = [name for name in columns if name not in named]
         first = self._chunks.load(index, named, referring=True)
         if inside is None and (gone is None or not predicate.fallible):
             mask = self._truth(first, predicate)
             mask = mask if gone is None else pc.and_(mask, others(len(mask), gone))
-        else:  # what is not wanted is not asked about
+        else:  # the predicate is not evaluated for unwanted rows
             places = np.delete(np.arange(first.num_rows), gone) if inside is None else inside
             found = self._truth(first.take(pa.array(places)), predicate)
             mask = pc.invert(others(first.num_rows, places[np.asarray(found)]))
@@ -222,7 +222,8 @@ class ChunkedReader:
         return looked_up(first if mask.true_count == len(mask) else first.filter(mask))
 
     def _truth(self, batch: pa.RecordBatch, predicate: Bound) -> Any:
-        """For which rows the predicate is true; of one dictionary it is asked about each value once."""
+        """Return for which rows the predicate is true; for a single dictionary column it is evaluated once per
+        value."""
         column = batch.columns[0]
         if batch.num_columns > 1 or not pa.types.is_dictionary(column.type) or predicate.fallible:
             return truth(looked_up(batch), predicate, self.schema)
@@ -235,7 +236,7 @@ class ChunkedReader:
         return self._firsts[index + 1] - self._firsts[index]
 
     def _are_close(self, positions: Any) -> bool:
-        """Whether so few chunks hold them that to ask which of these survive takes longer than to look at them."""
+        """Return whether the positions span so few chunks that reading them is faster than pruning them."""
         return len(positions) == 0 or self._chunk_of(int(positions[-1])) - self._chunk_of(int(positions[0])) < _CLOSE
 
     def _chunk_of(self, position: int) -> int:
@@ -244,7 +245,7 @@ class ChunkedReader:
     def _selected(
         self, positions: Any, survivors: Any = None, rows: tuple[int, int] | None = None, without: Any = None
     ) -> Iterator[Selected]:
-        """Each chunk that survives and holds wanted rows."""
+        """Yield each chunk that survives and holds wanted rows."""
         if positions is None:
             first, end = (0, self.row_count) if rows is None else rows
             first, end = (bisect_left(self._firsts, row, hi=len(self._firsts) - 1) for row in (first, end))
@@ -277,7 +278,7 @@ class ChunkedReader:
 
 
 def looked_up(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of stored types with the values in the place of references to them."""
+    """Return a batch of stored types with dictionaries replaced by their values."""
     columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
@@ -292,5 +293,5 @@ def _concatenated(parts: list[tuple[pa.RecordBatch, bool]]) -> tuple[pa.RecordBa
 
 
 def _is_plain(type: Any, stored: Any) -> bool:
-    """Whether Arrow gives the Python value of a stored value as it is."""
+    """Return whether Arrow gives the Python value of a stored value unchanged."""
     return not pa.types.is_nested(type) and mapped_leaves(type, without_view) == stored and in_python(stored) is None

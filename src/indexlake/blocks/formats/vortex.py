@@ -1,8 +1,8 @@
-"""Vortex blocks: the warm tier.  Point reads in tens of microseconds, scans at memory speed.
+"""Vortex blocks: the warm tier. Point reads in tens of microseconds, scans at memory speed.
 
-Vortex has no integrity check and may return wrong rows or abort on a damaged file, so it reads through
-`InputFile`, which verifies each chunk before it is handed over.  Of a local file it gets slices of a memory
-map, without copies.  An error raised there reaches us as text only: it is kept and raised again here.
+Vortex has no integrity check and may return wrong rows or abort on a damaged file, so it reads through `InputFile`,
+which verifies each chunk before handing it over. For a local file it gets slices of a memory map, without copies. An
+error raised there reaches us as text only, so it is kept and raised again here.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 
 _PREPARED_SCANS = 16
 _SOME_ROWS = 1024
-"""Up to so many rows are read without a scan, and compared with a predicate then: it takes Vortex longer."""
+"""Up to this many rows are read without a scan, and then compared with a predicate: Vortex takes longer to do that."""
 _FEW_ROWS = 24
-"""Up to so many rows of a part are read one by one: each takes 1 to 5 µs, to take them together 30 to 200 µs a part,
-both by the columns."""
+"""Up to this many rows of a part are read one by one. Depending on the columns, each takes 1 to 5 µs, and taking them
+together 30 to 200 µs a part."""
 _DICTIONARY = "vortex.dict"
 _TOO_LARGE = "does not fit in i32"
-"""What Vortex says of text that takes more than 2 GiB in one batch."""
+"""Vortex's message for text that takes more than 2 GiB in one batch."""
 
 
 def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch], metadata: Mapping[str, str]) -> int:
@@ -65,7 +65,7 @@ def write(out: OutputFile, schema: pa.Schema, batches: Iterable[pa.RecordBatch],
             vortex.io.write(pa.RecordBatchReader.from_batches(stored, rows), path)
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # a panic in Vortex is no Exception
+        except BaseException as error:  # a panic in Vortex is not an Exception
             if rows.error is not None:
                 raise rows.error from None
             raise failure("write", out.path, RuntimeError(str(error))) from None
@@ -132,7 +132,7 @@ class VortexReader:
                 return
         logical = pa.schema([self.schema.field(name) for name in columns])
         many = positions is None or len(positions) > _SOME_ROWS
-        known = without is None or ROW_ID in self.schema.names  # rows that match have lost their positions
+        known = without is None or ROW_ID in self.schema.names  # filtered rows have lost their positions
         pushed = predicate.vortex() if predicate is not None and many and known else None
         expression, exact = pushed if pushed is not None else (None, False)
         recheck = None if exact else predicate
@@ -157,7 +157,7 @@ class VortexReader:
                 yield from decoded_batches(batch, _with_dictionaries(logical, batch, dictionaries))
 
     def _left(self, batches: Iterator[pa.RecordBatch], without: Positions, *, by_id: bool) -> Iterator[pa.RecordBatch]:
-        """Batches of all rows without those at some positions; ``by_id``: of some rows, with their ids."""
+        """Yield batches without the rows at some positions; ``by_id``: the batches hold only some rows, with ids."""
         start = 0
         ids = self._ids_at(without) if by_id else None
         for batch in batches:
@@ -172,13 +172,13 @@ class VortexReader:
             yield from selection.without(batch, gone)
 
     def _ids_at(self, positions: Positions) -> Any:
-        """The row ids at some positions, sorted; kept, since the next read does without the same rows, if not more."""
+        """Return the sorted row ids at some positions; remembered, since the next read often excludes the same ones."""
         if self._known_ids is None or not np.array_equal(self._known_ids[0], positions):
             self._known_ids = positions, np.sort(self.take(positions, [ROW_ID]).column(0).to_numpy())
         return self._known_ids[1]
 
     def _are_few(self, positions: Positions) -> bool:
-        """Whether to read rows one by one costs less than to take those of each part together."""
+        """Return whether reading rows one by one costs less than taking those of each part together."""
         count = len(positions)
         if count <= _FEW_ROWS or count > _FEW_ROWS * len(self._ranges):
             return 0 < count <= _FEW_ROWS
@@ -221,14 +221,14 @@ class VortexReader:
         batch_rows: int,
         dictionaries: Collection[str] = (),
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of stored types, with fewer rows where rows are large, and more so where they turn out larger."""
+        """Yield batches of stored types, with fewer rows if rows are large, and fewer still if they turn out larger."""
         given = 0
         rows = max(1, min(batch_rows, batch_size.BATCH_BYTES * self.row_count // max(1, self._input.size())))
         while True:
             again = given
             try:
                 for batch in self._scanned(columns, positions, expression, rows, dictionaries):
-                    seen = min(again, batch.num_rows)  # of the rows that were given before the scan had to begin anew
+                    seen = min(again, batch.num_rows)  # rows already yielded before the scan had to start again
                     again -= seen
                     for part in cut(batch.slice(seen)) if seen < batch.num_rows else ():
                         given += part.num_rows
@@ -278,7 +278,7 @@ class VortexReader:
     def _column_by_column(
         self, arrays: Any, stored: pa.Schema, dictionaries: Collection[str]
     ) -> Iterator[pa.RecordBatch]:
-        """Each column decoded by itself, so that its encoding can be seen: dictionaries that are asked for stay."""
+        """Decode each column separately, so that its encoding can be seen: requested dictionaries are kept."""
         while True:
             with self._guarded():
                 rows = next(arrays, None)
@@ -300,7 +300,7 @@ class VortexReader:
         return IndexError(f"{self.path!r} has {self.row_count} rows, none at {position}")
 
     def _scan(self, columns: Sequence[str]) -> RowScan:
-        """The prepared scan for a few rows of these columns."""
+        """Return the prepared scan for a few rows of these columns."""
         key = tuple(columns)
         file = self._usable()
         scan = self._scans.get(key)
@@ -323,7 +323,7 @@ class VortexReader:
             return file
 
     def _usable(self) -> Any:
-        """The open file; reopened after a failed read, since Vortex tries only once for what it shares."""
+        """Return the open file, reopened after a failed read, since Vortex tries only once to read what it shares."""
         if self._is_spoiled:
             with self._lock:
                 if self._is_spoiled:
@@ -337,7 +337,7 @@ class VortexReader:
         """Raise what our own reader raised, or say that verified bytes could not be decoded."""
         try:
             yield
-        except BaseException as error:  # a panic in Vortex is no Exception
+        except BaseException as error:  # a panic in Vortex is not an Exception
             raise self._explained(error) from None
 
     def _explained(self, error: BaseException) -> BaseException:
@@ -355,7 +355,7 @@ class VortexReader:
 
 
 class _Bytes:
-    """The file as Vortex asks for it, from its own threads; keeps the errors that it would turn into text."""
+    """The file as Vortex reads it, from its own threads; keeps the errors that it would turn into text."""
 
     def __init__(self, file: InputFile) -> None:
         self._file = file
@@ -396,7 +396,7 @@ class _CountedBatches:
 
 
 def _whole(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch without slices of nested arrays: Vortex looks for the fields of a struct inside them elsewhere."""
+    """Return the batch without slices of nested arrays, in which Vortex reads struct fields at the wrong place."""
     columns = [pa.concat_arrays([column]) if _is_nested_slice(column) else column for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
@@ -406,13 +406,13 @@ def _is_nested_slice(array: Any) -> bool:
 
 
 def _counted(row_count: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Batches without columns."""
+    """Yield batches without columns."""
     for start in range(0, row_count, batch_rows):
         yield record_batch([], pa.schema([]), min(batch_rows, row_count - start))
 
 
 def _with_dictionaries(logical: pa.Schema, batch: pa.RecordBatch, dictionaries: Collection[str]) -> pa.Schema:
-    """The schema to give a batch: columns that came as dictionaries stay so."""
+    """Return the schema for a batch in which columns read as dictionaries stay so."""
     for place, field in enumerate(logical):
         if field.name in dictionaries and batch.schema.field(field.name).type == TEXT:
             logical = logical.set(place, field.with_type(TEXT))
@@ -420,11 +420,11 @@ def _with_dictionaries(logical: pa.Schema, batch: pa.RecordBatch, dictionaries: 
 
 
 def _written_type(type: Any) -> Any:
-    """What to hand to a writer: text as views, which is what Vortex makes of it, and takes longer to make."""
+    """Return the type to hand to the writer: text as views, which Vortex would otherwise create itself, more slowly."""
     found = vortex_type(type)
     return pa.string_view() if pa.types.is_string(found) else found
 
 
 def _returned_type(type: Any) -> Any:
-    """What to ask a scan for: strings and not the views Vortex has, which pyarrow cannot select rows of."""
+    """Return the type to request from a scan: strings, not Vortex's views, from which pyarrow cannot select rows."""
     return mapped_leaves(vortex_type(type), without_view)
