@@ -27,12 +27,12 @@ _INSTEAD = {
     "interval": "BIGINT, or a duration column made in Python",
 }
 _OUTERMOST = {"hugeint": "DECIMAL(38,0), or BIGINT", "enum": "VARCHAR"}
-"""What is a type of whole columns, and what to use inside of others."""
+"""Types that only whole columns can have, and what to use inside other types instead."""
 _UNSHOWN = frozenset({"time with time zone", "bit", "bignum", "variant"})
 
 
 def check_held(type: Any, column: str, *, declared: bool = False, inside: bool = False) -> None:
-    """Refuse a column that tables do not hold: one that is declared, or one that a query gives.
+    """Refuse a column, declared or from a query, of a type that tables do not hold.
 
     ``inside``: it is a field of a struct.
     """
@@ -47,13 +47,14 @@ def check_held(type: Any, column: str, *, declared: bool = False, inside: bool =
 
 
 def check_storable(type: Any, column: str) -> None:
-    """Refuse a column of a query that no table could hold.  An interval may be a duration of some table."""
+    """Refuse a column of a query that no table could hold.  Intervals pass, as some tables can hold them as
+    durations."""
     if str(type) != "INTERVAL":
         check_held(type, column)
 
 
 def check_shown(type: Any, column: str) -> None:
-    """Refuse a result column whose values cannot be handed out."""
+    """Refuse a result column whose values cannot be returned."""
     for part, _ in _parts(type, False):
         if _kind(part) in _UNSHOWN:
             raise ExpressionError(
@@ -75,7 +76,7 @@ def _kind(type: Any) -> str:
 
 
 def _parts(type: Any, inside: bool) -> list[tuple[Any, bool]]:
-    """A type and all types inside it."""
+    """Return a type and all types inside it, each with whether it is inside."""
     found = [(type, inside)]
     if _kind(type) in ("list", "array", "struct", "map", "union"):
         for name, inner in type.children:

@@ -1,7 +1,7 @@
 """DuckDB inside a lake: one in-memory database, one cursor per running query.
 
 No extension is installed or loaded, no Python variable is taken for a table, and the only files it can reach are those
-in the lake's exchange folders.  Times are in UTC. Data that does not fit into memory goes to the lake's spill folder.
+in the lake's exchange folders.  Times are in UTC.  Data that does not fit into memory goes to the lake's spill folder.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _SETTINGS = {
     "arrow_lossless_conversion": "true",
 }
 _READS_TWICE = "window_self_join"
-"""The optimizer that would read a table twice for one mention of it: our streams are read once."""
+"""The optimizer that would read a table twice for one mention of it: our streams can only be read once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a query finds a table that it cannot know by its name alone."""
+    """Where a query finds a table that its name alone does not identify."""
 
     database: str
     schema: str
@@ -61,7 +61,7 @@ class Place:
 
 
 class Engine:
-    """Made with the first query of a lake."""
+    """Created with the first query of a lake."""
 
     def __init__(self, threads: int, spill: Spill, exchange: Exchange, sequences: Callable[[], Sequences]) -> None:
         try:
@@ -85,17 +85,17 @@ class Engine:
         self.spill = spill
         self._idle: list[Any] = []
         self.openings = Openings()
-        self.kept: list[object] = []  # until the lake is closed
-        self.temporary_tables: dict[str, str] = {}  # as they are spelt, by their names in lower case
-        self.temporary_views: dict[str, View] = {}  # by their names in lower case
+        self.kept: list[object] = []  # kept alive until the lake is closed
+        self.temporary_tables: dict[str, str] = {}  # spelling by name in lower case
+        self.temporary_views: dict[str, View] = {}  # by name in lower case
         self.temporary_names: dict[tuple[str, str], Mapping[str, Any]] = {}  # macros and types, by kind and name
         self._running: weakref.WeakSet[Running] = weakref.WeakSet()
         self._lock = threading.Lock()
-        self.short_cuts: Any = None  # of ``short_cuts``, which knows what this module does not
+        self.short_cuts: Any = None  # set by ``short_cuts``, which this module cannot import
         self.closed = False
 
     def close(self) -> None:
-        """End everything that runs: no thread of DuckDB may be inside Python when the interpreter ends."""
+        """Stop everything that runs: no thread of DuckDB may be inside Python when the interpreter exits."""
         with self._lock:
             self.closed = True
             idle, self._idle = self._idle, []
@@ -108,7 +108,7 @@ class Engine:
         self.openings.wait(CLOSE_SECONDS)
 
     def take(self) -> Any:
-        """A cursor of one's own."""
+        """Return a cursor for exclusive use."""
         with self._lock:
             if self._idle:
                 return self._idle.pop()
@@ -118,7 +118,7 @@ class Engine:
         return cursor
 
     def set(self, name: str, value: str | None) -> None:
-        """Change a setting for every query that begins from now on; None: back to what it was."""
+        """Change a setting for every query that begins from now on; None resets it."""
         import duckdb
 
         value = self._initial.get(name) if value is None else value
@@ -141,7 +141,7 @@ class Engine:
             cursor.close()
 
     def set_variable(self, name: str, value: str | None) -> None:
-        """A value with a name for every query that begins from now on, as an expression; None: no longer."""
+        """Set a variable, given as an expression, for every query that begins from now on; None removes it."""
         with self._lock:
             self._local.pop(f"variable {quoted(name)}", None)
             if value is not None:
@@ -168,12 +168,11 @@ class Engine:
         *,
         places: Mapping[Place, str] | None = None,
     ) -> Running:
-        """Begin a query over these Arrow streams and tables; its rows are read as they are computed.
+        """Start a query over these Arrow streams and tables; its rows are read as they are computed.
 
-        ``places``: what stands at each of some places, as a query over the streams and tables.
-
-        ``row_bytes`` is about what a row takes: of larger ones fewer are read at a time.  ``check`` refuses columns by
-        their type and name before any row is computed.
+        ``places``: for some places, the query over the streams and tables whose rows are found there.  ``row_bytes``:
+        the approximate size of a row; fewer large rows are read at a time.  ``check`` refuses columns by type and name
+        before any row is computed.
         """
         rows = min(BATCH_ROWS, rows_of(row_bytes))
         cursor = self.take()
@@ -197,14 +196,14 @@ class Engine:
         return running
 
     def remove(self, places: Iterable[Place]) -> None:
-        """Forget what stood at some places, when nobody reads it any more."""
+        """Remove what was defined at some places, once nothing reads it any more."""
         for place in places:
-            with suppress(Exception), self.cursor() as cursor:  # the lake may be closed
+            with suppress(Exception), self.cursor() as cursor:  # the lake may be closed already
                 cursor.execute(f"detach database if exists {quoted(place.database)}")
 
     @contextmanager
     def cursor(self) -> Iterator[Any]:
-        """For a question that is answered at once."""
+        """Lend a cursor for a question that is answered at once."""
         cursor = self.take()
         try:
             yield cursor
@@ -214,7 +213,7 @@ class Engine:
         self.give_back(cursor)
 
     def table(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
-        """The answer to a question about no table of ours."""
+        """Return the answer to a question that concerns none of our tables."""
         with self.cursor() as cursor:
             _executed(cursor, sql, parameters or {}, check_shown)
             found = cursor.to_arrow_table()
@@ -223,20 +222,20 @@ class Engine:
         return pa.table(columns, found.column_names)
 
     def types(self, sql: str) -> list[Any]:
-        """What DuckDB calls the columns of a query about no table of ours."""
+        """Return DuckDB's types of the columns of a query that concerns none of our tables."""
         with self.cursor() as cursor:
             return [column[1] for column in cursor.execute(sql).description]
 
     @cached_property
     def aggregates(self) -> frozenset[str]:
-        """The names that are aggregates and nothing else."""
+        """The function names that are only used by aggregates."""
         found = self.table(
             "select function_name from duckdb_functions() group by all having bool_and(function_type = 'aggregate')"
         )
         return frozenset(found.column(0).to_pylist())
 
     def printed(self, expression: str) -> str | None:
-        """What DuckDB calls a column that is such an expression; None where it cannot read it."""
+        """Return the name DuckDB gives to a column with this expression, or None if it cannot parse it."""
         asked = "select json_deserialize_sql(json_serialize_sql($text))"
         import duckdb
 
@@ -247,7 +246,7 @@ class Engine:
         return found.removeprefix("SELECT ")
 
     def syntax_tree(self, text: str) -> Any:
-        """What DuckDB's parser makes of a query."""
+        """Return the tree that DuckDB's parser makes of a query."""
         found = json.loads(self.table("select json_serialize_sql($text)", {"text": text}).column(0)[0].as_py())
         if found.get("error"):
             raise Unparsed(found)
@@ -256,7 +255,7 @@ class Engine:
 
 @dataclass(eq=False)
 class Running:
-    """A query that has begun."""
+    """A query that has started."""
 
     _engine: Engine
     _cursor: Any
@@ -268,7 +267,7 @@ class Running:
     _reading: threading.Lock = field(default_factory=threading.Lock)
 
     def next(self) -> pa.RecordBatch | None:
-        """The next batch; None at the end, when the cursor goes back."""
+        """Return the next batch, or None at the end, when the cursor is returned."""
         with self._reading:
             reader, cursor = self._reader, self._cursor
             if reader is None:
@@ -284,7 +283,7 @@ class Running:
                 return None
 
     def table(self) -> pa.Table:
-        """All rows."""
+        """Return all rows."""
         batches = []
         try:
             while (batch := self.next()) is not None:
@@ -294,7 +293,7 @@ class Running:
         return pa.Table.from_batches(batches, self.schema)
 
     def close(self) -> None:
-        """Stop, if it has not ended; a thread that reads at the moment comes out of DuckDB first."""
+        """Stop the query unless it has ended; first waits for a thread that is reading to leave DuckDB."""
         cursor, self._cursor = self._cursor, None
         if cursor is None:
             return
@@ -310,13 +309,13 @@ class Running:
 
 
 def confine(database: Any, exchange: Exchange) -> None:
-    """Keep a database to the files of an exchange, for good."""
+    """Restrict a database permanently to the files of an exchange."""
     folders = ", ".join(text_literal(folder) for folder in exchange.local)
     database.execute(f"set allowed_directories = [{folders}]; set enable_external_access = false")
 
 
 def _executed(cursor: Any, sql: str, parameters: Mapping[str, Any], check: Callable[[Any, str], None]) -> list[Any]:
-    """The types of the columns that a query gives, as DuckDB calls them, all of them checked."""
+    """Run a query and return DuckDB's types of its columns, after checking them."""
     columns = cursor.execute(sql, dict(parameters) or None).description
     for name, type, *_ in columns:
         check(type, name)

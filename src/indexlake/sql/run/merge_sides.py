@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """How columns of both sides are written: behind these qualifiers, or, where only one side has them, bare."""
+    """Maps the columns of both sides to these qualifiers, including bare columns that only one side has."""
 
     names: Mapping[str, str]
     bare: Mapping[str, str]
@@ -38,13 +38,13 @@ class Sides:
         return expr(self.text(fragment), self.parameters.of(fragment.parameters) or None)
 
     def condition(self, fragment: Fragment | None) -> tuple[str | None, dict[str, Any] | None]:
-        """With its parameters."""
+        """Return the condition as text, with its parameters."""
         if fragment is None:
             return None, None
         return self.text(fragment), self.parameters.of(fragment.parameters) or None
 
     def add(self, merge: Any, clause: st.MergeClause, schema: TableSchema, source: Sequence[str]) -> Any:
-        """The merge with one more clause; ``source``: the columns of the source."""
+        """Return the merge with one more clause; ``source``: the names of the source's columns."""
         condition = self.condition(clause.condition)
         if clause.action == "nothing":
             return merge.when_do_nothing(clause.rows, *condition)
@@ -79,13 +79,14 @@ def assigned_field(schema: TableSchema, assignment: st.Assignment) -> Field:
 
 
 def assigned_default(f: Field) -> Any:
-    """The default that a column is set to.  None that may not be null is wrong only where there is a row."""
+    """Return the default that a column is set to.  For a not-null column without one, only an actual row is an
+    error."""
     value = default_assigned(f)
     return expr("null") if value is None and not f.nullable else value
 
 
 def paired(fields: Sequence[Field], values: Sequence[T]) -> Iterator[tuple[Field, T]]:
-    """Columns and the values that they get by their places."""
+    """Pair columns with values by position."""
     if len(fields) != len(values):
         raise SchemaError(
             f"{counted(len(values), 'value')} given for {counted(len(fields), 'column')} by position. Name the "

@@ -1,4 +1,4 @@
-"""Sequences, types and macros: creating and dropping them, and finding them in statements; and comments."""
+"""Sequences, types and macros: creating, dropping and finding them in statements; and comments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def takes_numbers(text: Fragment) -> bool:
 
 
 def with_own_names(engine: Engine, view: Viewpoint, statement: st.Meant, text: Fragment) -> tuple[st.Meant, Fragment]:
-    """The statement with what its macros, types and sequences stand for; kept with its text while they are the same."""
+    """Return the statement with its macros, types and sequences replaced; cached with its text."""
     if not isinstance(statement, _Naming) or (isinstance(statement, st.CreateNamed) and statement.kind != "type"):
         return statement, text
     types = types_of(statement)
@@ -135,7 +135,7 @@ def _check_macro(engine: Engine, view: Viewpoint, statement: st.CreateNamed) -> 
 
 
 def _check_columns(engine: Engine, view: Viewpoint, text: str) -> None:
-    """A macro that is a value has only its parameters; whether their types fit shows where it is called."""
+    """Check that a scalar macro names only its parameters; whether types fit is checked where it is called."""
     source = Source(f"select ({text})")
     query = st.Query(Fragment(source, tokenize(source), {}))
     try:
@@ -146,11 +146,11 @@ def _check_columns(engine: Engine, view: Viewpoint, text: str) -> None:
                 f"The macro names something that is none of its parameters: {str(error).splitlines()[0]}"
             ) from None
     except NotFoundError:
-        pass  # a table that comes later
+        pass  # the table may be created later
 
 
 def _type_text(engine: Engine, view: Viewpoint, statement: st.CreateNamed, parameters: Parameters) -> str:
-    """What DuckDB makes of the type, in its own words."""
+    """Return the type in DuckDB's own spelling."""
     if statement.query is not None:
         text = composed(
             ["select #1::varchar, columns(*) from (", statement.query.text, ")"], statement.query.text.source

@@ -1,7 +1,7 @@
 """``returning``: expressions over the rows that a statement has changed, computed before it commits.
 
-As in DuckDB, they can use the table's columns and nothing else: no other table, no subquery, no aggregate, no window.
-A merge also has ``merge_action``.
+As in DuckDB, they can use only the table's columns: no other table, no subquery, no aggregate, no window.  A merge also
+has ``merge_action``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Changing = st.Insert | st.Update | st.Delete | st.Merge
 def returned(
     engine: Engine, view: Viewpoint, parameters: Parameters, statement: Changing, written: Fragment, rows: pa.Table
 ) -> pa.Table:
-    """What a statement returns, given the rows that it has changed and what became of each."""
+    """Return what ``returning`` asks for, given the changed rows and what happened to each."""
     _check(engine, written)
     name = statement.table.name
     alias = None if isinstance(statement, st.Insert) else statement.alias
@@ -51,7 +51,7 @@ def returned(
 
 
 def _check(engine: Engine, written: Fragment) -> None:
-    """Refuse what is not computed from one row."""
+    """Refuse anything that is not computed from a single row."""
     tokens = written.tokens
     for token, after in pairwise(tokens):
         if token.is_word("select", "from", "values") and not after.is_symbol(".", ","):
@@ -68,7 +68,7 @@ def _check(engine: Engine, written: Fragment) -> None:
 
 
 def _unqualified(written: Fragment, namespace: str, table: str) -> Iterator[Edit]:
-    """``namespace.table.column`` without its namespace."""
+    """Yield edits that turn ``namespace.table.column`` into ``table.column``."""
     tokens = written.tokens
     for n, token in enumerate(tokens[:-3]):
         _, dot, second, after = tokens[n : n + 4]
@@ -80,7 +80,7 @@ def _unqualified(written: Fragment, namespace: str, table: str) -> Iterator[Edit
 
 
 def _own_stars(written: Fragment, table: str) -> Iterator[Edit]:
-    """Every ``*`` that means all columns as all columns of the table."""
+    """Yield edits that limit every ``*`` to the columns of the table."""
     before = None
     for token in written.tokens:
         if token.is_symbol("*") and (before is None or before.is_symbol(",", "(")):

@@ -1,4 +1,4 @@
-"""The searches in a query: each runs once, when the query is planned, and its rows are a table for the engine.
+"""The searches in a query: each runs once, when the query is planned, and its rows become a table for the engine.
 
 A search reads the snapshot of its query; in a transaction it also sees the transaction's own writes.
 """
@@ -37,7 +37,7 @@ _POSITIONAL = {
 
 @dataclass(frozen=True, slots=True)
 class FoundRows:
-    """The rows of one search, as ``table.search`` gives them."""
+    """The rows of one search, as ``table.search`` returns them."""
 
     reference: SearchReference
     found: Reading  # the table that was searched
@@ -46,14 +46,14 @@ class FoundRows:
 
     @property
     def names(self) -> list[str]:
-        """What a query may name of it."""
+        """The names that a query may use of it."""
         return list(dict.fromkeys([*self.found.schema.names, *self.rows.schema.names]))
 
     def for_duckdb(self) -> pa.Table:
         return for_duckdb(self.rows)
 
     def describe(self) -> str:
-        """Lines for ``explain``."""
+        """Return the lines for ``explain``."""
         head, *rest = str(self.explained()).splitlines()
         lines = [
             head if self.reference.alias == NAME else f"{head}, as {self.reference.alias}",
@@ -65,7 +65,7 @@ class FoundRows:
 
 
 class WantedSearch:
-    """One search with the values of its arguments."""
+    """One search, with the values of its arguments."""
 
     def __init__(self, engine: Engine, reference: SearchReference, parameters: Parameters) -> None:
         self._engine = engine
@@ -78,7 +78,7 @@ class WantedSearch:
         self._options = {name: self._option(name, written) for name, written in call.options}
 
     def _table_name(self, written: Fragment) -> TableName:
-        """Of text that names a table as a query does: ``orders``, ``sales.orders``, ``"My table"``."""
+        """Parse text that names a table as a query does: ``orders``, ``sales.orders``, ``"My table"``."""
         token, value = written.tokens[0], self._value(written)
         if not isinstance(value, str) or not value:
             written.source.fail("The first argument of search is the name of a table, as text.", written.start)
@@ -91,7 +91,7 @@ class WantedSearch:
         return name
 
     def _what(self, written: Fragment) -> Any:
-        """A name, or pairs of a name and a query."""
+        """Return a name, or pairs of a name and a query."""
         value = self._value(written)
         if isinstance(value, Mapping):
             return list(value.items())
@@ -104,7 +104,7 @@ class WantedSearch:
         return value
 
     def _asked(self, index: Fragment, query: Fragment | None) -> tuple[Any, ...]:
-        """What one index is asked; nothing where there are several, which come with a query each."""
+        """Return the query for a single index; nothing for several indexes, which come with a query each."""
         if isinstance(self._index, list):
             if query is not None:
                 query.source.fail("Several indexes come with a query each: leave this one out.", query.start)
@@ -133,7 +133,7 @@ class WantedSearch:
             ) from None
 
     def run(self, view: Viewpoint, found: Reading) -> FoundRows:
-        """``found``: the table at the query's snapshot."""
+        """Run the search.  ``found`` is the table at the query's snapshot."""
         reference, tx = self._reference, view.transaction
         name = self.table.full(view.namespace)
         if tx is not None and reference.at is None:
@@ -151,7 +151,7 @@ class WantedSearch:
 
 
 def _plain(value: Any) -> Any:
-    """DuckDB takes 1.5 for a decimal, also inside lists and rows."""
+    """Convert decimals, which is what DuckDB makes of 1.5, including those in lists and rows."""
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, tuple):

@@ -30,12 +30,13 @@ SETTINGS = frozenset({
     "write_buffer_row_group_count", "enable_http_metadata_cache", "lambda_syntax", "storage_compatibility_version",
     "force_compression", "disabled_compression_methods", "force_bitpacking_mode", "max_vacuum_tasks",
 })  # fmt: skip
-"""What changes how fast a query is answered, what is reported of it or how DuckDB keeps a database of its own, and
-never the rows of a query.  Of what runs, ``lambda_syntax`` alone decides: whether ``x -> …`` is a lambda."""
+"""Settings that affect how fast a query is answered, what is reported about it, or how DuckDB keeps a database of its
+own, but never the rows of a query.  The only one that affects which queries run is ``lambda_syntax``: whether ``x ->
+…`` is a lambda."""
 
 _OTHER_NAMES = {"max_memory": "memory_limit", "worker_threads": "threads", "wal_autocheckpoint": "checkpoint_threshold"}
 _LEAST_MEMORY = 16_000_000
-"""With less DuckDB could not even be given more again."""
+"""With less, DuckDB could not even be given more again."""
 _MEMORY = re.compile(r"\s*((?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([bkmgt])\w*\s*", re.IGNORECASE)
 _UNITS = {"b": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 
@@ -53,7 +54,7 @@ VARIABLES = "__il_variable_"
 
 
 def meant(engine: Engine, statement: st.Execute, source: Source) -> st.Prepare:
-    """The prepared statement that is to be executed."""
+    """Return the prepared statement to be executed."""
     found = engine.prepared.get(statement.name.lower())
     if found is None:
         raise NotFoundError(
@@ -66,7 +67,7 @@ def meant(engine: Engine, statement: st.Execute, source: Source) -> st.Prepare:
 def arguments(
     engine: Engine, prepared: st.Prepare, statement: st.Execute, given: Parameters, source: Source
 ) -> Parameters:
-    """The values of the parameters of a prepared statement."""
+    """Return the values of a prepared statement's parameters."""
     values = {
         str(n) if argument.name is None else argument.name: _value(engine, argument.value, given)
         for n, argument in enumerate(statement.arguments, 1)
@@ -129,7 +130,7 @@ def _set(engine: Engine, view: Viewpoint, statement: st.Setting, given: Paramete
 
 
 def _is_so(engine: Engine, view: Viewpoint, name: str, value: object) -> bool:
-    """Whether a setting is what it is to become; the namespace is that of the call."""
+    """Return whether a setting already has the value it is to be set to; the namespace is that of the call."""
     if name in ("schema", "search_path"):
         return value is not None and str(value).lower() in (view.namespace.lower(), f"memory.{view.namespace}".lower())
     known = engine.table("select value from duckdb_settings() where name ilike $name", {"name": name}).column(0)
@@ -139,7 +140,7 @@ def _is_so(engine: Engine, view: Viewpoint, name: str, value: object) -> bool:
 
 
 def _set_variable(engine: Engine, view: Viewpoint, statement: st.Variable, given: Parameters) -> None:
-    """The value stays in a table of DuckDB's own, with its type."""
+    """Set a variable.  Its value is kept in one of DuckDB's own tables, with its type."""
     table = quoted(f"{VARIABLES}{statement.name}")
     if statement.value is None:
         engine.set_variable(statement.name, None)

@@ -1,4 +1,4 @@
-"""What DuckDB calls the types of our columns, and what it makes of type names."""
+"""Maps our columns' types to DuckDB's type names, and type names to columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _names: dict[pa.DataType, str] = {}
 
 
 def sql_names(engine: Engine, fields: Sequence[Any]) -> list[str]:
-    """The SQL name of each column's type."""
+    """Return the SQL name of each column's type."""
     unknown = [t for t in dict.fromkeys(f.type for f in fields) if t not in _names]
     if unknown:
         empty = pa.table({f"c{n}": pa.nulls(0, taken_as(pa.field("c", t))) for n, t in enumerate(unknown)})
@@ -36,7 +36,7 @@ def sql_names(engine: Engine, fields: Sequence[Any]) -> list[str]:
 
 
 def declared_field(engine: Engine, written: Fragment, column: str, *, inside: bool = False) -> pa.Field:
-    """The Arrow field of a column declared with a SQL type.  ``inside``: it is a field of a struct."""
+    """Return the Arrow field of a column declared with a SQL type.  ``inside``: it is a field of a struct."""
     spliced = written.spliced(prefix="select cast(null as ", suffix=") as c")
     try:
         with translating(written.source, spliced):
@@ -49,14 +49,14 @@ def declared_field(engine: Engine, written: Fragment, column: str, *, inside: bo
 
 
 def stored_field(column: str, found: pa.DataType, type: Any) -> pa.Field:
-    """The field of a column that DuckDB gives: of a type that it calls ``type`` and that Arrow has as ``found``."""
+    """Return the field to store a column of DuckDB's ``type``, which Arrow has as ``found``."""
     if is_enum_type(type):
         return pa.field(column, HELD_AS, metadata=enum_mark(str(type)))
     return pa.field(column, usual(found), metadata=MARK if is_hugeint_type(type) else None)
 
 
 def enum_checks(fields: Sequence[pa.Field]) -> list[tuple[str, str]]:
-    """The checks that hold the values of ENUM columns together, by their names."""
+    """Return the checks, with names, that restrict ENUM columns to their values."""
     named = ((f.name, enum_of(f)) for f in fields)
     return [
         (check_name(name), f"{quoted(name)} in {type.removeprefix('ENUM')}") for name, type in named if type is not None
