@@ -181,7 +181,7 @@ def _in_order(parts: Sequence[pa.RecordBatch], order: npt.NDArray[np.int64]) -> 
         places, slices, before = np.empty(len(some), np.int64), [], 0
         for number in np.unique(of).tolist():
             here = of == number
-            first, last = some[here].min(), some[here].max()  # each part is sorted, so all rows between them are wanted too
+            first, last = some[here].min(), some[here].max()  # parts are sorted: all rows between are wanted
             slices.append(parts[number].slice(first - ends[number] + parts[number].num_rows, last - first + 1))
             places[here] = some[here] - first + before
             before += last - first + 1

@@ -47,10 +47,10 @@ class Target:
         self.key = key
         self.row = row
         self._is_decided = key is not None and predicate.equal_alone == state.current.key_set
-        self.tested: frozenset[str] = _NONE if self._is_decided else predicate.columns  # the columns that ``is_met`` needs
+        self.tested: frozenset[str] = _NONE if self._is_decided else predicate.columns  # needed by ``is_met``
 
     def is_met(self, row: dict[str, Any]) -> bool:
-        """needed by ``is_met``"""
+        """Return whether the row satisfies the whole predicate; ``row`` has the columns that are ``tested``."""
         if self._is_decided:
             return True
         assert self.row is not None
