@@ -61,10 +61,10 @@ class AlterTable:
             _write_checks(tx, table, old, new, snapshot)
             _follow(tx, hot, replace(table, schema_version=snapshot), history.current)
         if renamed:
-            there = find_table(tx, new.namespace, new.name) if self.replace else None
-            if there is not None:
-                end_table(tx, there.table_id, snapshot)
-                self.replaced[:] = [there.table_id]
+            existing = find_table(tx, new.namespace, new.name) if self.replace else None
+            if existing is not None:
+                end_table(tx, existing.table_id, snapshot)
+                self.replaced[:] = [existing.table_id]
             _write_name(tx, table, new, snapshot)
         tx.execute(
             "update indexlake_table set config = ?, schema_version = ?, changed_in = ? where table_id = ?",
@@ -144,10 +144,11 @@ def _follow(tx: Transaction, hot: HotStore, table: TableRecord, before: TableSch
 
 
 def _write_name(tx: Transaction, table: TableRecord, new: Definition, snapshot: int) -> None:
-    there = find_table(tx, new.namespace, new.name)
-    if there is not None and there.table_id != table.table_id:
+    existing = find_table(tx, new.namespace, new.name)
+    if existing is not None and existing.table_id != table.table_id:
         raise AlreadyExistsError(
-            f"Table {there.full_name!r} already exists. Choose another name, or drop it first.", name=there.full_name
+            f"Table {existing.full_name!r} already exists. Choose another name, or drop it first.",
+            name=existing.full_name,
         )
     refuse_view(tx, new.namespace, new.name)
     namespace_id = namespace_id_of(tx, new.namespace)

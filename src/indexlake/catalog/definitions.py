@@ -270,13 +270,13 @@ class CreateTable:
     """Table id, full name and whether it is new, so that no read, which could fail, is needed after the commit."""
 
     def apply(self, tx: Transaction, hot: HotStore, snapshot: int) -> bool:
-        there = find_table(tx, self.namespace, self.name)
-        if there is not None and self.replace:
-            end_table(tx, there.table_id, snapshot)
-            self.replaced[:] = [there.table_id]
-        elif there is not None:
+        existing = find_table(tx, self.namespace, self.name)
+        if existing is not None and self.replace:
+            end_table(tx, existing.table_id, snapshot)
+            self.replaced[:] = [existing.table_id]
+        elif existing is not None:
             if self.exist_ok:
-                self.found[:] = [(there.table_id, there.full_name, False)]
+                self.found[:] = [(existing.table_id, existing.full_name, False)]
                 return False
             full = f"{self.namespace}.{self.name}"
             raise AlreadyExistsError(

@@ -46,14 +46,14 @@ class CreateIndex:
             raise ConflictError(
                 f"The columns of table {self.full_name!r} changed meanwhile. Run it again.", table=self.full_name
             )
-        there = live_index(tx, self.table_id, self.name)
-        if there is not None:
-            if self.equals(there):
-                self.found[:] = [there.index_id]
+        existing = live_index(tx, self.table_id, self.name)
+        if existing is not None:
+            if self.equals(existing):
+                self.found[:] = [existing.index_id]
                 return False
             raise AlreadyExistsError(
-                f"Table {self.full_name!r} has another index {there.name!r}, a {there.kind}. Drop it first with "
-                f"t.drop_index({there.name!r}), or choose another name.",
+                f"Table {self.full_name!r} has another index {existing.name!r}, a {existing.kind}. Drop it first with "
+                f"t.drop_index({existing.name!r}), or choose another name.",
                 name=self.name,
             )
         params = {"unique": True, **self.params} if self.unique else self.params
@@ -84,12 +84,12 @@ class DropIndex:
         table = read_table(tx, self.table_id)
         if table is None or table.end_snapshot is not None:
             raise NotFoundError(f"Table {self.full_name!r} was dropped.", name=self.full_name)
-        there = live_index(tx, self.table_id, self.name)
-        if there is None or self.index_id not in (None, there.index_id):
+        existing = live_index(tx, self.table_id, self.name)
+        if existing is None or self.index_id not in (None, existing.index_id):
             if self.missing_ok:
                 return False
             raise no_index(self.full_name, self.name, [i.name for i in live_indexes(tx, self.table_id)])
-        drop_index(tx, hot, self.table_id, there, snapshot)
+        drop_index(tx, hot, self.table_id, existing, snapshot)
         return True
 
 

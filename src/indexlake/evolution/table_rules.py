@@ -75,8 +75,8 @@ def new_check(
         base = "_".join(filter(None, (table, names, "check")))
         name = next(n for n in (base, *(f"{base}{k}" for k in range(1, len(taken) + 2))) if n.lower() not in taken)
     if not isinstance(name, str) or not name.strip() or name.lower() in taken:
-        there = "There is one of that name already." if isinstance(name, str) and name.strip() else "It is empty."
-        raise SchemaError(f"{name!r} cannot be the name of a check. {there}")
+        problem = "There is one of that name already." if isinstance(name, str) and name.strip() else "It is empty."
+        raise SchemaError(f"{name!r} cannot be the name of a check. {problem}")
     return Check(number, name, condition)
 
 

@@ -64,8 +64,8 @@ class Active:
         if cut >= self._cut:
             return  # they all belong to one commit
         self._cut = cut
-        there = {id(opened.block.rows) for opened in self._open}
-        self._waiting = [block for block in self._waiting if id(block.rows) not in there]
+        open_rows = {id(opened.block.rows) for opened in self._open}
+        self._waiting = [block for block in self._waiting if id(block.rows) not in open_rows]
         self._wait([opened.block for opened in self._open])
         self._open = [opened.shortened(cut) for opened in self._open]
 

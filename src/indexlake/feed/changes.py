@@ -49,7 +49,7 @@ class Changes(Result):
     ) -> None:
         lake = table._lake
         lake._check()
-        asked = _number(lake, "since", since)
+        start = _number(lake, "since", since)
         limit = None if until is None else _number(lake, "until", until)
         # A past view or a transaction reads one snapshot, whatever was requested; otherwise read up to the limit.
         fixed = table._tx is not None or table._snapshot is not None
@@ -58,11 +58,11 @@ class Changes(Result):
             if limit is not None and limit > last:
                 raise NotFoundError(f"until={limit} is later than what {table.name!r} shows here: snapshot {last}.")
             self._until = last if limit is None else limit
-            if asked > state.newest:
-                raise NotFoundError(f"There is no snapshot {asked} yet; the newest is {state.newest}.", name=str(asked))
-            if asked > self._until:
-                raise SchemaError(f"changes(since={asked}, until={self._until}): since is later than until.")
-            self._since = _checked(asked, state.table)
+            if start > state.newest:
+                raise NotFoundError(f"There is no snapshot {start} yet; the newest is {state.newest}.", name=str(start))
+            if start > self._until:
+                raise SchemaError(f"changes(since={start}, until={self._until}): since is later than until.")
+            self._since = _checked(start, state.table)
             check_snapshot(self._until, state.newest, state.table)
             schema = state.schema.at(self._until)
         self._table = table

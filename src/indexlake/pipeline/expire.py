@@ -1,9 +1,9 @@
 """Expire: drop the history that no retained snapshot needs, and move the horizon.
 
-The horizon is the newest snapshot committed at or before now − retention.  It never passes a pin, nor what
-only a redo log holds, and never comes within a minute of now.  It moves in one commit.  That commit removes some of
-what lies below, and further short commits the rest.  An expire that was killed between them leaves records that nobody
-reads, and the next one removes them.  Hot versions are purged afterwards.
+The horizon is the newest snapshot committed at or before now − retention. It never passes a pin or anything that only a
+redo log holds, and never comes within a minute of now. One commit moves it and removes some of what lies below; further
+short commits remove the rest. An expire that was killed in between leaves records that nobody reads, and the next one
+removes them. Hot versions are purged afterwards.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NEVER_WITHIN = 60_000_000
 STEP = 250
 """How many blocks one commit removes, and how many others it looks at."""
 STEP_RECORDS = 20 * STEP
-"""Of snapshots and the like, which are small."""
+"""The same for small records, such as snapshots."""
 
 KEEP_TOKENS = 7 * 24 * 3600 * 1_000_000
 KEEP_JOBS = 7 * 24 * 3600 * 1_000_000
@@ -76,18 +76,18 @@ def expire(lake: Lake, table_id: int, **watched: Unpack[Watched]) -> ExpireResul
 
 
 class _Sweep:
-    """The commits of one run; ``horizon`` is None where there is no such table."""
+    """The commits of one run; ``horizon`` is None if there is no such table."""
 
     def __init__(self, lake: Lake, job: Job, table_id: int) -> None:
         self._lake, self._job, self._table_id = lake, job, table_id
         self._time, self._present = lake._now(), lake._clock()
-        with lake.catalog.read() as r:  # all deletes are too many to look through inside a critical section
+        with lake.catalog.read() as r:  # there are too many deletes to look through in a critical section
             self._unfolded = delete_entries.unfolded(r, table_id)
         self.horizon: int | None = None
         self.blocks = self.folded = self._links = 0
 
     def step(self) -> bool:
-        """One commit, if there is something to do; whether there may be more."""
+        """Make one commit if there is something to do; return whether there may be more."""
         with Section(self._lake.catalog, self._lake._hot) as section:
             tx, table_id = section.tx, self._table_id
             self._job.fence(tx)
@@ -112,14 +112,14 @@ class _Sweep:
                     if not (self.blocks or self.folded or self._links):
                         return False
                     table_heads.set_horizon(tx, table_id, horizon, s)
-            if moved or not more:  # what is removed in between nobody has to know
+            if moved or not more:  # nobody needs to know what is removed in between
                 section.sequencer.record("expire", job=True)
             faults.step("expire.commit")
             section.commit()
             return more
 
     def _remove(self, section: Section, horizon: int, s: int, *, gone: bool) -> bool:
-        """Some of what no retained snapshot needs; whether there may be more.  ``gone``: it needs nothing at all."""
+        """Remove some of what no retained snapshot needs (``gone``: everything); return whether there may be more."""
         tx, table_id = section.tx, self._table_id
         due: list[int] = []
         while len(due) < STEP and self._unfolded and self._unfolded[-1][0] <= horizon:

@@ -1,10 +1,10 @@
 """Publishing meta files, and finding the newest one.
 
-A meta file is written after the commits that it tells about, from a read transaction of its own whose snapshot stays
-pinned until the file is there: every file that it names outlives the writing.  Many commits share a meta file: it is
-published once at the end of a job, and in the background at a pace that takes a small part of the time.  A process
-that dies before leaves the older file, which stays valid.  The newest meta file is the one with the highest snapshot,
-no matter when it was written, so a slow publisher never takes a table back in time.
+A meta file is written after the commits that it describes, from a read transaction of its own whose snapshot stays
+pinned until the file exists, so every file that it names outlives the writing. Many commits share a meta file: it is
+published once at the end of a job, and in the background at a pace that takes a small part of the time. A process that
+dies before that leaves the older file, which stays valid. The newest meta file is the one with the highest snapshot, no
+matter when it was written, so a slow publisher never takes a table back in time.
 """
 
 from __future__ import annotations
@@ -38,18 +38,17 @@ log = logging.getLogger("indexlake")
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The newest meta file of a table that this process knows of; the table was the same up to a snapshot."""
+    """The newest meta file of a table known to this process; the table has not changed up to a snapshot."""
 
     state: str
     upto: int
 
 
 def publish_meta(lake: Lake, table_id: int) -> str | None:
-    """Write a meta file if a clustered table has changed since the newest one; returns its path.
+    """Write a meta file if a clustered table has changed since the newest one, and return its path.
 
-    Of one that has become a heap it says that it has ended: no restore goes back to when it was clustered.
-
-    For the end of a job, whose work is done whatever happens here: an error is logged, and the next job writes it.
+    For a table that has become a heap, it says that the table has ended, so that no restore goes back to the clustered
+    one. To be called at the end of a job, whose work is done anyway: an error is logged, and the next job tries again.
     """
     try:
         return _publish(lake, table_id)
@@ -73,7 +72,7 @@ def _publish(lake: Lake, table_id: int) -> str | None:
             return None
         pin = lake._pins.pin(reading.state.at)
         meta = table_meta(reading)
-    with pin:  # the files that are named stay until the meta file is there
+    with pin:  # the named files stay until the meta file exists
         header, data = meta_to_bytes(meta)
         if known is None:
             known = _published(lake.storage, table.namespace_id, table_id, header)
@@ -93,7 +92,7 @@ def _write(lake: Lake, namespace_id: int, table_id: int, snapshot: int, data: by
 
 
 def table_meta(reading: Reading) -> TableMeta:
-    """What the catalog says of the table, in this read transaction."""
+    """Return what the catalog says of the table, in this read transaction."""
     state, r = reading.state, reading.transaction
     lake = tables.lake_record(r)
     assert lake is not None
@@ -132,7 +131,7 @@ class MetaFile:
 
 
 def meta_files(storage: Storage, found: Iterable[FileInfo]) -> dict[int, list[MetaFile]]:
-    """Of some files those that are meta files, by table, the newest first and damaged ones last."""
+    """Return those of the files that are meta files, by table, the newest first and damaged ones last."""
     by_table: dict[int, list[MetaFile]] = {}
     for file in found:
         name = FileName.parse(file.path)
@@ -161,7 +160,7 @@ def _header(storage: Storage, path: str) -> Header | None:
 
 
 def _published(storage: Storage, namespace_id: int, table_id: int, now: Header) -> Published | None:
-    """The newest meta file in the table's folder, unless it belongs to an earlier copy of the catalog."""
+    """Return the newest meta file in the table's folder, unless it belongs to an earlier copy of the catalog."""
     found = meta_files(storage, metas_in(storage, clustered_folder(namespace_id, table_id))).get(table_id, [])
     newest = found[0].header if found else None
     if newest is None or newest.incarnation != now.incarnation or newest.snapshot > now.snapshot:

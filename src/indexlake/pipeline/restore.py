@@ -1,8 +1,8 @@
 """Restore: a new catalog from the meta files and blocks of a lost one.
 
-Everything is written in one transaction, so a half-restored catalog does not exist.  Before it, the storage is marked
-as the new catalog's: the old one, if it turns up again, can delete nothing.  The tables have precisely the rows that
-lay in blocks when their meta files were written.  Nothing of their past is known, so their history begins with the
+Everything is written in one transaction, so a half-restored catalog does not exist. Before that, the storage is marked
+as the new catalog's: the old one, if it turns up again, can delete nothing. The tables have precisely the rows that
+were in blocks when their meta files were written. Nothing of their past is known, so their history begins with the
 restore, whose snapshot, row ids and other numbers are beyond all that were used.
 """
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from indexlake.storage import Storage
 
 LOST_NUMBERS = 1 << 40
-"""Snapshots and row ids that commits after the meta file may have used.  They are not given again: whoever remembers
-one, such as a reader of changes, is told that it is gone instead of getting something else."""
+"""Snapshots and row ids that commits after the meta file may have used. They are never given again: anyone who
+remembers one, such as a reader of changes, is told that it is gone instead of getting something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,9 @@ class RestoreResult:
     newer_files: tuple[str, ...]  # written after the meta files; not trusted
 
     def __str__(self) -> str:
-        said = [f"{counted(len(self.tables), 'table')} restored, from snapshot {self.snapshot:,} on:"]
-        said += [f"  {table}" for table in self.tables]
-        said.append(
+        lines = [f"{counted(len(self.tables), 'table')} restored, from snapshot {self.snapshot:,} on:"]
+        lines += [f"  {table}" for table in self.tables]
+        lines.append(
             "Lost with the catalog: rows written since and rows that were hot, history, tokens, streams, and whatever "
             "is no table: views, macros, sequences, named types."
         )
@@ -87,8 +87,8 @@ class RestoreResult:
             ),
         ):
             if found:
-                said += [title, *(f"  {one}" for one in found)]
-        return "\n".join(said)
+                lines += [title, *(f"  {one}" for one in found)]
+        return "\n".join(lines)
 
 
 def write_catalog(
@@ -122,9 +122,9 @@ def write_catalog(
 
 
 def _with_own_names(metas: Sequence[TableMeta]) -> list[TableMeta]:
-    """Where meta files give one name to several, the newest has it, and others have their number added.
+    """Resolve repeated names: the newest table or namespace keeps a name, others get their number appended.
 
-    A table or namespace may have been renamed or dropped, and its name given again, after its last meta file.
+    A table or namespace may have been renamed or dropped after its last meta file, and its name given to another.
     """
     spaces: dict[int, str] = {}
     for number, name in sorted(
@@ -156,7 +156,7 @@ def _restored(meta: TableMeta, lost_segments: int) -> RestoredTable:
 
 
 def _next_snapshot(found: LostCatalog) -> int:
-    """Beyond every snapshot that a file speaks of."""
+    """Return a snapshot beyond every one that a file mentions."""
     versions = (name.clustered.version for name in found.names.values() if name.clustered is not None)
     return LOST_NUMBERS + max((*versions, *(meta.snapshot for meta in found.metas)))
 
@@ -166,7 +166,7 @@ def _next_row_id(meta: TableMeta) -> int:
 
 
 def _sequences(found: LostCatalog) -> dict[str, int]:
-    """The next numbers: beyond those of every meta file and of every name of a file."""
+    """Return the next numbers, beyond those in every meta file and in every file name."""
     numbers: dict[str, int] = {}
     for meta in found.metas:
         for what, number in meta.sequences.items():
@@ -181,7 +181,7 @@ def _sequences(found: LostCatalog) -> dict[str, int]:
 
 
 def _build_key_segments(tx: Transaction, storage: Storage, table_id: int, snapshot: int) -> None:
-    """The primary key must find every row from the beginning; other indexes are built later."""
+    """Build the segments of the primary key, which must find every row at once; other indexes are built later."""
     state = table_state.load(tx, table_id, snapshot)
     assert state.primary is not None
     index, writer = state.primary.index, new_writer_id()

@@ -1,7 +1,7 @@
 """What verify checks about meta files: the newest one of a clustered table agrees with the catalog.
 
-A meta file may be older than the newest commits.  Only if nothing has changed since must it agree in every point;
-otherwise, the files that both know must agree.  A missing meta file is no problem: the next job writes it.
+A meta file may be older than the newest commits. Only if nothing has changed since must it agree in every point;
+otherwise, the files that both know must agree. A missing meta file is no problem: the next job writes it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from indexlake.storage.names import clustered_folder
 
 @dataclass(frozen=True, slots=True)
 class MetaNow:
-    """What a meta file of now would begin with, and the snapshot in which the table last changed."""
+    """The header of a meta file written now, and the snapshot in which the table last changed."""
 
     header: Header
     changed: int
 
 
 def meta_now(reading: Reading) -> MetaNow | None:
-    """Inside the read transaction; None: there is nothing to compare."""
+    """Return the current header inside the read transaction; None: there is nothing to compare."""
     table = reading.state.table
     head = table_heads.read_head(reading.transaction, table.table_id)
     if head is None or not table.is_clustered or table.end_snapshot is not None:
@@ -38,14 +38,14 @@ def meta_now(reading: Reading) -> MetaNow | None:
 
 
 def metas_of(storage: Storage, namespace_id: int, table_id: int) -> Sequence[MetaFile]:
-    """The meta files of a table, the newest first; to be listed before the catalog is read."""
+    """Return the meta files of a table, the newest first; to be called before the catalog is read."""
     return meta_files(storage, metas_in(storage, clustered_folder(namespace_id, table_id))).get(table_id, [])
 
 
 def wrong_metas(
     storage: Storage, metas: Sequence[MetaFile], state: TableState, now: MetaNow | None
 ) -> Iterator[tuple[str, str]]:
-    """What is wrong, each with the path of the meta file."""
+    """Yield what is wrong, each with the path of the meta file."""
     for each in metas:
         if each.header is None:
             yield each.file.path, "is damaged: it does not begin as a meta file"

@@ -105,8 +105,8 @@ def partitions(reading: Reading) -> Partitions:
     A file may have been written later for a range that did not exist then; it is listed where its first key belongs.
     """
     state, snapshot = reading.state, reading.snapshot
-    there = None if state.ranges is None else state.ranges.at(snapshot)
-    if state.ranges is None or there is None or not there.live:
+    ranges = None if state.ranges is None else state.ranges.at(snapshot)
+    if state.ranges is None or ranges is None or not ranges.live:
         name = state.table.full_name
         if state.ranges is not None:
             raise SchemaError(f"Table {name!r} was a heap at snapshot {snapshot}: it had no partitions then.")
@@ -114,8 +114,8 @@ def partitions(reading: Reading) -> Partitions:
     blocks: dict[int, list[BlockRecord]] = defaultdict(list)
     for block, seen in zip(state.blocks.records, state.blocks.visible_at(snapshot), strict=True):
         if seen and block.partition_id is not None:
-            blocks[partition_of(block, there)].append(block)
-    return Partitions(_info(p, blocks[p.partition_id], state, reading.schema, snapshot) for p in there.live)
+            blocks[partition_of(block, ranges)].append(block)
+    return Partitions(_info(p, blocks[p.partition_id], state, reading.schema, snapshot) for p in ranges.live)
 
 
 def how_to_cluster(state: TableState) -> str:
@@ -128,12 +128,12 @@ def how_to_cluster(state: TableState) -> str:
     )
 
 
-def partition_of(block: BlockRecord, there: Ranges) -> int:
+def partition_of(block: BlockRecord, ranges: Ranges) -> int:
     """Return the id of the partition, among those of a snapshot, to which a block is assigned."""
-    if block.partition_id in there.by_id:
+    if block.partition_id in ranges.by_id:
         return block.partition_id
     first = block.first_key or b""
-    found = there.holding(first, first)
+    found = ranges.holding(first, first)
     assert found is not None, "ranges cover all keys"
     return found.partition_id
 

@@ -105,6 +105,6 @@ def numbers_of(body: Mapping[str, Any], before: int, count: int) -> Numbers:
         return np.arange(count, dtype=np.int64) * np.int64(step) + np.int64(start + before * step)
     again = body["min"] if step > 0 else body["max"]
     size = (body["max"] - body["min"]) // abs(step) + 1
-    asked = range(before, before + count)
-    found = [start + n * step if n < first else again + (n - first) % size * step for n in asked]
+    calls = range(before, before + count)
+    found = [start + n * step if n < first else again + (n - first) % size * step for n in calls]
     return np.array(found, np.int64)

@@ -214,9 +214,9 @@ def _removed(r: ReadTransaction | Transaction, table_id: int, blocks: BlockIndex
 
     Comparing ids costs a fraction of reading all records again.
     """
-    there = np.array(data_files.block_ids(r, table_id), np.int64)
+    existing = np.array(data_files.block_ids(r, table_id), np.int64)
     known = blocks.numbers("data_file_id")
-    return set(known[~np.isin(known, there)].tolist())
+    return set(known[~np.isin(known, existing)].tolist())
 
 
 def gone(table_id: int) -> NotFoundError:

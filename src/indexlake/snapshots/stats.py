@@ -22,8 +22,8 @@ class Summary(dict[str, Any]):
         counts = self.get(str(self.table_id))
         if not isinstance(counts, list):
             return ""
-        said = zip(counts, ("inserted", "updated", "deleted"), strict=False)
-        return ", ".join(f"{count:,} {done}" for count, done in said if count)
+        counted_as = zip(counts, ("inserted", "updated", "deleted"), strict=False)
+        return ", ".join(f"{count:,} {done}" for count, done in counted_as if count)
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,11 +243,11 @@ class _RangedBytes:
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
         if len(ranges) < 2 or self.size <= _WHOLE_FILE:
             return [self.read_at(offset, length) for offset, length in ranges]
-        together = _joined(ranges, 1 if self._checksums is None else self._checksums.chunk_size)
-        pieces = self._backend.pool().map(lambda wanted: self.read_at(*wanted[:2]), together)
+        joined = _joined(ranges, 1 if self._checksums is None else self._checksums.chunk_size)
+        pieces = self._backend.pool().map(lambda wanted: self.read_at(*wanted[:2]), joined)
         return [
             piece[offset - start : offset - start + length]
-            for piece, (start, _, parts) in zip(pieces, together, strict=True)
+            for piece, (start, _, parts) in zip(pieces, joined, strict=True)
             for offset, length in parts
         ]
 

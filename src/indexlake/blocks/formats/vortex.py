@@ -255,11 +255,11 @@ class VortexReader:
         stored = pa.schema([self._stored.field(name) for name in columns])
         with self._guarded():
             indices = None if positions is None else vortex.array(pa.array(positions))
-            asked = {"expr": expression, "indices": indices, "batch_size": batch_rows}
+            options = {"expr": expression, "indices": indices, "batch_size": batch_rows}
             if dictionaries:
-                arrays = self._usable().scan(columns, **asked)
+                arrays = self._usable().scan(columns, **options)
             else:
-                reader = self._usable().to_arrow(columns, **asked, schema=stored)
+                reader = self._usable().to_arrow(columns, **options, schema=stored)
         if dictionaries:
             yield from self._column_by_column(arrays, stored, dictionaries)
             return

@@ -63,14 +63,14 @@ class FolderLock:
 
         It contains the inode number of the lock file, so a copy of the folder gets a new one.
         """
-        said = os.pread(self._file, 200, 0).decode(errors="replace")
+        identity = os.pread(self._file, 200, 0).decode(errors="replace")
         number = str(os.fstat(self._file).st_ino)
-        if not said.endswith(f" {number}"):
-            said = f"{uuid.uuid4()} {number}"
+        if not identity.endswith(f" {number}"):
+            identity = f"{uuid.uuid4()} {number}"
             os.ftruncate(self._file, 0)
-            os.pwrite(self._file, said.encode(), 0)
+            os.pwrite(self._file, identity.encode(), 0)
             os.fsync(self._file)
-        return said
+        return identity
 
     def release(self) -> None:
         if self._file >= 0:

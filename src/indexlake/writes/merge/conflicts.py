@@ -58,8 +58,8 @@ def insert_absent(tx: Transaction, table_id: int, source: Source, keys: Sequence
             matching[-1].plan(())
     tx.pin()
     free = np.ones(len(source), np.bool_)
-    for own, there in zip(found, matching, strict=True):
-        for match in there.rows():
+    for own, search in zip(found, matching, strict=True):
+        for match in search.rows():
             for _, rows in own.pairs(match.indices, match.numbers):
                 free[rows] = False
     rows = _one_by_one(np.flatnonzero(free), [_groups(own, len(source)) for own in found])

@@ -71,11 +71,11 @@ class Source:
             parts.append(self._batch(number).select(columns).take(here))
             places.append(wanted)
         schema = pa.schema([self.schema.field(name) for name in columns])
-        together = pa.Table.from_batches(parts, schema).combine_chunks()
+        joined = pa.Table.from_batches(parts, schema).combine_chunks()
         back = np.empty(len(rows), np.int64)
         if places:
             back[np.concatenate(places)] = np.arange(len(rows))
-        return one_batch(together.take(pa.array(back)))
+        return one_batch(joined.take(pa.array(back)))
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:

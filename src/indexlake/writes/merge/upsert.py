@@ -100,10 +100,10 @@ def _take_sources(rows: Any, schema: TableSchema, spill: Spill) -> list[Source]:
 def _take_dicts(rows: Iterable[Any], schema: TableSchema, spill: Spill) -> list[Source]:
     builders: dict[frozenset[str], tuple[pa.Schema, SourceBuilder]] = {}
     for chunk in row_chunks(map(as_row, rows), _DICTS, python_bytes):
-        alike: dict[frozenset[str], list[Mapping[str, Any]]] = {}
+        by_columns: dict[frozenset[str], list[Mapping[str, Any]]] = {}
         for row in chunk:
-            alike.setdefault(frozenset(row), []).append(row)
-        for names, some in alike.items():
+            by_columns.setdefault(frozenset(row), []).append(row)
+        for names, some in by_columns.items():
             if names not in builders:
                 shape = pa.schema([schema.field(name).arrow().with_name(name).with_nullable(True) for name in names])
                 builders[names] = shape, SourceBuilder(_conform(dict_batch([], shape), schema).schema, spill)
