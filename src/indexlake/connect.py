@@ -188,7 +188,7 @@ def storage_address(storage: str | os.PathLike[str] | None) -> str | None:
 
 def _check_path(path: str) -> None:
     if "\0" in path or any("\ud800" <= c <= "\udfff" for c in path):
-        raise CatalogError(f"{path!r} is not a path: it holds a character that no path can have.")
+        raise CatalogError(f"{path!r} is not a path: it contains a character that paths cannot have.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,7 +395,7 @@ class Opening:
         else:
             catalog_is = f"the tables whose names begin with indexlake_ in {catalog.location}"
         return (
-            f" No table was ever made in this lake: if its storage is the wrong one, delete {catalog_is}, and connect "
+            f" No table was ever created in this lake: if its storage is wrong, delete {catalog_is}, and connect "
             "again with the right storage=."
         )
 

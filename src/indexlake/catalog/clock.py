@@ -68,7 +68,7 @@ class FileClock:
         if abs(self._wrong_by) > DOUBTFUL:
             log.warning(
                 "the clock of this process and that of the file system that holds the catalog differ by %.0f s; the "
-                "lake goes by the file system. Set the clock right.",
+                "lake uses that of the file system. Correct the clock.",
                 abs(self._wrong_by) / SECOND,
             )
         return found - wrong_by
@@ -101,7 +101,7 @@ def correct_future(tx: Transaction, time: int, before: int | None, last: tuple[i
             return True
     log.warning(
         "the newest snapshot is dated %.0f s ahead of this clock, which seems to be behind; new commits take the date "
-        "of the newest snapshot. Set the clock right.",
+        "of the newest snapshot. Correct the clock.",
         ahead,
     )
     return False

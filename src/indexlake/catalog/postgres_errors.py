@@ -19,7 +19,7 @@ _RETRY = {
     "53300",  # too many connections
 }
 _ADVICE = {
-    "54000": "holds no value and no row of more than 1 GB. Nothing was changed. Store such values in pieces, or "
+    "54000": "cannot hold a value or row of more than 1 GB. Nothing was changed. Store such values in pieces, or "
     "outside the table",
     "55P03": "is being written to by another process for longer than the lock time-out. Try again; look for a "
     "session that holds an advisory lock in pg_locks",
@@ -52,8 +52,8 @@ def translate(
         message = f"The connection to the catalog {location} was lost. Try again. (PostgreSQL: {text})"
     elif state == "54000" and "index row" in text:
         message = (
-            f"The catalog {location} holds no primary key of several columns with more than about 2,700 bytes. Nothing "
-            f"was changed. Shorten the key, or use a key of one column. (PostgreSQL: {text})"
+            f"The catalog {location} cannot hold a primary key of several columns with more than about 2,700 bytes. "
+            f"Nothing was changed. Shorten the key, or use a key of one column. (PostgreSQL: {text})"
         )
     elif state in _ADVICE:
         message = f"The catalog {location} {_ADVICE[state]}. (PostgreSQL: {text})"

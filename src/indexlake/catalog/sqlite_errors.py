@@ -16,7 +16,7 @@ _ADVICE = {
     apsw.SQLITE_PERM: "may not be used by this user. Check the permissions of the file and of its directory",
     apsw.SQLITE_AUTH: "may not be used by this user. Check the permissions of the file and of its directory",
     apsw.SQLITE_FULL: "cannot grow: the disk is full. Nothing was changed. Free space there and try again",
-    apsw.SQLITE_TOOBIG: "holds no value and no row of more than 1,000,000,000 bytes. Nothing was changed. Store such "
+    apsw.SQLITE_TOOBIG: "cannot hold a value or row of more than 1,000,000,000 bytes. Nothing was changed. Store such "
     "values in pieces, or outside the table",
     apsw.SQLITE_CORRUPT: "is damaged. Stop writing to it and restore it from a backup",
     apsw.SQLITE_NOTADB: "is not a SQLite database, or it is damaged. Check the path, or restore it from a backup",

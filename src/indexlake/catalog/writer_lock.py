@@ -147,7 +147,7 @@ class WriterLock:
     def _timed_out(self, timeout: float, holder: str) -> DatabaseError:
         return DatabaseError(
             f"Waited {timeout:g} s for the right to write to the catalog {self.path or ''}; {holder} holds it. "
-            f"Try again; if that process hangs, end it: its lock goes with it.",
+            f"Try again; if that process hangs, end it: its lock ends with it.",
             retryable=True,
         )
 

@@ -183,7 +183,7 @@ def _checked(since: int, table: TableRecord) -> int:
     if begin < table.horizon:
         raise SnapshotExpiredError(
             f"Changes of {table.full_name!r} since snapshot {since} are no longer known: history is kept from snapshot "
-            f"{table.horizon} on (retention {table.config.retention}). Read the table whole and go on from there.",
+            f"{table.horizon} on (retention {table.config.retention}). Read the whole table and continue from there.",
             snapshot_id=since,
             horizon=table.horizon,
         )

@@ -222,7 +222,7 @@ def _nothing(storage: Storage, listed: Sequence[FileInfo], damaged: list[str], s
     ]
     if not ids:
         lines.append(
-            "There is no file of a lake: is this the storage root? That of a lake in a folder is `files` inside it."
+            "No file there belongs to a lake: is this the storage root? For a lake in a folder, it is `files` inside."
         )
     return NotFoundError(" ".join(lines), name=storage.root)
 
@@ -234,7 +234,7 @@ def _sizes(metas: Iterable[TableMeta], files: Mapping[str, FileInfo]) -> dict[st
         for named in meta.files:
             found = files.get(named.path)
             if found is None:
-                wrong[named.path] = "it is not there"
+                wrong[named.path] = "it is missing"
             elif found.size != named.size:
                 wrong[named.path] = f"it has {counted(found.size, 'byte')} and should have {named.size:,}"
     return wrong

@@ -74,7 +74,7 @@ class RestoreResult:
         lines += [f"  {table}" for table in self.tables]
         lines.append(
             "Lost with the catalog: rows written since and rows that were hot, history, tokens, streams, and whatever "
-            "is no table: views, macros, sequences, named types."
+            "is not a table: views, macros, sequences, named types."
         )
         for title, found in (
             ("Not restored, and left as they are:", self.lost_tables),

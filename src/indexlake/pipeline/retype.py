@@ -38,8 +38,8 @@ def change_type(table: Table, new: pa.Field, text: str, default: Any = None) -> 
         if (left := schema.by_name.get(beside.lower())) is not None:
             if left.generated is None:
                 raise SchemaError(
-                    f"Column {f.name!r} cannot take this type: a column {left.name!r} is there, and that name is "
-                    "needed meanwhile. Rename that column first.",
+                    f"Column {f.name!r} cannot take this type: it temporarily needs the name {left.name!r}, "
+                    "which another column has. Rename that column first.",
                     column=left.name,
                 )
             Alter(table)._add(DropColumn(beside)).commit()

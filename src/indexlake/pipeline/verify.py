@@ -268,7 +268,7 @@ def _keys(storage: Storage, covering: Covering) -> str | None:
     found = covering.index.open(storage, segment)
     for ordinal, block in covering.blocks.items():
         if ordinal + 1 >= len(found.starts) or found.starts[ordinal + 1] - found.starts[ordinal] != block.record_count:
-            return f"covers another number of rows than {block.path} has"
+            return f"covers a different number of rows than {block.path} has"
     if not hasattr(found, "sample"):
         return None  # of a kind without keys
     for key in found.sample(2):

@@ -48,13 +48,13 @@ def wrong_metas(
     """Yield what is wrong, each with the path of the meta file."""
     for each in metas:
         if each.header is None:
-            yield each.file.path, "is damaged: it does not begin as a meta file"
+            yield each.file.path, "is damaged: it does not start like a meta file"
     newest = metas[0] if metas else None
     if newest is None or newest.header is None or now is None or newest.header.incarnation != now.header.incarnation:
         return
     path = newest.file.path
     if newest.header.snapshot > state.at:
-        yield path, f"tells about snapshot {newest.header.snapshot}; the newest is {state.at}"
+        yield path, f"describes snapshot {newest.header.snapshot}; the newest is {state.at}"
         return
     try:
         meta = read_meta(storage, path)

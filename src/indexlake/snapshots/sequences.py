@@ -42,7 +42,7 @@ class Sequences:
             return np.empty(0, np.int64)
         if self._catalog is None:
             raise OwnershipError(
-                f"The sequence {name!r} gives no numbers to a task that runs in another process. Name the column in "
+                f"The sequence {name!r} cannot give numbers to a task that runs in another process. Name the column in "
                 "the rows that you load, or insert them with lake.sql or table.insert."
             )
         with self._catalog.transaction() as tx:
@@ -58,7 +58,7 @@ class Sequences:
             bound = found.body["max" if found.body["increment"] > 0 else "min"]
             raise ConstraintError(
                 f"The sequence {found.full_name!r} has reached its {end} value, {bound}. Replace it with another, or "
-                "make it with CYCLE.",
+                "create it with CYCLE.",
                 constraint=found.full_name,
             )
         numbers = numbers_of(found.body, before, count)

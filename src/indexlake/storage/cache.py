@@ -59,7 +59,7 @@ class CacheSpec:
         if not isinstance(path, str) or not path or "\0" in path:
             raise StorageError(f"cache_dir is the path of a local directory, not {directory!r}.")
         if "://" in path:
-            raise StorageError(f"cache_dir is a directory of this machine, not {path.partition('://')[0]}://….")
+            raise StorageError(f"cache_dir is a directory on this machine, not {path.partition('://')[0]}://….")
         return CacheSpec(os.path.abspath(os.path.expanduser(path)), limit)
 
 

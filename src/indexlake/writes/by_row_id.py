@@ -48,7 +48,7 @@ def change_by_row_id(
     ids = np.concatenate([deleted, *(new.ids for new in updates)])
     if len(np.unique(ids)) < len(ids):
         raise ConstraintError(
-            "The query finds several new values for one row. Make sure that the join matches each row only once."
+            "The query finds several new values for the same row. Make sure that the join matches each row only once."
         )
     state, found = find_by_scan(tx, table_id, with_row_ids(ids.tolist()), None if updates else ())
     edit = Edit(tx, state)

@@ -251,7 +251,7 @@ def test_a_changed_byte_before_a_record_that_knew_better_is_refused(memory: il.L
     (_, begin, end) = records_of(path)[1]
     for at in range(begin, end):
         flip(path, at)
-        _refused(image, "is damaged after commit 2, and a later record knew more to be durable")
+        _refused(image, "is damaged after commit 2, and a later record shows more was durable")
         flip(path, at)
     flip(path, records_of(path)[2][2] - 1)
     assert _ids(image) == [1, 2], "nothing later: it may be a torn tail"
@@ -301,7 +301,7 @@ def test_a_sealed_file_that_is_shorter_empty_or_missing_is_refused(sealed: Path)
 
 def test_an_open_file_that_is_empty_is_refused(sealed: Path) -> None:
     os.truncate(open_file(sealed), 0)
-    _refused(sealed, "does not begin as a file of this lake's log")
+    _refused(sealed, "does not start like a file of this lake's log")
 
 
 def test_files_that_change_places_are_refused(sealed: Path) -> None:

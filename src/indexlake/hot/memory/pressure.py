@@ -83,8 +83,8 @@ class Pressure:
             if time.monotonic() > ends:
                 todo = "" if coming else " It was opened with automatic=False: call lake.pipeline().dump()."
                 raise StorageError(
-                    f"Nothing was written: {self.reason()}, and in {self._timeout:g} s no memory was freed.{todo} A "
-                    "larger hot_bytes= makes room."
+                    f"Nothing was written: {self.reason()}, and no memory was freed in {self._timeout:g} s.{todo} Pass "
+                    "a larger hot_bytes= to make room."
                 )
             time.sleep(PAUSE)
 

@@ -53,7 +53,9 @@ class Recovery:
     def __str__(self) -> str:
         text = f"epoch {self.epoch}: {counted(self.commits, 'commit')} with {counted(self.rows, 'row')} replayed"
         text += f" from {counted(self.files, 'file')} of the redo log, up to snapshot {self.last_commit}"
-        return text + (f"; {counted(self.cut_off, 'byte')} at its end were no whole record" if self.cut_off else "")
+        return text + (
+            f"; {counted(self.cut_off, 'byte')} at its end were an incomplete record" if self.cut_off else ""
+        )
 
     def _repr_html_(self) -> str:
         facts = {"epoch": self.epoch, "files": self.files, "commits": self.commits, "rows": self.rows}
@@ -159,7 +161,7 @@ class _Reading:
         head = next(record.parts(data), None)
         wanted = (record.MAGIC, record.FORMAT, self.lake_id, segment.epoch, segment.number)
         if head is None or (*head[0][:3], *head[0][4:6]) != wanted:
-            raise _damaged(path, "does not begin as a file of this lake's log")
+            raise _damaged(path, "does not start like a file of this lake's log")
         start, before = head[1], head[0][6]
         if before > max(self.last, self.owner.bound):
             raise _gap(max(self.last, self.owner.bound) + 1)
@@ -169,7 +171,7 @@ class _Reading:
             if sealed:
                 raise _damaged(path, f"is damaged after commit {self.last}")
             if record.is_evidence(data, end, self.last):
-                raise _damaged(path, f"is damaged after commit {self.last}, and a later record knew more to be durable")
+                raise _damaged(path, f"is damaged after commit {self.last}, and a later record shows more was durable")
             self.cut_off = len(data) - end
         if not sealed:
             self.open, self.before_tail, self.tail = segment, before, content[start:end]

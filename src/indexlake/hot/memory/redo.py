@@ -163,9 +163,9 @@ class RedoLog:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         todo = "Make room on the disk" if full else "Check the disk"
         self.poisoned = (
-            f"The lake takes no more writes: it could not {what} its redo log {self.path} "
-            f"({os.strerror(error.errno or 0).lower()}). Reading goes on. {todo}, then close the lake and connect "
-            "again; of the last writes those that were acknowledged will be there."
+            f"The lake accepts no more writes: it could not {what} its redo log {self.path} "
+            f"({os.strerror(error.errno or 0).lower()}). Reading still works. {todo}, then close the lake and connect "
+            "again: every acknowledged write will be there."
         )
         return StorageError(self.poisoned, path=self.path)
 

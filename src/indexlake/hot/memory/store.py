@@ -212,7 +212,7 @@ class MemoryStore:
                 else:
                     self._undo.pop()
         except BaseException:
-            self.lost = "A commit was given up, and may be here in part. Close the lake and connect again."
+            self.lost = "A commit was abandoned and may be partly in memory. Close the lake and connect again."
             raise
         if interrupted is not None:
             raise interrupted

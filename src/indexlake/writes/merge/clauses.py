@@ -111,8 +111,7 @@ class Scope:
             if len(parts) > 1 and parts[0].lower() in self._missing:
                 side = "table" if parts[0].lower() == "t" else "source"
                 raise ExpressionError(
-                    f"{'.'.join(parts)!r}: the rows that this clause is for have no partner in the {side} "
-                    f"(in `{text}`).",
+                    f"{'.'.join(parts)!r}: the rows of this clause have no match in the {side} (in `{text}`).",
                     text=text,
                 )
 
