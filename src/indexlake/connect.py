@@ -360,10 +360,7 @@ class Opening:
         return Spill()
 
     def persisted(self, root: str) -> str:
-        """Return the storage root as the catalog records it.
-
-        A path inside the lake's own folder becomes relative, so that the folder can be moved.
-        """
+        """Return the storage root for the catalog, relative to the lake's own folder if inside, so that it can move."""
         if "://" in root:
             return root
         full = os.path.abspath(root)

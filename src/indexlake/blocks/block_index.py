@@ -48,7 +48,6 @@ class BlockIndex:
         return int(self.numbers("changed_in").max()) if self.records else -1
 
     def record(self, data_file_id: int) -> BlockRecord | None:
-        """Return the record of a block, or None if it is not in the index."""
         index = self.index_of(data_file_id)
         return None if index is None else self.records[index]
 
@@ -100,8 +99,7 @@ class BlockIndex:
         return ~np.isin(self.numbers("data_file_id"), np.fromiter(gone, np.int64, len(gone)))
 
     def numbers(self, name: str) -> npt.NDArray[np.int64]:
-        """Return one integer field of all records as an array; None, as in a live `end_snapshot`, becomes the
-        maximum."""
+        """Return one integer field of all records as an array; None, as in a live `end_snapshot`, is the maximum."""
         array = self._numbers.get(name)
         if array is None:
             values: Iterable[int | None] = map(attrgetter(name), self.records)

@@ -90,8 +90,7 @@ class DeleteLog:
         return log
 
     def _fork(self) -> _History:
-        """Return another history with the entries of this log, for when another log has already extended the old
-        one."""
+        """Return another history with the entries of this log, for when the old one was extended by another log."""
         history = _History()
         for snapshot_id, positions in self._history.entries[: self._length]:
             history.append(snapshot_id, positions)

@@ -184,8 +184,7 @@ def cells_of(stats: Sequence[bytes], column: str) -> Iterator[tuple[list[int], n
 
 
 def nulls_of(stats: Sequence[bytes]) -> dict[str, Mask]:
-    """Return, for each column in the statistics of any block, a mask of blocks that hold a null or lack statistics of
-    it."""
+    """Return, for each column in any block's statistics, which blocks hold a null or lack statistics of it."""
     found: dict[str, Mask] = {}
     for header, members in _by_header(stats):
         names = columns_of(header)

@@ -118,7 +118,6 @@ class RowIds:
         return int(self._bitmap.max())
 
     def position_of(self, row_id: int) -> int | None:
-        """Return the position of a row in the block, or None."""
         if self._bitmap is None:
             position = row_id - self._start
             return position if 0 <= position < self._count else None
@@ -149,7 +148,6 @@ class RowIds:
         return int(self._bitmap.rank(row_id - 1)) if row_id > 0 else 0
 
     def row_id_at(self, position: int) -> int:
-        """Return the row id at a position."""
         if not 0 <= position < self._count:
             raise IndexError(f"position {position} is outside a block of {self._count} rows")
         if self._bitmap is None:

@@ -142,8 +142,7 @@ class _Segment:
                 self._writer.add(batch)
 
     def finish(self, storage: Storage, table_id: int, writer_id: str) -> tuple[SegmentFile | None, KeyedRows | None]:
-        """Return the segment and, for a unique index, the keys of the rows, which are known even if the segment
-        fails."""
+        """Return the segment and, for a unique index, the rows' keys, which are known even if the segment fails."""
         segment, keyed = None, None
         with self._failing():
             if self._writer is not None:

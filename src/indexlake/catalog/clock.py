@@ -108,7 +108,7 @@ def correct_future(tx: Transaction, time: int, before: int | None, last: tuple[i
 
 
 def correct_moments(tx: Transaction, time: int) -> None:
-    """Move everything else that a clock was ahead to date, leases included, back to now or at most a day from now."""
+    """Move other dates of a clock that was ahead back to now, and expiries back to within a day from now."""
     for table, column in _MOMENTS:
         tx.execute(f"update {table} set {column} = ? where {column} > ?", (time, time + DOUBTFUL))
     for table, column in _EXPIRIES:

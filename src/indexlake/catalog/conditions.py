@@ -72,10 +72,7 @@ def _column_sql(test: ColumnTest, codecs: Mapping[str, Codec]) -> tuple[str, lis
 
 
 def compare_sql(column: str, op: str, value: SqlValue, codec: Codec) -> tuple[str, list[SqlValue]]:
-    """Return SQL for ``column op value`` on encoded values.
-
-    Floats compare by value: -0.0 equals 0.0, NaN equals itself and is the greatest.
-    """
+    """Return SQL for ``column op value`` on encoded values; for floats, -0.0 = 0.0 and NaN is the greatest."""
     name = quote(column)
     if not is_float(codec):
         return f"{name} {op} ?", [value]

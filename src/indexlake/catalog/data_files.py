@@ -21,16 +21,12 @@ _BLOCK_COLUMNS = """data_file_id, table_id, relative_path, format, role, row_ord
 
 
 def read_blocks(r: ReadTransaction | Transaction, table_id: int, since: int = -1) -> list[BlockRecord]:
-    """Return the records written after ``since``, by id.
-
-    They are sorted here: the database would need another copy of a million records to sort them.
-    """
+    """Return the records written after ``since``, sorted here: the database would need a copy of them all to do so."""
     sql = f"select {_BLOCK_COLUMNS} from indexlake_data_file where table_id = ? and changed_in > ?"
     return sorted(map(BlockRecord._make, all_rows(r, since)(sql, (table_id, since))), key=attrgetter("data_file_id"))
 
 
 def block_ids(r: ReadTransaction | Transaction, table_id: int) -> list[int]:
-    """Return the ids of all blocks that have a record."""
     rows = r.rows("select data_file_id from indexlake_data_file where table_id = ?", (table_id,))
     return [file_id for (file_id,) in rows]
 
@@ -121,7 +117,6 @@ def label(r: Transaction, file_id: int) -> int:
 
 
 def live_blocks_of(r: Transaction, partition_ids: Sequence[int]) -> list[BlockRecord]:
-    """Return the live blocks of some partitions."""
     found: list[BlockRecord] = []
     for partition_id in partition_ids:
         rows = r.rows(

@@ -56,6 +56,5 @@ def table_ids(r: ReadTransaction | Transaction) -> set[int]:
 
 
 def clustered_table_ids(r: ReadTransaction | Transaction) -> set[int]:
-    """Return the ids of the current clustered tables."""
     rows = r.rows("select table_id from indexlake_table where layout = 'clustered' and end_snapshot is null")
     return {table_id for (table_id,) in rows}

@@ -27,8 +27,7 @@ class LogOwner:
     """The process that numbers the commits of a lake.
 
     ``place`` identifies the log's folder wherever it is mounted. The catalog and blocks hold all commits up to
-    ``bound``. ``told`` is the newest commit of the log that the catalog was told of: a log that ends earlier has lost
-    commits.
+    ``bound``. ``told`` is the newest commit of the log known to the catalog: a log that ends earlier has lost commits.
     """
 
     epoch: int

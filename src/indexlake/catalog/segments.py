@@ -192,8 +192,7 @@ def drop_links_of(tx: Transaction, table_id: int, file_ids: Sequence[int], now: 
 
 
 def drop_ended_links(tx: Transaction, table_id: int, horizon: int, now: int, limit: int) -> int:
-    """Remove up to ``limit`` links that no retained snapshot uses, and segments left without any; return how many
-    links."""
+    """Remove up to ``limit`` links that no snapshot needs, and segments left without any; return how many links."""
     ended = tx.rows(
         f"""select index_id, data_file_id, index_file_id from indexlake_index_file_block
         where {_OF_TABLE} and end_snapshot <= ? limit ?""",

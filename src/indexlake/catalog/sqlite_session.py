@@ -108,8 +108,7 @@ class SqliteSession:
         connection.set_wal_hook(count_frames)  # this also switches off SQLite's own checkpoints
 
     def has_lost_log(self) -> bool:
-        """Return whether the log that this session writes to was removed; to be called after a commit, when a log
-        exists."""
+        """Return whether the log that this session writes to was removed; call it after a commit, when one exists."""
         if not self._durable:
             return False
         try:
@@ -125,10 +124,8 @@ class SqliteSession:
         self._known = (sql, params, *self._state()), rows
 
     def remembered(self, sql: str, params: Any) -> list[tuple[Any, ...]] | None:
-        """Return the remembered result of a query, if the session still reads that state.
-
-        It must not have written anything since, not even something that was rolled back.
-        """
+        """Return a query's remembered result if the session still reads that state and has written nothing since, not
+        even something that was rolled back."""
         known = self._known
         return known[1] if known is not None and known[0] == (sql, params, *self._state()) else None
 

@@ -197,8 +197,7 @@ class SqliteTransaction(_Statements, Writing):
         catalog.sessions.give_back(session)
 
     def _failed(self, error: apsw.Error | OSError, sql: str) -> DatabaseError:
-        """Translate an error; if SQLite rolled everything back by itself, end the transaction so that nothing
-        follows."""
+        """Translate an error; if SQLite itself rolled back, end the transaction so that no statement follows."""
         failure = translate(error, self._catalog.location, sql)
         if self._is_open() and not self._session.connection.in_transaction:
             self.rollback()

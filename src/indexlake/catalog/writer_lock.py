@@ -172,8 +172,7 @@ class _FileQueue:
     """The two lock files. Used by one thread at a time; a second, daemon thread does the waiting.
 
     A blocked `flock` cannot be timed out, so it is that thread which blocks. When the caller stops waiting, the thread
-    stays in the kernel's queue; the next caller takes over its place, otherwise it releases the lock as soon as it gets
-    it.
+    stays in the kernel's queue; the next caller takes over its place, otherwise it releases the lock at once.
     """
 
     def __init__(self, path: str) -> None:

@@ -51,10 +51,7 @@ class Look(NamedTuple):
 
 
 def first_look(writes: TableWrites, base: int, readings: Readings, files: OpenFiles) -> tuple[Look, ...]:
-    """Look for every value that must be absent, using the write-set's own state where that is recent enough.
-
-    What that state does not know yet is checked inside the section.
-    """
+    """Look for every value that must be absent, in the write-set's own state if that is recent enough."""
     state = writes.state
     writes.checked.clear()  # cleared because the write-set may be committed again after waiting for its turn
     keys: list[Look] | None
@@ -82,10 +79,7 @@ def first_look(writes: TableWrites, base: int, readings: Readings, files: OpenFi
 
 
 def _looks_for_keys(writes: TableWrites, state: TableState, files: OpenFiles) -> list[Look]:
-    """Return empty looks for the keys of enforced unique indexes that have not been looked up yet.
-
-    None if no key has to be looked up.
-    """
+    """Return empty looks for the keys of enforced unique indexes that must be looked up and have not been."""
     found: list[Look] = []
     if not writes.rows and not writes.blocks:
         return found

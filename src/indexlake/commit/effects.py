@@ -101,10 +101,9 @@ def swap_blocks(
     *,
     given: bool = False,
 ) -> None:
-    """End the input blocks and add the output blocks, which hold the same rows.
+    """Replace the input blocks by output blocks that hold the same rows.
 
-    Changes that commits made to these rows after the plan become delete entries of the outputs, dated with the
-    snapshots of those commits.
+    What commits did to these rows after the plan becomes delete entries of the outputs, with the commits' snapshots.
     """
     data_files.end_blocks(tx, inputs, s)
     for block in outputs:
@@ -119,10 +118,7 @@ def carry_deletes(tx: Transaction, table_id: int, file_id: int, block: NewBlock,
 
 
 def touched_positions(touched: Touched, block: NewBlock) -> Iterator[tuple[int, Any]]:
-    """Yield each commit that touched rows of a block, with their positions.
-
-    A row is reported only for the first commit that touched it: later ones touched newer versions of it.
-    """
+    """Yield each commit that touched rows of a block, with their positions; a row counts for the first one only."""
     before = BitMap()
     for snapshot, row_ids in sorted(touched, key=lambda each: each[0]):
         if row_ids is None:

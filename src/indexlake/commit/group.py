@@ -170,8 +170,7 @@ class Committer:
         return look_again(before, reading, writes, self._files)
 
     def _look_inside(self, section: Section, ws: WriteSet, looks: Looks) -> Looks:
-        """Look again inside the section, after jobs have forced several rounds outside: the only storage I/O allowed
-        there."""
+        """Look again inside the section after several rounds outside: the only storage I/O allowed there."""
         found = {}
         for table_id, writes in ws.tables.items():
             state = refresh(section.tx, table_id, None)
@@ -301,10 +300,9 @@ class Committer:
         return result
 
     def _one_of_many(self, section: Section, ticket: _Ticket) -> None:
-        """Commit one member of a group so that it leaves nothing behind if it fails.
+        """Commit one member of a group; one that fails leaves nothing behind.
 
-        Rows are validated completely before the first of them is written. Definitions are checked while they are
-        written, so they need a savepoint.
+        Rows are validated before any is written. Definitions are checked as they are written, and need a savepoint.
         """
         before = section.sequencer.newest
         alone = section.tx.savepoint() if ticket.ws.definitions else nullcontext()

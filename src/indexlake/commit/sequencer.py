@@ -135,10 +135,7 @@ class Sequencer:
         return [(s, None if data is None else BitMap64.deserialize(data)) for s, data in rows]
 
     def first_conflict(self, table_id: int, since: int, row_ids: BitMap64) -> int | None:
-        """Return the first commit after ``since`` that touched or locked one of the rows, or None.
-
-        ``RESERVED`` means that the rows are reserved for a writer that has not committed yet.
-        """
+        """Return the first commit after ``since`` that touched or locked one of the rows, or ``RESERVED``."""
         rows = commits.touched_or_locked_since(self._tx, table_id, since)
         return min(
             [int(s) for s, data in rows if data is None or not row_ids.isdisjoint(BitMap64.deserialize(data))],

@@ -101,10 +101,7 @@ class Wanted(ABC):
         return rows
 
     def taken(self, writes: TableWrites, values: Sequence[Any]) -> IndexLakeError:
-        """Return the error for values that a live row has.
-
-        A write that found them absent and added a row (upsert, merge) has lost a race and can run again.
-        """
+        """Return the error for values that a live row has: a conflict if an upsert or merge found them absent."""
         assert self.index is not None
         key = encode_key(self.codecs, values)
         if not self.index.is_primary or not any(key in KeySet(column) for column in writes.claimed):
@@ -288,10 +285,7 @@ def are_ints(codecs: Sequence[Any]) -> bool:
 
 
 def duplicate(state: TableState, index: Index, encoded: Sequence[Any], *, twice: bool) -> DuplicateKeyError:
-    """Return the error for a repeated key, shown as the user wrote it.
-
-    ``twice``: the key is repeated among the rows to add, rather than already in the table.
-    """
+    """Return the error for a key that is in the table or, if ``twice``, repeated among the rows to add."""
     fields = index.fields(state.current)
     values = tuple(f.codec.show_one(v) for f, v in zip(fields, encoded, strict=True))
     shown = values[0] if len(values) == 1 else values

@@ -101,7 +101,6 @@ class TableWrites:
         block.dead |= positions_bitmap(block.row_ids.positions_of(row_ids))
 
     def close_in_block(self, block: BlockRecord, positions: RowIdArray, row_ids: RowIdArray) -> None:
-        """Close rows of a committed block."""
         file_id, bitmap = block.data_file_id, positions_bitmap(positions)
         if block.row_order == "row_id":
             self.addresses[file_id] = ranked(block.row_ids)
@@ -143,8 +142,8 @@ class TableWrites:
     def adopt(self, history: SchemaHistory) -> None:
         """Commit with the table's current columns: new ones take their default, dropped ones are left out.
 
-        Raises ``ConflictError`` if a column's type or content has changed, or if a new column or check needs values
-        that the buffered rows do not have.
+        Raises ``ConflictError`` if a column that it writes was altered, if there is a new check, or if the buffered
+        rows may lack what a column requires.
         """
         schema, computed = history.current, {f.field_id for f in history.fields if f.generated is not None}
         own, name = self.state.current.by_id, self.state.table.full_name

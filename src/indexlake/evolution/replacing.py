@@ -32,8 +32,7 @@ class AddGenerated:
 
 @dataclass(frozen=True, slots=True)
 class TakePlace:
-    """Turns a generated column into a plain one, which takes the name, place and comment of a column that is
-    dropped."""
+    """Turns a generated column into a plain one with the name, place and comment of a column that is dropped."""
 
     column: str
     of: Field

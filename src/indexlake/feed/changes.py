@@ -108,8 +108,7 @@ class Changes(Result):
 
     @property
     def since(self) -> int:
-        """The snapshot after which the feed begins; the table's first snapshot if the table is younger than
-        requested."""
+        """The snapshot after which the feed begins; the table's first one if the table is younger than requested."""
         return self._since
 
     @property

@@ -92,8 +92,7 @@ class InlineStore(InlineTables):
         return ["inline"] * len(row_ids)
 
     def still_there(self, r: ReadTransaction | Transaction, newest: int) -> None:
-        """Check that the lake was not converted. A conversion is a commit, so no check is needed if ``newest`` is
-        known."""
+        """Check that the lake was not converted; not needed if ``newest`` is known, since a conversion is a commit."""
         if newest != self.known:
             if log_records.read_epoch(r) != self.epoch:
                 raise ConvertedError(

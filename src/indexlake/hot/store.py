@@ -77,10 +77,7 @@ class HotTable(Protocol):
     # -- reading
 
     def rows(self, fields: Sequence[Field], test: Test = ALWAYS) -> HotRows:
-        """Return the visible rows; those that cannot satisfy the test may be left out.
-
-        The test is a necessary condition on file columns.
-        """
+        """Return the visible rows; those that cannot satisfy the test, a necessary condition, may be left out."""
         ...
 
     def count(self) -> int:
@@ -116,10 +113,9 @@ class HotTable(Protocol):
     def holders(
         self, fields: Sequence[Field], keys: KeyColumn, since: int, without: BitMap64, *, indexed: bool
     ) -> list[HotRow]:
-        """Return live rows committed after ``since`` whose values of these fields are one of the keys.
+        """Return live rows committed after ``since`` whose ``values``, of these fields, are one of the keys.
 
-        Their ``values`` are those of these fields. Rows in ``without`` are left out. ``indexed``: the fields are the
-        primary key or those of an index.
+        Rows in ``without`` are left out. ``indexed``: the fields are the primary key or those of an index.
         """
         ...
 
@@ -203,8 +199,7 @@ class HotStore(Protocol):
     def drop_index(self, tx: Transaction, table_id: int, index_id: int) -> None: ...
 
     def bounds(self, tx: Transaction, table_id: int, f: Field) -> tuple[int, int] | None:
-        """Return the least and greatest encoded value of an integer-coded column in live rows; None if there is
-        none."""
+        """Return the least and greatest encoded value of an integer-coded column in live rows; None: no value."""
         ...
 
     def oldest(self, tx: Transaction, table_id: int) -> int | None:
@@ -212,8 +207,7 @@ class HotStore(Protocol):
         ...
 
     def release(self, tx: Transaction, table_id: int, chunk: Chunk, snapshot: int) -> bool:
-        """Declare that blocks hold the chunk from this commit on; False if another job has taken rows since it was
-        read."""
+        """Declare that blocks hold the chunk from this commit on; False if another job has taken rows of it."""
         ...
 
     def purge(self, tx: Transaction, table: TableRecord, limit: int) -> int:

@@ -59,7 +59,6 @@ class Ranges:
         return found is not None and found.end_snapshot is None
 
     def of_key(self, key: Key) -> Partition:
-        """Return the live partition of a key."""
         return self.live[bisect_right(self._begins, key_to_bytes(key)) - 1]
 
     def holding(self, first: bytes, last: bytes) -> Partition | None:

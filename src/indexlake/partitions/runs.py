@@ -30,8 +30,7 @@ RUN_BYTES = 64 << 20
 
 PIECE_BYTES = 512 << 10
 PIECES_PER_BLOCK = 64
-"""A piece is at most this fraction of a full block, unless that is tiny, since a block may begin only at its first
-key."""
+"""A full block has at least this many pieces, unless they would be tiny: it can begin only at the first key of one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,6 @@ class _Conversion:
 
 
 def cluster_table(lake: Lake, name: str, layout: str, *, progress: bool | None) -> RewriteResult:
-    """Implement ``lake.cluster_table``."""
     lake._check(writing=True)
     definitions.check_layout(layout)
     table = lake.table(name)

@@ -36,8 +36,6 @@ TASK_BYTES = 128 << 20
 
 @dataclass(frozen=True, slots=True)
 class FileTask:
-    """Loads some files."""
-
     files: tuple[SourceFile, ...]
     target: Target
     number: int

@@ -123,8 +123,6 @@ def table_meta(reading: Reading) -> TableMeta:
 
 @dataclass(frozen=True, slots=True)
 class MetaFile:
-    """A meta file in the storage."""
-
     file: FileInfo
     table_id: int
     header: Header | None  # None: it is damaged

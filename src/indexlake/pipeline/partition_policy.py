@@ -116,7 +116,6 @@ def parts_of(state: TableState) -> list[Part]:
 
 
 def due(state: TableState, beyond: Beyond) -> list[Step]:
-    """Return the steps that are due."""
     return due_among(parts_of(state), state.table.config, beyond)
 
 

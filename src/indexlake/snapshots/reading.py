@@ -81,7 +81,6 @@ class Readings:
         return OpenReading(self, table_id, choose)
 
     def newest(self) -> int:
-        """Return the newest snapshot."""
         with self.catalog.read() as r:
             return commits.last_snapshot(r)[0]
 

@@ -104,10 +104,7 @@ class Stale(Exception):
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Disable garbage collection while many records are created.
-
-    They have no cycles, and scanning all existing ones again and again takes as long as creating them.
-    """
+    """Disable garbage collection while many records are made: they have no cycles, and scanning them often is slow."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -210,10 +207,7 @@ def _read_deletes(r: ReadTransaction | Transaction, table_id: int) -> dict[int, 
 
 
 def _removed(r: ReadTransaction | Transaction, table_id: int, blocks: BlockIndex) -> set[int]:
-    """Return the ids of blocks whose records are gone.
-
-    Comparing ids costs a fraction of reading all records again.
-    """
+    """Return the ids of blocks whose records are gone: comparing ids is far cheaper than reading all records."""
     existing = np.array(data_files.block_ids(r, table_id), np.int64)
     known = blocks.numbers("data_file_id")
     return set(known[~np.isin(known, existing)].tolist())

@@ -82,8 +82,7 @@ class Exchange:
     def check_target(self, path: str, own_places: Sequence[str] = ()) -> None:
         """Refuse to write through a link that leads elsewhere, or over the lake's own files.
 
-        ``own_places`` are paths of the lake outside its storage; files beside one whose name begins with its name count
-        too.
+        ``own_places`` are the lake's paths outside its storage; files beside one that begin with its name count too.
         """
         whole = os.path.expanduser(path).rstrip(os.sep)
         folder, name = os.path.split(whole)

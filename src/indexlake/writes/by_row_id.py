@@ -41,10 +41,7 @@ def change_by_row_id(
     deleted: Ids = _NONE,
     inserted: Sequence[pa.Table] = (),
 ) -> int:
-    """Apply the changes and return how many rows they concern.
-
-    No row may be named twice; inserted rows lack the columns that take their default.
-    """
+    """Apply changes to distinct rows and return their number; inserted rows lack columns that take their default."""
     ids = np.concatenate([deleted, *(new.ids for new in updates)])
     if len(np.unique(ids)) < len(ids):
         raise ConstraintError(

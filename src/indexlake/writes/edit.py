@@ -92,7 +92,7 @@ class Edit:
         self.inserted += len(rows)
 
     def finish(self) -> None:
-        """Prepare the remaining rows for the write-set, once all rows have been added."""
+        """Write what is left to write, once all rows have been added."""
         for versions in self._versions.values():
             self._rows += versions.finish()
 

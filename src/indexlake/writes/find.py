@@ -142,7 +142,6 @@ def _only_row(state: TableState, files: OpenFiles, plan: ScanPlan) -> BlockRow |
 
 
 def with_row_ids(ids: Sequence[int]) -> PredicateOf:
-    """Return a predicate for rows that have one of these ids."""
     from indexlake.expr.compiler import satisfying
 
     return lambda schema: satisfying(schema.arrow_with_row_id, [ColumnTest(ROW_ID, "in", tuple(ids))])

@@ -93,8 +93,7 @@ class BlockReader(Protocol):
         """Return one row as Python values, as `take` and `to_pylist` would, at less cost."""
 
     def few_rows(self, positions: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]] | None:
-        """Return some rows as Python values that convert back to the same arrays; None: not possible, or `take` is as
-        fast."""
+        """Return some rows as Python values that make the same arrays again; None: impossible, or `take` is as fast."""
 
     def location(self, position: int) -> str:
         """Return the place of a row inside the file, as `locate` shows it."""

@@ -47,8 +47,7 @@ class Chunks(Protocol):
 
     @property
     def mapped(self) -> bool:
-        """Whether loaded chunks lie in the file's memory map: they cost next to nothing, but must be copied to be given
-        away."""
+        """Whether loaded chunks lie in the file's memory map: they cost little, but must be copied to be given away."""
 
     @property
     def bytes_read(self) -> int: ...
@@ -222,8 +221,7 @@ class ChunkedReader:
         return looked_up(first if mask.true_count == len(mask) else first.filter(mask))
 
     def _truth(self, batch: pa.RecordBatch, predicate: Bound) -> Any:
-        """Return for which rows the predicate is true; for a single dictionary column it is evaluated once per
-        value."""
+        """Return for which rows the predicate is true; a single dictionary column is evaluated once per value."""
         column = batch.columns[0]
         if batch.num_columns > 1 or not pa.types.is_dictionary(column.type) or predicate.fallible:
             return truth(looked_up(batch), predicate, self.schema)

@@ -198,8 +198,7 @@ class _Batches:
         return found
 
     def _open_map(self) -> Any:
-        """Open a reader of the file's memory map, which verifies nothing; its footer and last batch are verified
-        here."""
+        """Open a reader of the memory map, which verifies nothing; the footer and last batch are verified here."""
         if self._file.map is None:
             return None
         length, _ = _FOOTER_END.unpack(self._file.read_at(self._file.size() - _FOOTER_END.size, _FOOTER_END.size))

@@ -155,7 +155,7 @@ class _RowGroups:
         return survivors
 
     def _one_value(self, name: str) -> Any:
-        """Return the row groups with min = max. Arrow assumes that all their values are equal, but NaN is in
+        """Return which row groups have min = max. Arrow assumes that all values are equal then, but NaN is in
         neither."""
         return np.array([self._is_one_value(name, group) for group in range(self._metadata.num_row_groups)], bool)
 

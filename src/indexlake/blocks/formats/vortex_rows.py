@@ -25,10 +25,9 @@ _PART_BYTES = 4 << 20
 
 
 class RowScan:
-    """Some columns, prepared for reading few rows.
+    """Some columns, prepared for reading few rows; ``stored`` are their types in the file, ``logical`` users' types.
 
-    ``stored`` are their types in the file, ``logical`` those of users; ``ranges`` are the rows of each part;
-    ``explained`` converts an error to the one to raise.
+    ``ranges`` are the rows of each part; ``explained`` converts an error to the one to raise.
     """
 
     def __init__(

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 class LogPlace:
     """Where the redo log goes (``folder`` None: there is no log), and how durable a commit is when it returns.
 
-    ``beside``: the folder lies in the catalog's own folder. ``take_over``: the previous owner is known to be gone for
-    good.
+    ``beside``: the folder lies in the catalog's own folder. ``take_over``: the previous owner is gone for good.
     """
 
     folder: str | None

@@ -59,10 +59,7 @@ class FolderLock:
         _locks.add(self)
 
     def _identity(self) -> str:
-        """Return the folder's identity, creating one if necessary.
-
-        It contains the inode number of the lock file, so a copy of the folder gets a new one.
-        """
+        """Return the folder's identity, with the lock file's inode number, so that a copy gets another one."""
         identity = os.pread(self._file, 200, 0).decode(errors="replace")
         number = str(os.fstat(self._file).st_ino)
         if not identity.endswith(f" {number}"):
@@ -106,8 +103,7 @@ def become_owner(
 ) -> tuple[int, float]:
     """Raise the epoch unless another process may own the lake; return it and how long to wait before reading the log.
 
-    ``bound`` becomes the lake's bound if it never had a log. The new epoch is greater than ``above``, the highest epoch
-    of the files in the folder.
+    ``bound`` becomes the lake's bound if it never had a log. ``above`` is the highest epoch of the files in the folder.
     """
     known, host = log_records.read_owner(tx), socket.gethostname()
     wait = 0.0

@@ -126,10 +126,7 @@ class Page:
         return bool(((self._moved[:n] <= before) | (self._ends[:n] <= horizon)).all())
 
     def column(self, name: str, mask: Mask | None) -> list[Any]:
-        """Return a column's values for the masked versions, or nulls if the page lacks the column.
-
-        The mask may cover only the first versions of the page.
-        """
+        """Return a column's values for the masked versions (the page's first ones), or nulls if it lacks the column."""
         place = self.place.get(name)
         count = self.count if mask is None else len(mask)
         if place is None:

@@ -40,10 +40,7 @@ LOG_BYTES = 512 << 20
 
 
 class Pressure:
-    """Holds writers back from one hot store.
-
-    ``ask`` requests a checkpoint in the background, and returns whether one is coming.
-    """
+    """Holds writers back; ``ask`` requests a checkpoint in the background, and returns whether one is coming."""
 
     def __init__(self, store: MemoryStore, limit: int, timeout: float, ask: Callable[[], bool]) -> None:
         self._store = store

@@ -55,10 +55,7 @@ class RedoLog:
         return os.path.join(self.folder, segment_name(self.epoch, self.number))
 
     def create(self, number: int, before: int) -> tuple[int, int]:
-        """Create a file of the log whose name and header are durable; return the open file and its size.
-
-        If this fails, no file is left.
-        """
+        """Create a file of the log, durable with its name, or none at all; return the open file and its size."""
         path = os.path.join(self.folder, segment_name(self.epoch, number))
         faults.step("log.create")
         handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -121,10 +118,7 @@ class RedoLog:
         faults.step("log.synced")
 
     def sync_through(self, number: int) -> None:
-        """Make the log durable up to a commit at any durability setting.
-
-        Otherwise the catalog could know of commits that the log loses.
-        """
+        """Make the log durable up to a commit, whatever the setting, before the catalog learns of it."""
         if self.durable < number:
             self.sync()
 

@@ -62,11 +62,7 @@ class Replay:
         self.commits += replayed
 
     def _catalog_before(self, number: int) -> None:
-        """Replay the catalog's commits up to this number.
-
-        Some of the rows they close were closed by records of the log, which the catalog was told of; closing twice is
-        harmless.
-        """
+        """Replay the catalog's commits up to this number; closing rows that the log has closed as well is harmless."""
         events, before = self._of_catalog, 0
         while self._next < len(events) and (event := events[self._next]).number <= number:
             self._next += 1

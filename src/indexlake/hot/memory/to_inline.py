@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 def write_inline(tx: Transaction, store: MemoryStore, table: TableRecord) -> None:
-    """Write all versions that no block holds and some retained snapshot shows.
-
-    The catalog already knows which rows were deleted.
-    """
+    """Write all versions that no block holds and some retained snapshot shows; the catalog knows the deletes."""
     name = inline_table(table.table_id)
     tx.execute(f"delete from {name}")
     columns = held_columns(tx, table.table_id)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from indexlake.hot.memory.page import Page
 
 FEW = 8
-"""Removed versions are taken out one by one if they are at most a fraction 1/FEW of all; otherwise rebuild."""
+"""Up to this fraction of all versions (1/FEW) is removed one by one; for more, the tree is rebuilt."""
 
 Versions = int | list[int]
 """One version, or several, oldest first."""
@@ -79,7 +79,6 @@ class MemTree:
             found.append(version)
 
     def remove(self, key: Key | None, version: int) -> None:
-        """Remove one version from a key."""
         if key is not None:
             self._keep(key, lambda v: v != version)
 

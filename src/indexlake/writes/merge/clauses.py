@@ -190,8 +190,7 @@ def source_column(name: str, source: pa.Schema) -> str:
 
 
 def keeps_key(setter: Assignments, schema: TableSchema, equal: Mapping[str, set[str]]) -> bool:
-    """Return whether rows keep their primary keys: key columns are not set, or only to what ``on`` makes them equal
-    to."""
+    """Return whether rows keep their primary keys: no key column is set, or only to what ``on`` says it equals."""
     return all(not setter.changes((f,)) or _takes(setter, f, equal) for f in schema.key_fields)
 
 

@@ -36,8 +36,7 @@ Indices = npt.NDArray[np.int64]
 
 
 class MergeRun:
-    """Computes a merge completely when constructed, inside a transaction; ``edit`` is the outcome, ready to be
-    applied."""
+    """A merge, computed when constructed inside a transaction; ``edit`` is the outcome, ready to be applied."""
 
     def __init__(
         self, tx: Transaction, table_id: int, source: Source, on: On, clauses: Sequence[Clause],
@@ -113,8 +112,7 @@ class MergeRun:
         rows: Indices | None,
         taken: npt.NDArray[np.bool_],
     ) -> None:
-        """Apply to each pair the first clause whose condition is true. ``taken`` marks rows that were changed
-        before."""
+        """Apply to each pair the first clause whose condition is true. ``taken`` marks rows changed before."""
         left = np.arange(len(indices))
         for clause in clauses:
             if not len(left):

@@ -79,7 +79,6 @@ class Source:
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
-    """Return a table as a single batch."""
     columns = [column.combine_chunks() for column in table.columns]
     return pa.RecordBatch.from_arrays(columns, schema=table.schema)
 
@@ -88,8 +87,7 @@ class SourceBuilder:
     """Collects batches one after the other, and makes a source of them."""
 
     def __init__(self, schema: pa.Schema, spill: Spill, in_memory: pa.Schema | None = None) -> None:
-        """``in_memory``: the schema of the table whose parts are given; they stay in memory if they need no
-        conversion."""
+        """``in_memory``: the schema of the table whose parts are given, which stay in memory if they can."""
         self._shape = _shape(schema)
         stays = in_memory is not None and in_memory.types == self._shape.types
         self._spool = Spool(sys.maxsize if stays else None, spill)
