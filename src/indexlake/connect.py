@@ -268,7 +268,7 @@ class Opening:
             if storage is not None and self.persisted(storage) != persisted:
                 raise SchemaError(
                     f"This lake keeps its files in {persisted!r}, not in {storage!r}. The storage root is fixed when "
-                    f"a lake is made: leave storage= out.{self._way_out(catalog)}"
+                    f"a lake is made: leave storage= out.{self._advice(catalog)}"
                 )
             files = self.files(persisted)
             if not read_only:
@@ -380,9 +380,9 @@ class Opening:
         except IndexLakeError as error:
             if "NoSuchBucket" not in str(error):
                 raise  # other causes, such as keys or the endpoint, are not recorded in the catalog
-            raise type(error)(f"{str(error).rstrip('.')}.{self._way_out(catalog)}", **error.details) from None
+            raise type(error)(f"{str(error).rstrip('.')}.{self._advice(catalog)}", **error.details) from None
 
-    def _way_out(self, catalog: Catalog) -> str:
+    def _advice(self, catalog: Catalog) -> str:
         """Return advice for a lake that was never used and whose storage turns out to be wrong."""
         with catalog.read() as r:
             if commits.last_snapshot(r)[0] > 0:

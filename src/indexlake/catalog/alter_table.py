@@ -59,7 +59,7 @@ class AlterTable:
                 _check_values(tx, hot, table, column)
             hot.add_columns(tx, table.table_id, _write_columns(tx, table, history, new, snapshot))
             _write_checks(tx, table, old, new, snapshot)
-            _follow(tx, hot, replace(table, schema_version=snapshot), history.current)
+            _adapt_indexes(tx, hot, replace(table, schema_version=snapshot), history.current)
         if renamed:
             existing = find_table(tx, new.namespace, new.name) if self.replace else None
             if existing is not None:
@@ -114,7 +114,7 @@ def _write_checks(tx: Transaction, table: TableRecord, old: Definition, new: Def
     insert_checks(tx, table.table_id, added, snapshot)
 
 
-def _follow(tx: Transaction, hot: HotStore, table: TableRecord, before: TableSchema) -> None:
+def _adapt_indexes(tx: Transaction, hot: HotStore, table: TableRecord, before: TableSchema) -> None:
     """Check that indexes still have their columns, of types they support, and adapt the hot store's indexes."""
     now = read_schema(tx, table).current
     for index in live_indexes(tx, table.table_id):

@@ -42,13 +42,13 @@ class Column:
         old = self.field
         new = replace(old, type=step.type_after(old.type))
         if old.default is not None:
-            new = replace(new, default=_stepped(step, old, new, old.default))
+            new = replace(new, default=_converted(step, old, new, old.default))
         if old.initial is not None:
-            new = replace(new, initial=(_stepped(step, old, new, old.initial[0]),))
+            new = replace(new, initial=(_converted(step, old, new, old.initial[0]),))
         return replace(self, field=new, steps=(*self.steps, step) if self.before is not None else ())
 
 
-def _stepped(step: Step, old: Field, new: Field, value: SqlValue) -> SqlValue:
+def _converted(step: Step, old: Field, new: Field, value: SqlValue) -> SqlValue:
     return codec_for(new.type).encode(step.apply(codec_for(old.type).decode([value])))[0]
 
 
@@ -231,7 +231,7 @@ class WidenColumn:
         old = type_at(column.field.type, place)
         marks = {**(column.field.metadata or {}), **(self.metadata or {})}
         if not place and old == self.type and (old == HELD_AS or KEY in marks):
-            return d.with_column(column, self._remarked(column))
+            return d.with_column(column, self._with_sql_type(column))
         check_widening(where, old, self.type)
         if place and limits(old, self.type) is not None:
             raise SchemaError(
@@ -245,7 +245,7 @@ class WidenColumn:
             widened = replace(widened, field=replace(widened.field, metadata=metadata))
         return d.with_column(column, widened)
 
-    def _remarked(self, column: Column) -> Column:
+    def _with_sql_type(self, column: Column) -> Column:
         """Change the SQL type that the metadata records, such as HUGEINT for a decimal; no value changes."""
         f = column.field
         before, after = (f.metadata or {}).get(KEY), (self.metadata or {}).get(KEY)

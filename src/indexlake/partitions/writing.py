@@ -48,7 +48,7 @@ def write_many(
             written += write_sorted(storage, target, chunk, take_ids)
             last = keys[len(keys) - 1]
             continue
-        before = (batch for block in written for batch in _taken_back(storage, target, block))
+        before = (batch for block in written for batch in _undone_rows(storage, target, block))
         yield from _write_staged(storage, target, chain(before, chunk, rows.rest()), take_ids)
         return
     yield from written
@@ -127,7 +127,7 @@ def block_rows(storage: Storage, block: NewBlock, schema: pa.Schema) -> Iterator
     )
 
 
-def _taken_back(storage: Storage, target: Target, block: NewBlock) -> Iterator[pa.RecordBatch]:
+def _undone_rows(storage: Storage, target: Target, block: NewBlock) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a block that was written too early, then delete it."""
     yield from block_rows(storage, block, target.schema.file)
     with suppress(IndexLakeError):  # vacuum finds them

@@ -116,11 +116,11 @@ def _excluding_others(job: Job) -> Iterator[None]:
     """Keep other jobs from ending blocks of the table inside the ``with`` block."""
     with ExitStack() as held:
         for kind, scope in OTHERS:
-            _hold(held, job, kind, scope)
+            _hold_lease(held, job, kind, scope)
         yield
 
 
-def _hold(held: ExitStack, job: Job, kind: str, scope: str) -> None:
+def _hold_lease(held: ExitStack, job: Job, kind: str, scope: str) -> None:
     """Wait until nobody runs a job on the table, and prevent others from starting it."""
     while True:
         try:
@@ -140,8 +140,8 @@ def _without_new_blocks(held: ExitStack, job: Job) -> None:
         while not turn.acquire(WAIT_SECONDS):
             job.check()
         held.callback(turn.release)
-    _hold(held, job, "dump", "")
-    _hold(held, job, *activity.LAST_ROUNDS)
+    _hold_lease(held, job, "dump", "")
+    _hold_lease(held, job, *activity.LAST_ROUNDS)
 
 
 def _converted(job: Job, runner: Runner, state: TableState) -> RewriteResult | None:

@@ -168,7 +168,7 @@ def find(
             newest[meta.table_id] = candidate.file
             break
     if not metas:
-        raise _nothing(storage, listed, damaged, strange)
+        raise _nothing_found(storage, listed, damaged, strange)
     if len({meta.lake_id for meta in metas}) > 1:
         raise StorageError(
             f"The meta files at {storage.root} are of several lakes, and no indexlake.json says whose files these are. "
@@ -205,7 +205,9 @@ def _owner(storage: Storage) -> tuple[str, int] | None:
         return None  # it is damaged; the meta files say whose they are
 
 
-def _nothing(storage: Storage, listed: Sequence[FileInfo], damaged: list[str], strange: list[str]) -> IndexLakeError:
+def _nothing_found(
+    storage: Storage, listed: Sequence[FileInfo], damaged: list[str], strange: list[str]
+) -> IndexLakeError:
     """Return the error that explains why there is nothing to restore from."""
     ids: dict[int, list[FileInfo]] = {}
     for file in listed:

@@ -101,7 +101,7 @@ def write_catalog(
         found.lake_id, found.incarnation + 1, tables.SCHEMA_VERSION, {**properties, NOT_RESTORED: lost}
     )
     write_mark(storage, record, overwrite=True)
-    metas = _with_own_names([meta for meta in found.metas if not meta.ended])
+    metas = _with_distinct_names([meta for meta in found.metas if not meta.ended])
     hot = open_store(properties["hot"], catalog, storage.spill)
     with catalog.transaction() as tx:
         if not tables.begin_lake(tx, catalog.dialect, record, now):
@@ -121,7 +121,7 @@ def write_catalog(
     )  # fmt: skip
 
 
-def _with_own_names(metas: Sequence[TableMeta]) -> list[TableMeta]:
+def _with_distinct_names(metas: Sequence[TableMeta]) -> list[TableMeta]:
     """Resolve repeated names: the newest table or namespace keeps a name, others get their number appended.
 
     A table or namespace may have been renamed or dropped after its last meta file, and its name given to another.
@@ -130,17 +130,17 @@ def _with_own_names(metas: Sequence[TableMeta]) -> list[TableMeta]:
     for number, name in sorted(
         {(int(m.table["namespace_id"]), m.table["namespace_name"]) for m in metas}, reverse=True
     ):
-        spaces[number] = _own_name(name, number, spaces.values())
+        spaces[number] = _free_name(name, number, spaces.values())
     named: list[TableMeta] = []
     for meta in sorted(metas, key=lambda m: (m.table["named_in"], m.table_id), reverse=True):
         number = int(meta.table["namespace_id"])
         taken = [m.table["table_name"] for m in named if int(m.table["namespace_id"]) == number]
-        name = _own_name(meta.table["table_name"], meta.table_id, taken)
+        name = _free_name(meta.table["table_name"], meta.table_id, taken)
         named.append(replace(meta, table={**meta.table, "namespace_name": spaces[number], "table_name": name}))
     return sorted(named, key=lambda meta: meta.table_id)
 
 
-def _own_name(name: str, number: int, taken: Iterable[str]) -> str:
+def _free_name(name: str, number: int, taken: Iterable[str]) -> str:
     others = {other.lower() for other in taken}
     while name.lower() in others:
         name = f"{name}_{number}"

@@ -46,15 +46,15 @@ def translated(action: str, path: str) -> Iterator[None]:
 def failure(action: str, path: str, error: Exception) -> IndexLakeError:
     """Return the error of this package that stands for `error`."""
     if isinstance(error, OSError):
-        return _of_os(action, path, error.errno or 0, error.strerror or str(error))
+        return _os_error(action, path, error.errno or 0, error.strerror or str(error))
     if type(error).__module__.startswith("opendal"):
-        return _of_service(action, path, error)
+        return _service_error(action, path, error)
     if found := re.search(r"\(os error (\d+)\)", str(error)):
-        return _of_os(action, path, int(found[1]), first_line(error))
+        return _os_error(action, path, int(found[1]), first_line(error))
     return StorageError(f"cannot {action} {path!r}: {first_line(error)}", path=path)
 
 
-def _of_os(action: str, path: str, code: int, text: str) -> IndexLakeError:
+def _os_error(action: str, path: str, code: int, text: str) -> IndexLakeError:
     if code == errno.ENOENT:
         return NotFoundError(f"cannot {action} {path!r}: there is no such file", name=path)
     if code == errno.EEXIST:
@@ -63,7 +63,7 @@ def _of_os(action: str, path: str, code: int, text: str) -> IndexLakeError:
     return StorageError(f"cannot {action} {path!r}: {advice}", path=path, errno=code)
 
 
-def _of_service(action: str, path: str, error: Exception) -> IndexLakeError:
+def _service_error(action: str, path: str, error: Exception) -> IndexLakeError:
     kind = type(error).__name__
     if kind == "NotFound":
         return NotFoundError(f"cannot {action} {path!r}: there is no such file", name=path)

@@ -164,7 +164,7 @@ class _ObjectSink:
             self._send(checksums.size)
         except Exception as error:
             # If the answer to a successful request was lost, repeating it finds our own object in the way.
-            if type(error).__name__ != "ConditionNotMatch" or not self._is_there(checksums):
+            if type(error).__name__ != "ConditionNotMatch" or not self._is_ours(checksums):
                 raise
         self.discard()
 
@@ -188,7 +188,7 @@ class _ObjectSink:
             writer.write(piece)
         writer.close()
 
-    def _is_there(self, checksums: Checksums) -> bool:
+    def _is_ours(self, checksums: Checksums) -> bool:
         if self._operator.stat(self._path).content_length != checksums.size:
             return False
         builder = ChecksumBuilder(checksums.chunk_size)

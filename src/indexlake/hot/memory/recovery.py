@@ -87,7 +87,7 @@ def recover(
         log = _Reading(folder, lake[0], owner, store.layout, replay)
         log.read(log_records.read_segments(r))
     try:
-        store.log = _go_on(store.epoch, catalog, folder, lake, log, durability)
+        store.log = _continue_log(store.epoch, catalog, folder, lake, log, durability)
     except OSError as error:
         raise StorageError(f"The redo log cannot be written in {folder}: {error.strerror}.", path=folder) from None
     store.untold = log.untold
@@ -224,7 +224,7 @@ def _gap(number: int) -> CorruptionError:
 # ---------------------------------------------------------------- going on
 
 
-def _go_on(
+def _continue_log(
     epoch: int, catalog: Catalog, folder: str, lake: tuple[str, int], log: _Reading, durability: Durability
 ) -> RedoLog:
     """Copy the good records of the open file into a sealed file of this epoch, and begin the next file."""

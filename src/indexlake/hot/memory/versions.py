@@ -45,7 +45,7 @@ class Versions:
             for slot in range(page.count):
                 values = [column[slot] for column in page.values]
                 tree.add(tree.key(page.place, values), page.number << BITS | slot)
-            self._took(page, 0, _TREE_BYTES * page.count)
+            self._count_in(page, 0, _TREE_BYTES * page.count)
         self.trees = {**self.trees, index_id: tree}
 
     def drop_tree(self, index_id: int) -> MemTree | None:
@@ -62,7 +62,7 @@ class Versions:
         self.newest[row_id] = version
         for tree in self.trees.values():
             tree.add(tree.key(page.place, values), version)
-        self._took(page, 1, _row_bytes(values))
+        self._count_in(page, 1, _row_bytes(values))
         return version
 
     def add_many(
@@ -83,10 +83,10 @@ class Versions:
             page.add_many(row_ids[part], begins[part], ends[part], previous, parts)
             for tree in self.trees.values():
                 tree.add_many(tree.keys(page.place, parts, upto - done), first)
-            self._took(page, upto - done, sum(map(_column_bytes, parts)))
+            self._count_in(page, upto - done, sum(map(_column_bytes, parts)))
             done = upto
 
-    def _took(self, page: Page, versions: int, size: int) -> None:
+    def _count_in(self, page: Page, versions: int, size: int) -> None:
         """Count new versions of a page, and the approximate bytes of what they hold."""
         size += (_VERSION_BYTES + _TREE_BYTES * len(self.trees)) * versions
         page.bytes += size

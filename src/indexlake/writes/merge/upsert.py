@@ -148,10 +148,10 @@ def _check_distinct(state: TableState, keys: list[SourceKeys]) -> None:
     column = KeyColumn.concat([found.column for found in keys]) if len(keys) > 1 else keys[0].column
     again = column.first_duplicate() if len(keys) > 1 or len(keys[0].set) < len(column) else None
     if again is not None:
-        raise _twice(state, decode_key(state.current.key_codecs, column[again]))
+        raise _repeated_key(state, decode_key(state.current.key_codecs, column[again]))
 
 
-def _twice(state: TableState, encoded: Sequence[SqlValue]) -> DuplicateKeyError:
+def _repeated_key(state: TableState, encoded: Sequence[SqlValue]) -> DuplicateKeyError:
     schema = state.current
     values = tuple(codec.show_one(v) for codec, v in zip(schema.key_codecs, encoded, strict=True))
     shown = values[0] if len(values) == 1 else values
@@ -181,7 +181,7 @@ def _upsert_few(tx: Transaction, table_id: int, rows: list[Mapping[str, Any]]) -
     seen: set[Key] = set()
     for number, key in zip(wanted, keys, strict=True):
         if number in seen:
-            raise _twice(state, key)
+            raise _repeated_key(state, key)
         seen.add(number)
     edit = Edit(tx, state)
     new: dict[Key, Values] = {}
