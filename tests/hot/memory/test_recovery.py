@@ -282,7 +282,7 @@ def test_a_sealed_file_with_any_changed_byte_is_refused(sealed: Path) -> None:
     path = log_files(sealed)[1]
     for at in range(path.stat().st_size):
         flip(path, at)
-        _refused(sealed, f"{path.name} (is damaged after|does not begin as)")
+        _refused(sealed, f"{path.name} (is damaged after|does not start like)")
         flip(path, at)
 
 
@@ -307,7 +307,7 @@ def test_an_open_file_that_is_empty_is_refused(sealed: Path) -> None:
 def test_files_that_change_places_are_refused(sealed: Path) -> None:
     one, two = log_files(sealed)[1:3]
     shutil.copy(one, two)
-    _refused(sealed, "(does not begin as|instead of)")
+    _refused(sealed, "(does not start like|instead of)")
 
 
 @pytest.mark.parametrize("told", [False, True])
