@@ -25,7 +25,10 @@ def open_lake(
     reading: bool = False,
     files: Sequence[str] | None = None,
 ) -> Lake:
-    """The lake.  ``reading``: also in a folder that cannot be written to, and beside a process that owns the lake."""
+    """Open a lake.
+
+    With ``reading``, this also works in a folder that cannot be written to, and next to a process that owns the lake.
+    """
     import indexlake
 
     folder = os.path.expanduser(address)

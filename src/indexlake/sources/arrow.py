@@ -1,6 +1,6 @@
-"""Arrow IPC: files (Feather version 2 is the same) and streams, told apart by their first bytes.
+"""Arrow IPC: files (Feather version 2 is the same) and streams, distinguished by their first bytes.
 
-A stream that ends without its end mark was cut off, and is refused: what is missing could not be known.
+A stream without its end marker was cut off and is refused, since there is no telling what is missing.
 """
 
 from __future__ import annotations
