@@ -150,7 +150,7 @@ def _check_values(batch: pa.RecordBatch) -> None:
 
 def too_large(size: int) -> str:
     """Return why a value cannot be stored."""
-    return f"a value takes {size:,} bytes, and {VALUE_BYTES:,} is the most. Store it in pieces, or outside the table."
+    return f"a value takes {size:,} bytes; the limit is {VALUE_BYTES:,}. Store it in pieces, or outside the table."
 
 
 def batch_bytes(batch: pa.RecordBatch) -> int:

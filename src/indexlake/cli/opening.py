@@ -25,10 +25,7 @@ def open_lake(
     reading: bool = False,
     files: Sequence[str] | None = None,
 ) -> Lake:
-    """Open a lake.
-
-    With ``reading``, this also works in a folder that cannot be written to, and next to a process that owns the lake.
-    """
+    """Open a lake; ``reading``: even in a read-only folder, or beside a process that owns the lake."""
     import indexlake
 
     folder = os.path.expanduser(address)

@@ -49,8 +49,7 @@ def _shown(value: Any) -> str:
 
 
 def check_columns(schema: pa.Schema, old: Collection[str] = ()) -> None:
-    """Refuse schemas that no table can have, naming the column at fault.  Columns in ``old`` exist already and may
-    stay."""
+    """Refuse schemas that no table can have, naming the column at fault.  ``old`` columns exist already."""
     if len(schema) == 0:
         raise SchemaError("A table needs at least one column.")
     seen: dict[str, str] = {}
@@ -98,7 +97,7 @@ def encode_default(field_name: str, codec: Codec, value: Any) -> SqlValue:
         raise SchemaError(f"The default of column {field_name!r} does not fit: {error}", column=field_name) from None
     if isinstance(encoded, bytes) and len(encoded) > DEFAULT_BYTES:
         raise SchemaError(
-            f"The default of column {field_name!r} takes {len(encoded):,} bytes, and {DEFAULT_BYTES:,} is the most. "
+            f"The default of column {field_name!r} takes {len(encoded):,} bytes; the limit is {DEFAULT_BYTES:,}. "
             "Give such values with the rows.",
             column=field_name,
         )

@@ -51,8 +51,7 @@ def fit(array: pa.Array, f: Field) -> pa.Array:
 
 
 def _cast(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """Apply Arrow's checked cast, which does not check whether floats overflow a narrower type, and check that as
-    well."""
+    """Apply Arrow's checked cast, and also check that floats do not overflow a narrower type."""
     cast = checked_cast(array, type)
     if overflows(array, cast):
         raise pa.ArrowInvalid("a number is outside the range of the type")

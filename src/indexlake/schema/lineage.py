@@ -58,8 +58,7 @@ class HeldColumns:
         return some
 
     def values(self, begins: Sequence[int], columns: Sequence[Column]) -> Sequence[Column]:
-        """Return the encoded values of each field, from those of ``columns`` and the snapshots in which the rows
-        began."""
+        """Return the encoded values of each field, given ``columns`` and the snapshots in which the rows began."""
         if self.direct:
             return columns
         if min(begins) >= self._all_held_from:
@@ -128,8 +127,7 @@ def older_tests(f: Field, op: str, values: tuple[Any, ...]) -> list[tuple[Field,
 
 
 def _narrowed(f: Field, value: Any) -> Any:
-    """Return the value in the type that a column had before it was widened; None if there is none, or if it is not
-    known."""
+    """Return the value in the type before a column was widened; None if there is none, or it is not known."""
     try:
         if pa.types.is_integer(f.type) and isinstance(value, Decimal | float) and value.as_integer_ratio()[1] == 1:
             value = int(value)

@@ -45,7 +45,7 @@ def _is_file(file: SourceFile) -> bool:
         head: bytes = opened.read(6)
     if head.startswith(b"FEA1"):
         raise SchemaError(
-            f"{file.path!r} is of the first version of Feather, which is no longer written. Read it with pyarrow and "
+            f"{file.path!r} is a Feather file of version 1, which is not supported. Read it with pyarrow and "
             "write it again.",
             path=file.path,
         )

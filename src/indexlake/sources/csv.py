@@ -47,7 +47,7 @@ def columns(file: SourceFile, schema: TableSchema | None = None) -> tuple[str, .
 
 
 def _names_in(file: SourceFile) -> list[str]:
-    """Return the first row as the reader sees it."""
+    """Return the fields of the first row as the reader parses them."""
     from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, open_csv
 
     row = _first_row(_head(file))

@@ -93,7 +93,7 @@ class Files:
             )
         if compression is not None and format not in ("csv", "json"):
             raise SchemaError(
-                f"{path!r}: a {format} file is not read compressed as a whole; decompress it first.",
+                f"{path!r}: a {format} file cannot be read if it is compressed as a whole; decompress it first.",
                 path=path,
             )
         if self.csv != CsvOptions() and format != "csv":

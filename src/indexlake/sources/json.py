@@ -65,8 +65,7 @@ _ZONED = r"[T ][0-9]{2}.*(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
 
 
 def _kept_types(table: pa.Table, lines: list[bytes]) -> list[Any]:
-    """Return the types of the columns; moments are read as text, since the reader does not tell whether they have a
-    zone."""
+    """Return the types of the columns; moments are read as text, as the reader does not tell if they have a zone."""
     if any(holds(f.type, pa.types.is_timestamp) for f in table.schema):
         types = {f.name: mapped_leaves(f.type, _text_of_moment) for f in table.schema}
         texts = _parsed(lines, types)
@@ -182,8 +181,7 @@ def _inexact(value: Any, type: Any) -> int | float | None:
 
 
 def _block(lines: list[bytes], names: dict[str, str], schema: TableSchema, first_line: int) -> pa.Table:
-    """Return a block in the table's types.  If there are new columns, they are added to ``names`` and it is read
-    again."""
+    """Return a block in the table's types; if there are new columns, add them to ``names`` and read again."""
     while True:
         types = {spelt: _read_type(schema, name) for spelt, name in names.items()}
         table = _parsed(lines, types)
@@ -203,8 +201,7 @@ def _block(lines: list[bytes], names: dict[str, str], schema: TableSchema, first
         if isinstance(table, pa.ArrowException):
             raise _located(table, lines, types, first_line)
         if table.num_rows != sum(1 for line in lines if line.strip()):
-            # Raises an error if an object shares its line with another, or continues on the next one.
-            _all_names(lines, first_line)
+            _all_names(lines, first_line)  # raises if an object is not on a line of its own
         for spelt, type in types.items():
             if table.schema.field(spelt).type != type:
                 raise SchemaError(
@@ -321,8 +318,7 @@ def _located(error: pa.ArrowException, lines: list[bytes], types: Mapping[str, A
             low = middle
     line, number = lines[low], first_line + low
     if not isinstance(alone := _parsed([line], types), pa.ArrowException):
-        # The lines do not agree with each other.
-        return bad_row(f"lines {first_line} to {first_line + len(lines) - 1}", error)
+        return bad_row(f"lines {first_line} to {first_line + len(lines) - 1}", error)  # the lines disagree
     for name, value in _object(line, number).items():
         if name in types:
             part = json.dumps({name: value}).encode()

@@ -20,8 +20,7 @@ _MOST_ROWS = 1 << 18
 
 
 def reader_of(rows: Any) -> pa.RecordBatchReader | None:
-    """Return a reader over the object's rows, or None if it has no Arrow data.  Nothing is copied if Arrow can avoid
-    it."""
+    """Return a reader over the object's rows, or None if it has no Arrow data.  Copies only if Arrow must."""
     try:
         return _reader_of(rows)
     except IndexLakeError:

@@ -157,8 +157,7 @@ def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 
 def schema_and_rows(source: Any) -> tuple[pa.Schema, Any]:
-    """Return the schema of a table created from the source, and the rows to insert into it; a stream is not started
-    yet."""
+    """Return the schema of a table made from the source, and the rows to insert; a stream is not started yet."""
     from indexlake.sources.files import as_files
     from indexlake.sources.objects import reader_of
     from indexlake.sources.stream import common_schema

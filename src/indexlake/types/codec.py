@@ -24,7 +24,7 @@ from indexlake.errors import CatalogError, ConstraintError
 
 SqlValue = int | bytes | None
 
-# The exceptions of pyarrow for a Python value that does not fit a type.
+# The exceptions that pyarrow raises for a Python value that does not fit a type.
 CONVERSION_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError, AttributeError, LookupError)
 NULL = "null"
 
@@ -39,8 +39,7 @@ class Codec(ABC):
     exact: frozenset[type] = frozenset()  # Python types that pyarrow converts in the same way
     wanted: str  # what to give, for error messages
     json_text: Callable[[Any], str]  # returns an encoded value as JSON
-    # Returns the encoded value of parsed JSON; None: they are the same.
-    json_value: Callable[[Any], SqlValue] | None = None
+    json_value: Callable[[Any], SqlValue] | None = None  # returns parsed JSON encoded; None: unchanged
 
     def __init__(self, type: Any) -> None:
         self.type = type
@@ -89,8 +88,7 @@ class Codec(ABC):
 
     @abstractmethod
     def decode_one(self, value: SqlValue) -> Any:
-        """Return the value as ``pyarrow.Scalar.as_py`` does.  Raises ``ConstraintError`` if Python cannot represent
-        it."""
+        """Return the value as ``Scalar.as_py`` does.  Raises ``ConstraintError`` if Python cannot represent it."""
 
     def show_one(self, value: SqlValue) -> Any:
         """Return the Python value for a message, or text if Python cannot represent it."""
@@ -155,8 +153,7 @@ class Codec(ABC):
         """Raise the error for a value that this type cannot hold."""
         try:
             shown = repr(value[:80] if isinstance(value, str | bytes) else value)
-        # Nested too deeply, or a moment that Python cannot represent.
-        except (RecursionError, OverflowError, ValueError):
+        except (RecursionError, OverflowError, ValueError):  # too deep, or a moment beyond Python
             shown = "a value that cannot be shown"
         if len(shown) > 80:
             shown = f"{shown[:77]}..."
@@ -187,8 +184,7 @@ class Codec(ABC):
         return self.encode_one(shown)
 
     def checked_scalar(self, value: Any) -> Any:
-        """Return an array of one Arrow scalar of this type, after checking it: the scalar may be invalid for its
-        type."""
+        """Return an array of one Arrow scalar of this type, after checking that it is valid for it."""
         from indexlake.types.validity import problem_of
 
         array = pa.repeat(value, 1)

@@ -61,8 +61,7 @@ def without_view(type: Any) -> Any:
 
 
 def checked_cast(array: Any, type: Any) -> Any:
-    """Apply Arrow's checked cast.  Decimals of 32 and 64 bits are cast via 128 bits, since Arrow's rescaling
-    overflows."""
+    """Apply Arrow's checked cast; decimals of 32 and 64 bits via 128 bits, as Arrow's rescaling overflows."""
     source, target = array.type, type
     if holds(source, _is_narrow_decimal):
         source = mapped_leaves(source, _wide_decimal)
@@ -175,10 +174,10 @@ def _without_nulls(array: Any) -> Any:
         return nested_array(type, length, None, [items], offsets)
     codec = codec_for(type)
     stored = codec.to_storage(array)
-    return codec.from_storage(pc.fill_null(stored, _anything(stored)))
+    return codec.from_storage(pc.fill_null(stored, _any_value(stored)))
 
 
-def _anything(stored: Any) -> Any:
+def _any_value(stored: Any) -> Any:
     """Return some encoded value: one of the array's own, else zero or an empty one."""
     if stored.null_count < len(stored):
         return stored.drop_null()[0]

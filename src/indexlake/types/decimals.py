@@ -96,8 +96,7 @@ class LargeDecimalCodec(DecimalCodec, BytesCodec):
         return number
 
     def _reverse(self, array: Any, sign_byte: int) -> npt.NDArray[np.uint8]:
-        """Convert little-endian to big-endian or back, flipping the sign bit, which is in ``sign_byte`` of the
-        result."""
+        """Convert little-endian to big-endian or back, flipping the sign bit in ``sign_byte`` of the result."""
         rows = fixed_values(array, np.uint8, self._size).reshape(-1, self._size)
         reversed_rows = np.ascontiguousarray(rows[:, ::-1])
         reversed_rows[:, sign_byte] ^= 0x80

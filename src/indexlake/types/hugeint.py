@@ -1,8 +1,7 @@
 """HUGEINT: whole numbers of up to 38 digits, which SQL computes as 128-bit integers.
 
 Arrow has no such integer.  A HUGEINT column is a ``decimal128(38, 0)`` for files, Spark, pandas and polars, and a
-marker in the field's metadata says that it is a HUGEINT for SQL: ``//``, ``median`` and ``typeof`` distinguish it from
-a decimal.
+marker in the field's metadata says that SQL takes it for a HUGEINT: ``//``, ``median`` and ``typeof`` differ.
 """
 
 from __future__ import annotations

@@ -113,8 +113,7 @@ class ListCodec(NestedCodec):
         return None if value is None else [self.item.from_json_one(item) for item in value]
 
     def same_as(self, value: Any) -> Any:
-        """Return ordered collections as a list: sequences, numpy and Arrow arrays, series.  Text and bytes are
-        refused."""
+        """Return ordered collections (sequences, arrays, series) as a list.  Text and bytes are refused."""
         if isinstance(value, str | bytes | bytearray | memoryview):
             self.refuse(value, "give a list; one item alone is [value]")
         if isinstance(value, Set):
@@ -241,8 +240,7 @@ def list_parts(array: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Any]:
 
 
 def without_list_views(array: Any) -> Any:
-    """Return the array with plain lists instead of list views, at any depth; pyarrow's own cast ignores their
-    offsets."""
+    """Return the array with plain lists for list views, at any depth; pyarrow's own cast ignores their offsets."""
     if not holds(array.type, _is_list_view):
         return array
     array.validate(full=True)

@@ -56,8 +56,7 @@ class TemporalCodec(Int64Codec):
         return value if type(value) is int else self.encode_one(value)
 
     def encode_other(self, value: Any) -> SqlValue:
-        """Encode numpy's moments and spans, and pandas', which are numpy's with a zone, in any unit that loses
-        nothing."""
+        """Encode numpy's moments and spans, and pandas', which are numpy's with a zone, if nothing is lost."""
         if type(value).__name__ in ("Timestamp", "Timedelta") and (raw := getattr(value, "asm8", None)) is not None:
             if isinstance(value, dt.datetime):
                 if pa.types.is_date(self.type):
