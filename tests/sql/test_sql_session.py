@@ -116,7 +116,7 @@ def test_a_setting_holds_for_the_queries_of_this_lake(lake: il.Lake) -> None:
     ("text", "instead"),
     [
         ("attach 'x.db' as x", "il.connect"),
-        ("install httpfs", "extension"),
+        ("install httpfs", "Extensions cannot be installed"),
         ("load httpfs", "extension"),
         ("use other", "namespace="),
         ("vacuum", "pipeline"),

@@ -108,8 +108,7 @@ class Bound:
 
     @property
     def identity(self) -> tuple[object, bytes] | None:
-        """An object and bytes that are the same only for expressions with the same values; None if values change over
-        time."""
+        """An object and bytes, the same only for expressions with the same values; None if values change over time."""
         template = self._template
         return None if template.timed else (template, pickle.dumps(self.values))
 
@@ -293,8 +292,7 @@ def _equal_alone(
 
 
 def _parameters(parsed: Parsed, slots: tuple[Slot | Computed, ...]) -> tuple[tuple[int, int, Slot, bool], ...]:
-    """Return for each given parameter: slot number, place among the parameters, slot, and whether integers need no
-    cast."""
+    """Return for each given parameter: slot number, place in the text, slot, whether integers need no cast."""
     places = {name: place for place, name in enumerate(parsed.parameters)}
     return tuple(
         (index, places[slot.parameter], slot, _takes_integers(slot))
@@ -304,9 +302,8 @@ def _parameters(parsed: Parsed, slots: tuple[Slot | Computed, ...]) -> tuple[tup
 
 
 def _takes_integers(slot: Slot) -> bool:
-    """Return whether every integer of the slot's source type also fits the types it is cast to, so that no cast is
-    needed."""
-    # Hugeint: not every Python integer of that size fits.
+    """Return whether every integer of the slot's source type also fits the types it is cast to."""
+    # An integer parameter that is classed as a hugeint may have too many digits.
     if slot.source.kind not in INT_RANGE or slot.source.kind == "hugeint":
         return False
     low, high = INT_RANGE[slot.source.kind]

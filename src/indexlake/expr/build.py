@@ -240,7 +240,7 @@ class Builder:
 
     def struct(self, names: Sequence[str], values: Sequence[tree.Node]) -> tree.Node:
         if len({name.lower() for name in names}) < len(names):
-            self.fail("a struct has two fields of one name")
+            self.fail("a struct has two fields with the same name")
         types = tuple(normal(value.type) for value in values)
         bound = tuple(self.coerce(value, type) for value, type in zip(values, types, strict=True))
         return tree.Struct(bound, struct_of(tuple(names), types))

@@ -1,7 +1,6 @@
 """DuckDB's rules for combining SQL types: implicit casts have costs, decimals grow so that values fit.
 
-`combine` returns the type of a result that is either of two values, `comparison_type` the type in which two values are
-compared.
+`combine` is the type of a result that is either of two values, `comparison_type` the one in which they are compared.
 """
 
 from __future__ import annotations

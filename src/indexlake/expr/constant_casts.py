@@ -151,7 +151,7 @@ def _from_string(text: str, target: SqlType) -> Any:
     if kind in DURATIONS:
         months, days, microseconds = parse(text)
         if months:
-            raise ExpressionError(f"'{text}' has months and so no fixed length")
+            raise ExpressionError(f"'{text}' contains months, so it has no fixed length")
         return (days * DAY_SECONDS * 1_000_000 + microseconds) * (PER_SECOND[kind] // 1_000_000)
     raise NotCovered
 

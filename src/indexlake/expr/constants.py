@@ -143,7 +143,7 @@ def typed(value: Any) -> tuple[SqlType, Any]:
     kind = type(value)
     if kind is int:
         if not fits(value, "hugeint"):
-            raise ExpressionError("a parameter that is an integer has at most 38 digits; give a float, or text")
+            raise ExpressionError("an integer parameter can have at most 38 digits; give a float, or text")
         return integer_type(value), value
     if kind is str:
         return STRING_LITERAL, value
@@ -252,8 +252,7 @@ def decimal_constant(value: decimal.Decimal) -> tuple[SqlType, Any]:
 
 
 def decimal_literal(text: str) -> tuple[SqlType, Any]:
-    """Return the type and value of a literal: `2.50` is DECIMAL(3,2); with an exponent or over 38 digits it is
-    DOUBLE."""
+    """Return a literal's type and value: `2.50` is DECIMAL(3,2); with an exponent or over 38 digits, DOUBLE."""
     if "e" in text.lower():
         return DOUBLE, float(text)
     whole, _, fraction = text.partition(".")

@@ -1,7 +1,6 @@
 """Recognises parameters written as in other libraries: ``:name``, ``%s``, ``%(name)s``.
 
-They are only looked for where they cannot be valid SQL: after an operator, a parenthesis, a comma or a keyword, outside
-of quotes.
+Only where they cannot be SQL: after an operator, a parenthesis, a comma or a keyword, outside of quotes.
 """
 
 from __future__ import annotations

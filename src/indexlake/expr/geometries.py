@@ -93,7 +93,7 @@ def geometry(value: bytes) -> Any:
 def not_wkb(value: bytes) -> ExpressionError:
     shown = f"{value[:16].hex()}…" if len(value) > 16 else value.hex()
     return ExpressionError(
-        f"a value of {len(value)} bytes (0x{shown}) is not a geometry in WKB; st_geomfromtext() and st_point() make it"
+        f"a value of {len(value)} bytes (0x{shown}) is not a geometry in WKB; st_geomfromtext() and st_point() make one"
     )
 
 

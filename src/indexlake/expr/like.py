@@ -1,5 +1,4 @@
-"""`like` and `ilike`: `%` matches any text, `_` one character, including line breaks; an escape makes either
-literal."""
+"""`like` and `ilike`: `%` matches any text, `_` one character, even line breaks; an escape makes both literal."""
 
 from __future__ import annotations
 

@@ -19,8 +19,7 @@ T = TypeVar("T")
 
 
 class statement:  # noqa: N801 (it reads as a word)
-    """Fixes one moment (µs since 1970, UTC) for everything compiled inside: the enclosing statement's, if there is
-    one."""
+    """Fixes one moment (µs since 1970, UTC) for everything compiled inside, or keeps an enclosing statement's."""
 
     def __init__(self, moment: int | None = None) -> None:
         self._given = moment

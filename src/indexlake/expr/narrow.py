@@ -104,8 +104,7 @@ def narrow(widened: tree.Node, op: str, value: Any) -> Narrowed | None:
 
 
 def bounds_tests(op: str, low: Any, high: Any) -> tuple[Tests, bool]:
-    """Return tests equivalent to `op c`, given `low`, the least value whose image is >= c, and `high`, the greatest
-    whose image is <= c; None if there is no such value."""
+    """Return tests for `op c`, given the least value whose image is >= c and the greatest whose image is <= c."""
     if op not in ("=", "<>"):
         bound = low if op in ("<", ">=") else high
         return ((), op in ("<", ">")) if bound is None else (((op, bound),), True)

@@ -62,10 +62,10 @@ def _parse(text: str) -> Parsed:
     except Exception as error:  # whatever the parser raises
         raise ExpressionError(_syntax_message(text, error), text=text) from None
     if isinstance(tree, exp.Block):
-        raise ExpressionError(f"`{text}` holds several expressions; give one", text=text)
+        raise ExpressionError(f"`{text}` contains several expressions; give one", text=text)
     # sqlglot accepts some operators that lack an operand.
     if any(node.this is None or node.expression is None for node in tree.find_all(exp.Binary)):
-        raise ExpressionError(f"cannot parse `{text}`: an operator has nothing on one of its sides", text=text)
+        raise ExpressionError(f"cannot parse `{text}`: an operator lacks an operand", text=text)
     return Parsed(text, tree, *_parameters(tree))
 
 
@@ -88,7 +88,7 @@ def _syntax_message(text: str, error: Exception) -> str:
 def _plain(description: str) -> str:
     """Return the parser's description without the names of its classes."""
     if description.startswith("Required keyword:"):
-        return "an operator has nothing on one of its sides"
+        return "an operator lacks an operand"
     if description.startswith("Invalid expression"):
         return "unexpected text"
     if expected := re.fullmatch(r"Expect(?:ing|ed) (\S+)", description):

@@ -28,7 +28,7 @@ def template_of(text: str, fields: Sequence[Field]) -> Template:
 
     parsed = parse(text)
     if parsed.parameters:
-        raise ExpressionError(f"a rule of a table is stored and has no parameters: write the value (in `{text}`)")
+        raise ExpressionError(f"a table rule is stored, so it cannot have parameters: write the value (in `{text}`)")
     by_name = {f.name.lower(): root_of(f) for f in fields}
     places: dict[int, tuple[int, int]] = {}
     for column in parsed.tree.find_all(exp.Column):
@@ -90,7 +90,7 @@ def _check_condition(condition: Template, schema: TableSchema) -> None:
     _refuse_changing(text)
     bound = compile(text, schema.arrow)
     if not pa.types.is_boolean(bound.type) and not pa.types.is_null(bound.type):
-        raise ExpressionError(f"a check is a condition, and this is of type {bound.type} (in `{text}`)")
+        raise ExpressionError(f"a check must be a condition, but this is of type {bound.type} (in `{text}`)")
 
 
 def _check_generated(f: Field, schema: TableSchema) -> None:
@@ -99,9 +99,9 @@ def _check_generated(f: Field, schema: TableSchema) -> None:
     for number in f.generated.columns:
         if schema.by_root[number].generated is not None:
             name = schema.by_root[number].name
-            raise ExpressionError(f"{name!r} is generated itself: write what it is computed from (in `{text}`)")
+            raise ExpressionError(f"{name!r} is generated itself: use the columns behind it (in `{text}`)")
     if f.default is not None or f.default_sql is not None:
-        raise ExpressionError("a column is generated or has a default, not both")
+        raise ExpressionError("a column cannot both be generated and have a default")
     if f.field_id in schema.primary_key:
         raise ExpressionError("a column of the primary key cannot be generated")
     _refuse_changing(text)

@@ -178,8 +178,6 @@ class Case(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Field(Node):
-    """One field of a struct."""
-
     child: Node
     name: str
     type: SqlType

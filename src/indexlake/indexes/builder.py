@@ -93,7 +93,7 @@ def write_content(
     with removing(storage, path, "A new index segment"):
         segment = index.open(storage, made)
         if list(segment.starts) != list(starts):
-            raise Wrong(f"it has rows {list(segment.starts)} and not {list(starts)}")
+            raise Wrong(f"it has rows {list(segment.starts)} instead of {list(starts)}")
         if keyed is not None and len(keyed.keys):
             for n in {0, len(keyed.keys) - 1}:
                 if int(keyed.positions[n]) not in segment.find(keyed.keys[n]):

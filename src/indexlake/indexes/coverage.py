@@ -57,8 +57,7 @@ class Group:
         return {ordinal: block for block, ordinal in self.blocks}
 
     def split(self, starts: Sequence[int], slots: Slots) -> Iterator[tuple[BlockRecord, slice, Slots]]:
-        """Split ascending slots by visible block: yield the block, which of the slots are in it, and their positions
-        there."""
+        """Split ascending slots by visible block: the block, which of the slots are in it, their positions there."""
         if not len(slots):
             return
         if len(slots) <= FEW:
@@ -94,8 +93,7 @@ class Coverage:
         self.index = index
         self.links = links  # by data file id: each block's link with the largest end
         self.gaps = gaps  # data file ids
-        # The current types of its columns; segments of other types do not answer.  None: they cannot change.
-        self.types = types
+        self.types = types  # of the columns now; segments of other types do not answer.  None: fixed
         self._blocks = blocks
         self._ints = ints
         self._bounds: _Bounds | None = None
@@ -104,7 +102,7 @@ class Coverage:
     @staticmethod
     def of(index: Index, blocks: BlockIndex, links: Sequence[Link], schema: TableSchema) -> Coverage:
         """Return the coverage of these blocks; ``schema`` is the current one."""
-        lasting, types = _lasting({}, links), _types(index, schema)
+        lasting, types = _latest({}, links), _types(index, schema)
         gaps = _uncovered(blocks.records, lasting, types)
         return Coverage(index, blocks, lasting, gaps, types, ints=_are_ints(index, schema))
 
@@ -127,7 +125,7 @@ class Coverage:
         types = _types(index, schema)
         if not written and horizon is None and blocks is self._blocks and index == self.index and types == self.types:
             return self
-        links = _lasting(self.links, written)
+        links = _latest(self.links, written)
         ended = [] if horizon is None else [f for f, link in links.items() if not link.serves(horizon)]
         for file_id in (*removed, *ended):
             links.pop(file_id, None)
@@ -144,8 +142,7 @@ class Coverage:
         return new
 
     def link_of(self, block: BlockRecord, schema: TableSchema, snapshot: int) -> Link | None:
-        """Return the link through which the index answers for a block at a snapshot with this schema, if there is
-        one."""
+        """Return the link through which the index answers for a block at a snapshot with this schema, if any."""
         link = self.links.get(block.data_file_id)
         types = self.types if self.types is None else self.index.key_types(schema)
         return link if link is not None and link.serves(snapshot) and _answers(link, types) else None
@@ -194,8 +191,7 @@ class Coverage:
     def find_many(
         self, keys: KeyColumn, state: TableState, snapshot: int, files: OpenFiles
     ) -> Iterator[tuple[BlockRecord, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        """Yield, for each covered block that holds some of the keys: the block, indices into ``keys``, and
-        positions."""
+        """Yield each covered block that holds some of the keys, with indices into ``keys`` and positions."""
         if not len(keys):
             return
         order = keys.argsort()
@@ -259,7 +255,7 @@ def _are_ints(index: Index, schema: TableSchema) -> bool:
     return index.fits(schema) and [f.codec.kind for f in index.fields(schema)] == ["int"]
 
 
-def _lasting(known: Mapping[int, Link], written: Sequence[Link]) -> dict[int, Link]:
+def _latest(known: Mapping[int, Link], written: Sequence[Link]) -> dict[int, Link]:
     """Return each block's link with the largest end: a fold ends one link and begins another.
 
     Of two live links the younger counts: the end of the other was written and purged since it was read.
@@ -286,8 +282,7 @@ def _uncovered(
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """For each block, the snapshots in which both it and its link serve (none without a link), and its segment's
-    bounds."""
+    """For each block, the snapshots that both it and its link serve (none without a link), and the segment's bounds."""
 
     begin: npt.NDArray[np.int64]
     end: npt.NDArray[np.int64]

@@ -33,8 +33,7 @@ class Index:
     index_id: int
     name: str
     kind: str
-    # The original field id of each column: an index stays with a column when its type is altered.
-    key_field_ids: tuple[int, ...]
+    key_field_ids: tuple[int, ...]  # the original ones: an index stays with an altered column
     include_field_ids: tuple[int, ...]
     unique: bool
     params: Mapping[str, Any]  # parameters of the kind
@@ -92,8 +91,7 @@ class Index:
 
 
 class Link(NamedTuple):
-    """Says that a segment answers for a block, and its ordinal there.  ``end_snapshot`` is None while the link is
-    live."""
+    """Says that a segment answers for a block, under an ordinal.  ``end_snapshot`` is None while the link is live."""
 
     data_file_id: int
     index_file_id: int
@@ -104,6 +102,5 @@ class Link(NamedTuple):
     changed_in: int
 
     def serves(self, snapshot: int) -> bool:
-        """Return whether a reader at the snapshot may use it, even if it was added later: what it covers never
-        changes."""
+        """Return whether a reader at the snapshot may use it, even if it is younger: what it covers never changes."""
         return self.end_snapshot is None or self.end_snapshot > snapshot

@@ -114,7 +114,6 @@ class KeyColumn:
 
     @property
     def is_int(self) -> bool:
-        """Whether the keys are integers."""
         return self.ints is not None
 
     def __len__(self) -> int:
@@ -330,11 +329,8 @@ def _argsort_runs(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
 
 
 def _argsort_ints(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
-    """Return the stable order.
-
-    Sorts the upper bits of each key together with its index in one word, which is faster than an argsort, then repairs
-    the order where those bits are equal.
-    """
+    """Return the stable order, by sorting the upper bits of each key with its index in one word, which is faster than
+    an argsort, and then repairing the order where those bits are equal."""
     if not len(keys):
         return np.zeros(0, np.intp)
     low = keys.min()

@@ -41,8 +41,7 @@ Found = tuple[npt.NDArray[np.int64], Slots]
 
 
 class SegmentFile(NamedTuple):
-    """A segment's file, the types of the columns its keys were made from, as text, and `key_to_bytes` bounds of its
-    keys."""
+    """A segment's file, the types of its key columns, as text, and `key_to_bytes` bounds of its keys."""
 
     index_id: int
     path: str
@@ -181,8 +180,7 @@ class IndexKind(ABC):
     """Whether scores depend on all visible rows, not only on those that satisfy ``where``."""
 
     slow: bool = False
-    """Whether building takes many times as long as writing the rows, so that it is left to jobs and users do not
-    wait."""
+    """Whether building takes many times as long as writing the rows, so that it is left to jobs."""
 
     most_rows: int = 1 << 24
     """Segments are not folded into larger ones than this, which bounds the memory of a build."""
@@ -203,10 +201,9 @@ class IndexKind(ABC):
 
     @abstractmethod
     def builder(self, index: Index, fields: Sequence[Field], *, lasting: bool) -> SegmentBuilder:
-        """Return a builder of a segment.
+        """Return a builder; ``fields`` are the key columns, then the included ones, as the rows have them.
 
-        ``fields`` are the key columns, then the included ones, as the rows have them.  ``lasting=False``: the segment
-        is for hot rows or a single query, so it has to be built fast.
+        ``lasting=False``: the segment is for hot rows or a single query, so it has to be built fast.
         """
 
     @abstractmethod
@@ -222,8 +219,7 @@ class IndexKind(ABC):
         return None
 
     def query(self, index: Index, fields: Sequence[Field], query: Any, options: Mapping[str, Any]) -> Any:
-        """Check a search query and return it ready for use.  Raises ``ExpressionError`` if something is wrong with
-        it."""
+        """Check a search query and return it ready for use.  Raises ``ExpressionError`` if it is wrong."""
         raise self._not_searched(index)
 
     def search(self, index: Index, query: Any, parts: Sequence[Part], k: int) -> Hits:
@@ -232,7 +228,7 @@ class IndexKind(ABC):
 
     def _not_searched(self, index: Index) -> SchemaError:
         return SchemaError(
-            f"Index {index.name!r} is a {self.name}, which cannot be searched with t.search; it makes where=… fast."
+            f"Index {index.name!r} is of kind {self.name}, which t.search cannot use; it makes where=… fast."
         )
 
     def snippets(self, index: Index, query: Any, values: Sequence[Any]) -> list[str | None] | None:
@@ -250,8 +246,7 @@ def refuse_params(kind: str, params: Mapping[str, Any], known: Iterable[str]) ->
 
 
 def whole_number(value: Any) -> int | None:
-    """Return a whole number, including NumPy's, that was given as a parameter or option; None if it is anything
-    else."""
+    """Return a whole number, including NumPy's, given as a parameter or option; None if it is anything else."""
     if type(value) is int:
         return value
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None

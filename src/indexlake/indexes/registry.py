@@ -47,7 +47,7 @@ def known_name(name: str) -> str:
     """Return the name under which definitions store a kind."""
     folded = name.lower() if isinstance(name, str) else name
     folded = _SYNONYMS.get(folded, folded)
-    if folded not in KINDS and folded not in _OWN and folded not in _others():
+    if folded not in KINDS and folded not in _OWN and folded not in _external():
         raise _unknown(name)
     return folded
 
@@ -56,19 +56,19 @@ def _load(name: str) -> IndexKind:
     if name in _OWN:
         module, _, attribute = _OWN[name].partition(":")
         found = getattr(import_module(module), attribute)
-    elif name in (others := _others()):
+    elif name in (others := _external()):
         found = others[name].load()
     else:
         raise _unknown(name)
     return KINDS.setdefault(name, found())
 
 
-def _others() -> dict[str, EntryPoint]:
+def _external() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def _unknown(name: object) -> NotFoundError:
-    known = ", ".join(sorted({*_OWN, *KINDS, *_others()}))
+    known = ", ".join(sorted({*_OWN, *KINDS, *_external()}))
     return NotFoundError(
         f"There is no index kind {name!r}; there are {known}. A newer IndexLake or another package may have it: "
         "upgrade with pip install -U indexlake, or install that package.",

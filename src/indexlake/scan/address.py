@@ -27,8 +27,7 @@ ADDRESS_SCHEMA = pa.schema(
 def addresses(
     table: Table, where: str | None, params: Mapping[str, Any] | Sequence[Any] | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the address of each live row of the snapshot.  Rows that are gone have none, so ``deleted`` is always
-    false."""
+    """Yield the address of each live row of the snapshot.  Dead rows have none, so ``deleted`` is always false."""
     lake = table._lake
     with table._reading() as reading:
         schema, state = reading.schema, reading.state

@@ -177,8 +177,7 @@ def parts_of(
 
 
 def _spans(cuts: Any, rows: int, most: int, *, backward: bool) -> Iterator[tuple[int, int]]:
-    """Yield consecutive spans between cuts, from the first or the last; each span doubles in size, up to ``most``
-    rows."""
+    """Yield consecutive spans between cuts, from either end; spans double in size, up to ``most`` rows."""
     first, last = 0, len(cuts) - 1
     while first < last:
         size = min(rows, most)
@@ -222,8 +221,7 @@ def _reader(task: BlockTask, files: OpenFiles) -> BlockReader:
 
 
 def _few_deleted(task: BlockTask) -> npt.NDArray[np.uint64] | None:
-    """Return the deleted positions if they are few and nothing else selects rows: it is then cheaper to read all rows
-    and drop these.  Otherwise None."""
+    """Return the deleted positions if they are few and nothing else selects rows: dropping them is then cheaper."""
     if task.deleted is None or task.only is not None or task.kind == "history":
         return None
     gone = positions_from_bytes(task.deleted)
@@ -271,8 +269,7 @@ def _dressed(batch: pa.RecordBatch, fields: Sequence[Field], *, row_id: bool) ->
 
 
 def _shown(batch: pa.RecordBatch, arrays: list[Any], fields: Sequence[Field], *, row_id: bool) -> pa.RecordBatch:
-    """Return a batch of exactly the fields and row id asked for.  If that is nothing, any one column keeps the row
-    count."""
+    """Return a batch of exactly the fields and row id asked for; if that is nothing, one column for the row count."""
     if not fields and not row_id:
         return pa.RecordBatch.from_arrays([batch.columns[-1]], ["_"])
     schema = arrow_schema(fields, row_id=row_id)
@@ -339,8 +336,7 @@ def pieces(
 
 
 def _spread(task: BlockTask) -> Iterator[BlockTask]:
-    """Split the task for several threads, unless it is small or a Vortex file, which Vortex reads in its own
-    threads."""
+    """Split the task for several threads, unless it is small or a Vortex file, read in threads of its own."""
     if task.only is not None or task.record_count <= SPREAD_ROWS or task.format == "vortex":
         yield task
         return

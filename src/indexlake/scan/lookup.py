@@ -1,4 +1,4 @@
-"""Look-ups: finding through the table's indexes where in blocks rows that may satisfy a condition are.
+"""Look-ups: find through the table's indexes which rows of blocks may satisfy a condition.
 
 Every index is asked which part of the condition it can answer.  The offer with the fewest rows is taken, and others are
 intersected with it while that pays off; an ``or`` is the union of its branches if each has an offer.  Blocks that no
@@ -78,7 +78,7 @@ class Covered:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What look-ups found: places in blocks, and through which indexes."""
+    """Places in blocks that look-ups found, and through which indexes: none if a full read costs less."""
 
     places: Sequence[tuple[BlockRecord, npt.NDArray[np.uint64] | None, Covered | None]]
     found_by: str
@@ -88,8 +88,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Positions found, by block.  Blocks in ``unknown`` could not be looked up; a block in neither has no matching
-    row."""
+    """Positions by block.  Blocks in ``unknown`` could not be looked up; a block in neither has no matching row."""
 
     positions: dict[int, Positions]
     unknown: AbstractSet[int]
@@ -103,10 +102,7 @@ class _Lookup(Protocol):
 
 
 def look_up(reading: Reading, files: OpenFiles, test: Test, chosen: Collection[BlockRecord]) -> Found | None:
-    """Find rows of the chosen blocks that may satisfy the test through indexes.
-
-    None if no index can answer any part of the test.  If reading the blocks in order costs less, ``found_by`` is empty.
-    """
+    """Find rows of the chosen blocks that may satisfy the test, or None if no index can answer any part of it."""
     if files.use_indexes == "never" or not reading.state.indexes or test == ALWAYS:
         return None
     context = _Context(reading, files, chosen)
@@ -124,13 +120,12 @@ def look_up(reading: Reading, files: OpenFiles, test: Test, chosen: Collection[B
     used, found = [0], best.rows()
     if least >= INTERSECT_FROM:
         for n, (rows, lookup) in enumerate(ranked[1:], 1):
-            # If it finds exactly as many, it is probably for the same condition.
-            pays = least < rows <= INTERSECT_WITHIN * least and rows < context.rows // 2
+            pays = least < rows <= INTERSECT_WITHIN * least and rows < context.rows // 2  # as many: the same condition
             if pays or forced:
                 found = _both(found, lookup.rows())
                 used.append(n)
     offers = [
-        Offer(each.name(), each.probe(), rows, n in used, "" if n in used else "another finds no more")
+        Offer(each.name(), each.probe(), rows, n in used, "" if n in used else "another index finds no more rows")
         for n, (rows, each) in enumerate(ranked)
     ]
     covering = best.coverage if isinstance(best, _Probe) and len(used) == 1 else None
@@ -196,8 +191,6 @@ def _width(lookup: _Lookup) -> int:
 
 
 class _Probe:
-    """One probe of one index."""
-
     def __init__(self, context: _Context, coverage: Coverage, probe: Any) -> None:
         self.coverage = coverage
         self._context = context
@@ -256,8 +249,7 @@ class _AnyOf:
             for file_id, positions in rows.positions.items():
                 joined.setdefault(file_id, []).append(positions)
         unknown = frozenset[int]().union(*[rows.unknown for rows in each])
-        # Blocks that any branch cannot look up are read whole.
-        known = {f: p for f, p in joined.items() if f not in unknown}
+        known = {f: p for f, p in joined.items() if f not in unknown}  # the rest is read whole
         return _Rows({f: p[0] if len(p) == 1 else np.unique(np.concatenate(p)) for f, p in known.items()}, unknown)
 
     def name(self) -> str:
@@ -268,8 +260,7 @@ class _AnyOf:
 
 
 def _may_hold(probe: Any, segment: SegmentFile) -> bool:
-    """Return whether the bounds of the segment's keys allow a match; True for kinds whose probes do not compare with
-    them."""
+    """Return whether the segment's key bounds allow a match; True for probes that do not compare with them."""
     meets = getattr(probe, "meets", None)
     return meets is None or meets(segment.min_key, segment.max_key)
 

@@ -46,11 +46,9 @@ class Numbers:
     def column(
         self, key: str, blocks: Sequence[int], slots: int, wanted: int, read: Callable[[], Column | None]
     ) -> Column | None:
-        """Return the column ``key`` of a segment of these blocks, by slot, or None if it has not been worth reading so
-        far.
+        """Return the column ``key`` of these blocks, by slot, or None if it has not been worth reading so far.
 
-        ``wanted`` of its ``slots`` values are needed now.  ``read`` reads the column, or returns None if it cannot be
-        kept.
+        ``wanted`` of its ``slots`` are needed now.  ``read`` returns the column, or None if it cannot be kept.
         """
         known = self._columns.get(key)
         if known is None or known.blocks != blocks:

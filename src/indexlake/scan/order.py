@@ -89,8 +89,7 @@ def sort_indices(table: pa.Table, order: OrderBy, places: Any = None) -> pa.Arra
             columns[f"key{n}"] = pa.array(encoded, mask=null)
         else:
             columns[f"null{n}"] = column.is_null()
-            # Concatenated, they may be too large for one array.
-            parts = [codec.canonical_array(chunk) for chunk in chunks(column)]
+            parts = [codec.canonical_array(chunk) for chunk in chunks(column)]  # joined, they may be too large
             columns[f"key{n}"] = pa.chunked_array(parts, pa.binary())
         keys += [(f"null{n}", "ascending"), (f"key{n}", f"{direction}ending")]
     columns["place"] = pa.array(np.arange(table.num_rows)) if places is None else places

@@ -42,7 +42,7 @@ def _place(result: Result, path: str, options: Mapping[str, str] | None) -> tupl
     full = os.path.abspath(os.path.expanduser(path))
     folder, name = os.path.split(full)
     if not os.path.isdir(folder):
-        raise NotFoundError(f"There is no folder {folder!r} to write {name!r} to. Make it first.", name=folder)
+        raise NotFoundError(f"There is no folder {folder!r} to write {name!r} to. Create it first.", name=folder)
     if os.path.isdir(full):
         raise AlreadyExistsError(f"{path!r} is a folder. Give the name of a file in it.", name=path)
     return Storage.open(folder), name
@@ -65,8 +65,7 @@ def _write(out: OutputFile, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 
 
 def _written(type: pa.DataType) -> pa.DataType:
-    """Return the type to write.  Parquet has no view types; for other types it cannot hold, it raises an error
-    itself."""
+    """Return the type to write.  Parquet has no view types; it refuses other types that it cannot hold itself."""
     plain = mapped_leaves(type, without_view)
     return plain if "_view" in str(type) else type
 

@@ -130,8 +130,7 @@ def plan_keys(
     hot = HotRows(columns, files.storage.spill)
     if not reading.truncated:
         hot = reading.hot.rows_with(keys, columns)
-        # The key's index covers every block of the newest snapshot.
-        chosen = [] if reading.newest else ByStatistics(reading, test)
+        chosen = [] if reading.newest else ByStatistics(reading, test)  # the key index covers all blocks
         assert reading.state.primary is not None
         places = places_of_keys(reading, files, chosen, keys) if blocks else uncovered(chosen, reading.state.primary)
         tasks = [block_task(reading.state, block, reading.snapshot, only) for block, only in places]

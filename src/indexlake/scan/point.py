@@ -76,8 +76,7 @@ class BlockRow(NamedTuple):
         except (ConstraintError, OverflowError, ValueError):
             names = {f.column: f.name for f in in_file.fields}
             found = reader.take(np.array([self.position], np.uint64), list(columns))
-            # Raises an error that names the column.
-            python_columns(found.rename_columns([names[c] for c in found.column_names]))
+            python_columns(found.rename_columns([names[c] for c in found.column_names]))  # names it
             raise
         return _named(schema, row) if same else {f.name: file_value(f, row) for f in schema.fields}
 
@@ -113,8 +112,7 @@ def find_recent(reading: Reading, files: OpenFiles, key: Sequence[SqlValue]) -> 
 
 
 def find_in_blocks(reading: Reading, files: OpenFiles, key: Sequence[SqlValue]) -> BlockRow | Row | None:
-    """Find the row with that key in blocks, if ``find_recent`` found none.  From a history block it is returned
-    decoded."""
+    """Find the row with that key in blocks, if ``find_recent`` found none.  Rows of history blocks are decoded."""
     if reading.truncated:
         return None
     state, snapshot, writes = reading.state, reading.snapshot, reading.writes

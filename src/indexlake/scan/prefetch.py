@@ -116,8 +116,7 @@ _reading: dict[threading.Thread, Prefetch] = {}
 
 
 def stop_reading(seconds: float) -> None:
-    """Stop all scan threads and wait for them, before the interpreter exits: one still inside Arrow or Vortex would
-    hang or crash the exit."""
+    """Stop all scan threads before the interpreter exits: one still inside Arrow or Vortex would hang or crash it."""
     deadline = time.monotonic() + seconds
     found = list(_reading.items())
     for _, prefetch in found:

@@ -40,8 +40,7 @@ class Ranked(NamedTuple):
         return ids
 
     def by_source(self, chosen: Numbers) -> Iterator[tuple[Source, Slots, Numbers]]:
-        """Yield each source that holds some of the chosen rows, with their slots, ascending, and indices into
-        ``chosen``."""
+        """Yield each source with some of the chosen rows: their slots, ascending, and indices into ``chosen``."""
         if not len(chosen):
             return
         parts, slots = self.parts[chosen], self.slots[chosen]

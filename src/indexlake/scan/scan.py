@@ -195,10 +195,8 @@ class Scan(Result):
     def _plan(
         self, *, counting: bool = False, ordering: bool = True
     ) -> tuple[ScanPlan, list[Field], pa.Schema, bool, list[tuple[str, str]]]:
-        """Plan in one read transaction: snapshot, blocks and hot rows together.
-
-        With ``ordering``, rows that cannot be among the first ``limit`` may be left out.
-        """
+        """Plan in one read transaction.  ``ordering``: rows that cannot be among the first ``limit`` may be left
+        out."""
         table = self._table
         table._lake._check()
         with table._reading(self._snapshot) as reading:
@@ -369,8 +367,8 @@ def _order_text(plan: ScanPlan, order: list[tuple[str, str]]) -> str:
     unsorted = sum(task.file_id not in plan.key_bounds for task in plan.tasks)
     sorted_first = [counted(unsorted, "block")] if unsorted else []
     sorted_first += [counted(plan.hot.count, "hot row")] if plan.hot.count else []
-    text = f"{by}: as the blocks lie, no sort"
-    return text + (f" but of {' and '.join(sorted_first)}, merged in" if sorted_first else "")
+    text = f"{by}: in block order, no sort"
+    return text + (f" except of {' and '.join(sorted_first)}, merged in" if sorted_first else "")
 
 
 def _live_count(task: BlockTask) -> int:

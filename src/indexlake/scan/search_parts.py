@@ -119,8 +119,7 @@ class Parts:
         return looked if self.where is None else self._filtered(name, looked, self.where, shared=shared)
 
     def _filtered(self, name: str, looked: Looked, where: Where, *, shared: bool) -> Looked:
-        """Return the same with masks of the rows that satisfy ``where``; kinds may cache what they learn about a
-        mask."""
+        """Return the same with masks of the rows that satisfy ``where``, from the cache if possible."""
         key = f"{name} {where.key}"
         known = self._remembered.filtered.get(key) if shared else None
         if known is not None and known[0] is where.form and known[1].sources is looked.sources:
@@ -154,8 +153,7 @@ class Parts:
             yield RowsSource(chunk.rows, chunk.live, chunk.segment)
 
     def _scanned(self, task: BlockTask, index: Index) -> Iterator[Source]:
-        """Read the visible rows of a block; only those that satisfy the predicate, if the kind's ranking ignores the
-        others."""
+        """Read the visible rows of a block; only matching ones, if the kind's ranking ignores the others."""
         schema, view = self.reading.schema, self._view
         block = self.reading.state.blocks.record(task.file_id) if task.kind == "block" else None
         keys = index.all_fields(schema)

@@ -26,8 +26,7 @@ SCORE, SNIPPET = "_score", "_snippet"
 
 
 class Shape(NamedTuple):
-    """The indexes with their key columns, the columns to read (the first ``given`` are returned), and the result's
-    schema."""
+    """The indexes with their key columns, the columns to read (``given`` of them are returned), the result's schema."""
 
     indexes: Sequence[Coverage]
     keys: Sequence[Sequence[Field]]
@@ -49,8 +48,7 @@ def shape_of(
     *,
     snippet: bool,
 ) -> Shape:
-    """Return the shape of a search by indexes or columns of these names; ``columns`` are those that the user asked
-    for."""
+    """Return the shape of a search by indexes or columns of these names; the user asked for ``columns``."""
     key = f"{reading.state.table.table_id} {names} {columns} {snippet}"
     found = known.get(key)
     if found is not None and found[0] is reading.state and found[1] == reading.snapshot:
@@ -97,7 +95,7 @@ def _text_field(indexes: Sequence[Coverage], schema: TableSchema) -> Field:
     for coverage in indexes:
         if kind_named(coverage.index.kind).measure == SCORE:
             return coverage.index.fields(schema)[0]
-    raise ExpressionError("snippet=True shows found text: search a bm25 index with it.")
+    raise ExpressionError("snippet=True shows the text that was found: it needs a search by a bm25 index.")
 
 
 def index_for(reading: Reading, name: str, table: str) -> Coverage:

@@ -126,8 +126,7 @@ class RowsSource:
         return self, slot
 
     def numbers(self, f: Field, wanted: int) -> Column | None:
-        """Return a column by slot if it is in memory and numeric, else None.  ``wanted`` is how many slots are
-        needed."""
+        """Return a numeric column in memory by slot, else None.  ``wanted``: how many slots are needed."""
         if f.column not in self._numbers:
             self._numbers[f.column] = numbers_of(self._rows.column(f.column))
         return self._numbers[f.column]
@@ -207,8 +206,7 @@ class BlocksSource:
         return live
 
     def _undeleted(self) -> Mask | None:
-        """Return a mask without rows deleted at the snapshot and blocks that are not visible, or None if nothing is
-        left out."""
+        """Return a mask of rows in visible blocks that are not deleted at the snapshot, or None if that is all rows."""
         view, starts = self._view, self._segment.starts
         reading = view.reading
         logs = tuple(reading.state.deletes.get(block.data_file_id) for block, _ in self._blocks)

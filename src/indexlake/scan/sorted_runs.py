@@ -27,8 +27,7 @@ PLACE = "_place"
 
 
 class SortedRuns:
-    """One sort: ``add`` all rows, then read them in order, once.  ``sort(table, places)`` returns the indices that sort
-    it."""
+    """One sort: ``add`` all rows, then read them in order, once.  ``sort(table, places)`` returns sorting indices."""
 
     def __init__(self, schema: pa.Schema, keys: Sequence[str], sort: Any, spill: Spill) -> None:
         self._schema = schema

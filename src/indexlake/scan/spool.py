@@ -67,8 +67,7 @@ class Spool:
             return reader.read_next_batch()
 
     def mapped(self, number: int) -> pa.RecordBatch:
-        """Return the batch mapped from the file, so that only what is used of it is read.  Nothing may be added
-        afterwards."""
+        """Return the batch mapped from the file, reading only what is used.  Nothing may be added afterwards."""
         if self._file is None:
             return self._held[number]
         if self._map is None:

@@ -57,7 +57,7 @@ class SparkText:
         try:
             self.text = tree.sql(dialect="spark", unsupported_level=sqlglot.ErrorLevel.RAISE)
         except sqlglot.UnsupportedError as error:
-            raise self._error(f"Spark has no such thing: {error} {INSTEAD}") from None
+            raise self._error(f"Spark does not support this: {error} {INSTEAD}") from None
 
     def _parsed(self, planned: PlannedQuery, names: Sequence[str], searches: Sequence[str]) -> Any:
         views = {view_name(number): quoted(name) for number, name in enumerate(names)}
@@ -79,7 +79,7 @@ class SparkText:
     def _refuse_different(self, tree: exp.Expression) -> None:
         for node in tree.find_all(*_SHIFTS, exp.Func, exp.DataType):
             if type(node) in _SHIFTS:
-                raise self._error(f"{_SHIFTS[type(node)]} drops bits that do not fit in Spark. {INSTEAD}")
+                raise self._error(f"In Spark, {_SHIFTS[type(node)]} drops bits that do not fit. {INSTEAD}")
             name = node.name if isinstance(node, exp.Anonymous) else getattr(node, "sql_name", str)()
             if name.lower() in _DIFFERENT:
                 raise self._error(f"{name.lower()} gives a different result in Spark. {INSTEAD}")
@@ -100,7 +100,7 @@ class SparkText:
             shown, value = exp.cast(shown, kind), value.isoformat(" ")
         elif isinstance(value, int) and not -(2**63) <= value < 2**63:
             if abs(value) >= 10**MOST_DIGITS:
-                raise self._error(f"Parameter ${name} has more than {MOST_DIGITS} digits, which is all that Spark has.")
+                raise self._error(f"Parameter ${name} has more than {MOST_DIGITS} digits, Spark's limit.")
             value = Decimal(value)
         elif isinstance(value, dict):
             raise self._error(

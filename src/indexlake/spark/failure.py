@@ -47,7 +47,7 @@ def look(names):
 """
 
 
-def said(error: BaseException, spark: SparkSession | None = None) -> str:
+def reason_of(error: BaseException, spark: SparkSession | None = None) -> str:
     """Return the sentence in Spark's error that says what happened, without Java's class names and stack traces."""
     text = str(error)
     told = _of_worker(text) or _of_spark(text) or type(error).__name__
@@ -96,10 +96,7 @@ def with_workers(told: str, spark: SparkSession) -> str:
 
 
 def _looked(spark: SparkSession) -> tuple[str, str, dict[str, str | None]]:
-    """Return the workers' Python, its version and its packages.
-
-    The function is sent by value, since they may not have our modules.
-    """
+    """Return the workers' Python, its version and its packages, by a function that needs none of our modules."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     exec(_LOOK, namespace)
     (found,) = spark.sparkContext.parallelize([dict(MODULES)], 1).map(namespace["look"]).collect()

@@ -127,6 +127,5 @@ class IndexLakeScan:
 
     def __repr__(self) -> str:
         return (
-            # Leaves out the options, which are secret.
-            f"IndexLakeScan({self._reading.spec.root!r}, {self._reading.schema.names})"
+            f"IndexLakeScan({self._reading.spec.root!r}, {self._reading.schema.names})"  # without the options: secrets
         )

@@ -89,10 +89,7 @@ class _WideRowError(Exception):
 
 
 def _marked(frame: DataFrame) -> DataFrame | None:
-    """Return the frame with a mark on each row; wide rows consist of the mark only.
-
-    None if Spark cannot tell how wide a row is.
-    """
+    """Return the frame with wide rows reduced to a mark, or None if Spark cannot tell how wide a row is."""
     from pyspark.sql import functions as f
 
     widths: dict[str, Column] = {}
@@ -148,13 +145,12 @@ def _batches(spark: SparkSession, check: Callable[[], None], *, measured: bool) 
             check()
         jobs = _running.get(session)
         if jobs is None:
-            before = spark.conf.get(_MOST_ROWS) if _says(spark, _MOST_ROWS) else None
+            before = spark.conf.get(_MOST_ROWS) if _is_set(spark, _MOST_ROWS) else None
             if not measured:
                 limit = int(before or 0)
                 spark.conf.set(_MOST_ROWS, min(limit, ROWS) if limit > 0 else ROWS)
                 spark.conf.set(_MOST_BYTES, _UNMEASURED)
-            # Only once nothing can fail any more, since others wait for its end.
-            jobs = _running[session] = _Jobs(measured, before)
+            jobs = _running[session] = _Jobs(measured, before)  # once nothing can fail: others wait for it
         jobs.number += 1
     try:
         yield
@@ -181,8 +177,8 @@ def _has_limit(spark: SparkSession) -> bool:
     """Return whether the session has a limit on batch size that was not set by us."""
     with _changed:
         jobs = _running.get(id(spark))
-        return (jobs is None or jobs.measured) and _says(spark, _MOST_BYTES)
+        return (jobs is None or jobs.measured) and _is_set(spark, _MOST_BYTES)
 
 
-def _says(spark: SparkSession, name: str) -> bool:
+def _is_set(spark: SparkSession, name: str) -> bool:
     return bool(spark.conf._jconf.contains(name))

@@ -221,7 +221,7 @@ def _upsert(
 
 
 def too_many(partitions: int) -> JobError:
-    return JobError(f"A load has at most {partitions:,} partitions. Call df.coalesce(…) first.")
+    return JobError(f"A load can have at most {partitions:,} partitions. Call df.coalesce(…) first.")
 
 
 def accepted(found: Sequence[Written]) -> list[Any]:

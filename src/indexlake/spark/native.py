@@ -58,7 +58,7 @@ def divided(
 def frame(
     spark: SparkSession, storage: Storage, tasks: Sequence[BlockTask], fields: Sequence[Field], *, row_id: bool
 ) -> DataFrame:
-    """Return the rows of such blocks."""
+    """Return the rows of blocks that Spark can read itself."""
     from pyspark.sql import functions
 
     columns = [f.arrow(f.column) for f in fields] + ([pa.field(ROW_ID, pa.int64())] if row_id else [])

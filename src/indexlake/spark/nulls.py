@@ -56,9 +56,7 @@ def check_filled(batch: pa.RecordBatch, names: Collection[str], path: str) -> No
 
 
 def may_be_null(frame: DataFrame, names: Collection[str]) -> DataFrame:
-    """Return the same rows with the named columns nullable as far as users can see; Spark's optimizer sees through
-    it."""
-    # Names could be anything, including something with a meaning in SQL.
-    places = [f"c{n}" for n in range(len(frame.columns))]
+    """Return the rows with the named columns nullable for users; Spark's optimizer sees through it."""
+    places = [f"c{n}" for n in range(len(frame.columns))]  # names may be anything, even SQL
     shown = [f"if(true, {p}, null) AS {p}" if n in names else p for p, n in zip(places, frame.columns, strict=True)]
     return frame.toDF(*places).selectExpr(*shown).toDF(*frame.columns)

@@ -161,8 +161,7 @@ def portions(
 
 
 def groups(parts: Sequence[tuple[int, Part]], parallelism: int) -> list[list[Part]]:
-    """Divide the parts into groups of similar cost: one per core, fewer if they would be tiny, more if they would be
-    huge.
+    """Divide the parts into similar groups: one per core, fewer if they would be tiny, more if they would be huge.
 
     If more, a multiple of the number of cores, so that none waits for the last few.
     """
@@ -215,8 +214,7 @@ def _by_partition(
 
 
 def _cost(task: BlockTask, column_count: int) -> int:
-    """Estimate the bytes to be read of a file, given the number of columns (assumed to be equally large) and of
-    rows."""
+    """Estimate the bytes to read of a file by its share of rows and columns, taken to be equally large."""
     rows = 1.0 if task.only is None else min(1.0, len(task.only) / max(1, task.record_count))
     columns = min(1.0, max(1, column_count) / max(1, len(task.fields)))
     return OPEN_BYTES + int(task.size * rows * columns)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from indexlake.errors import ExpressionError, JobError
 from indexlake.schema import ROW_ID
 from indexlake.spark.dialect import INTEGERS, SparkText
-from indexlake.spark.failure import said
+from indexlake.spark.failure import reason_of
 from indexlake.spark.frame import check_reachable, plan_frame
 from indexlake.spark.handover import by_place
 from indexlake.spark.session import session
@@ -70,7 +70,7 @@ def frame_of(planned: PlannedQuery) -> DataFrame:
     spark = session()
     if spark.conf.get("spark.sql.ansi.enabled") != "true":
         raise JobError(
-            "This Spark session has spark.sql.ansi.enabled set to false, and then numbers wrap around. Switch it on: "
+            "This Spark session has spark.sql.ansi.enabled set to false, so numbers would wrap around. Switch it on: "
             "spark.conf.set('spark.sql.ansi.enabled', 'true')."
         )
     prefix = f"__il_{uuid.uuid4().hex}"
@@ -138,12 +138,12 @@ def _translated(spark: SparkSession, of_types: str | None = None) -> Iterator[No
     try:
         yield
     except (AnalysisException, ParseException) as error:
-        told = said(error)
+        told = reason_of(error)
         advice = f" {of_types}" if of_types and "DATATYPE_MISMATCH" in told else ""
         raise ExpressionError(f"Spark: {told}{advice}") from None
     except PySparkException as error:
-        raise JobError(f"Spark could not run the query: {said(error, spark)}") from None
+        raise JobError(f"Spark could not run the query: {reason_of(error, spark)}") from None
     except Exception as error:
         if "Py4J" not in type(error).__name__:
             raise
-        raise JobError(f"Spark could not run the query: {said(error, spark)}") from None
+        raise JobError(f"Spark could not run the query: {reason_of(error, spark)}") from None

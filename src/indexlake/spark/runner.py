@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from indexlake.errors import IndexLakeError, JobError
 from indexlake.pipeline.runner import Check, Result, Task, Work
-from indexlake.spark.failure import said, with_workers
+from indexlake.spark.failure import reason_of, with_workers
 from indexlake.storage import Storage, StorageSpec
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class SparkRunner:
         (found,) = outcome
         if isinstance(found, BaseException):
             log.debug("a Spark job failed", exc_info=found)
-            raise JobError(f"Spark could not run the tasks: {said(found, self._spark)}") from None
+            raise JobError(f"Spark could not run the tasks: {reason_of(found, self._spark)}") from None
         return found  # type: ignore[no-any-return]
 
 
@@ -147,7 +147,7 @@ class _Remote:
     def __call__(self, packed: bytes) -> Any:
         try:
             storage = opened(self._spec, self._options)
-            return self._run(storage, pickle.loads(packed), _nothing)
+            return self._run(storage, pickle.loads(packed), _no_check)
         except IndexLakeError as error:
             return _Failure(error, traceback.format_exc(), lacks_module=isinstance(error, ImportError))
         except Exception as error:
@@ -173,5 +173,5 @@ def opened(spec: StorageSpec, options: Mapping[str, str]) -> Storage:
         return found
 
 
-def _nothing() -> None:
+def _no_check() -> None:
     """Nothing to check: Spark stops executors itself."""

@@ -113,7 +113,9 @@ def _taken_over(path: str) -> Request:
     try:
         found: Request = pickle.loads(Path(path).read_bytes())
     except FileNotFoundError:
-        raise JobError("The commit of this write runs on another host than it began on. Nothing was changed.") from None
+        raise JobError(
+            "The commit of this write runs on another host than the write began on. Nothing was changed."
+        ) from None
     finally:
         with suppress(OSError):
             Path(path).unlink()

@@ -163,10 +163,7 @@ class _Inexact(Exception):
 
 
 def _mapped(array: Any, type: pa.DataType, hidden: _Mask, leaf: _Leaf) -> Any:
-    """Convert the array to another type of the same shape.
-
-    ``hidden`` marks rows below a null, whose values are meaningless.
-    """
+    """Convert to a type of the same shape.  ``hidden`` marks rows below a null, whose values are meaningless."""
     source, t = array.type, pa.types
     if source.equals(type, check_metadata=True) and not t.is_nested(type):
         return _finite(array, hidden)
@@ -290,8 +287,7 @@ def _integers(array: Any) -> Any:
 
 
 def _finite(array: Any, hidden: _Mask) -> Any:
-    """Return the array unchanged, after checking for infinity: Spark would take it for a day in the distant future or
-    past."""
+    """Return the array, after refusing infinity, which Spark would take for a day in the distant future or past."""
     if not pa.types.is_date32(array.type) and not pa.types.is_timestamp(array.type):
         return array
     numbers = _integers(array)

@@ -1,7 +1,7 @@
 """ENUM: text whose possible values, and their order, are known to SQL.
 
-Arrow has no such type.  An ENUM column is text for files, Spark, Python and predicates, and a mark in the field's
-metadata says what it is in SQL. An ordinary check of the table keeps other texts out.
+Arrow has no such type.  An ENUM column is text for files, Spark, Python and predicates, and a marker in the field's
+metadata holds its SQL type.  An ordinary check of the table keeps out other texts.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ HELD_AS = pa.string()
 
 
 def enum_mark(name: str) -> dict[bytes, bytes]:
-    """``name``: ``ENUM('a', 'b')``, as DuckDB prints it."""
+    """Return the metadata of an ENUM column; ``name`` is ``ENUM('a', 'b')``, as DuckDB prints it."""
     return {KEY: name.encode()}
 
 
 def enum_of(field: Any) -> str | None:
-    """The type of an ENUM column as SQL names it: of a field of Arrow's, or of one of a table's."""
+    """Return the SQL type of an ENUM column, given its Arrow or table field; None for other columns."""
     if field.type != HELD_AS or not field.metadata:
         return None
     found: bytes = field.metadata.get(KEY, b"")
@@ -29,5 +29,5 @@ def enum_of(field: Any) -> str | None:
 
 
 def check_name(column: str) -> str:
-    """Of the check that holds its values together."""
+    """Return the name of the check on the column's values."""
     return f"{column}_enum"

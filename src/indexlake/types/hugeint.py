@@ -1,7 +1,7 @@
-"""HUGEINT: whole numbers of up to 38 digits, which SQL computes as integers of 128 bits.
+"""HUGEINT: whole numbers of up to 38 digits, which SQL computes as 128-bit integers.
 
-Arrow has no such integer.  A HUGEINT column is a ``decimal128(38, 0)`` for files, Spark, pandas and polars, and a mark
-in the field's metadata says that SQL takes it for a HUGEINT: ``//``, ``median`` and ``typeof`` tell one from a decimal.
+Arrow has no such integer.  A HUGEINT column is a ``decimal128(38, 0)`` for files, Spark, pandas and polars, and a
+marker in the field's metadata says that SQL takes it for a HUGEINT: ``//``, ``median`` and ``typeof`` differ.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ import pyarrow as pa
 HELD_AS = pa.decimal128(38, 0)
 HUGEINT = pa.opaque(pa.binary(16), "hugeint", "DuckDB")
 UHUGEINT = pa.opaque(pa.binary(16), "uhugeint", "DuckDB")
-"""How DuckDB takes and gives them: integers in 16 bytes, which are those of the decimal."""
+"""The types in which DuckDB takes and returns them: 16-byte integers, with the same bytes as the decimal."""
 KEY = b"indexlake:sql_type"
-"""The metadata that says what SQL takes a column for, where that is not what Arrow says."""
+"""The metadata key for a column's SQL type, if it is not the one that follows from the Arrow type."""
 MARK = {KEY: b"HUGEINT"}
 
 
 def is_hugeint(field: Any) -> bool:
-    """Whether a column is a HUGEINT: a field of Arrow's, or one of a table's."""
+    """Return whether a column is a HUGEINT, given its Arrow or table field."""
     if field.type != HELD_AS or not field.metadata:
         return False
     return all(field.metadata.get(key) == value for key, value in MARK.items())
 
 
 def mark_of(field: Any) -> dict[bytes, bytes] | None:
-    """The metadata of another field that holds the same values."""
+    """Return the metadata for another field with the same values."""
     found = (field.metadata or {}).get(KEY)
     return None if found is None else {KEY: found}
 
 
 def hugeints(schema: pa.Schema) -> tuple[str, ...]:
-    """The HUGEINT columns of a schema: schemas are equal to Arrow that differ in nothing else."""
+    """Return the HUGEINT columns of a schema: Arrow ignores this difference when it compares schemas."""
     return tuple(field.name for field in schema if is_hugeint(field))

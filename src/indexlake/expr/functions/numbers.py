@@ -141,7 +141,7 @@ def _whole(kernel: Any) -> Any:
         if call.type.kind == "decimal":
             if call.type.width >= 38:
                 raise NotCovered
-            # Ceil() may need another digit.
+            # Rounding up may need another digit.
             value = value.cast(pa.decimal128(value.type.precision + 1, value.type.scale))
         return kernel(value).cast(to_arrow(call.type))
 

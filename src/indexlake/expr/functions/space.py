@@ -36,7 +36,6 @@ def _computing(name: str) -> Iterator[Any]:
 
 
 def _geometry(value: Any) -> Any:
-    """Return a geometry, or an array of geometries."""
     return geometries.geometry(value.as_py()) if isinstance(value, pa.Scalar) else geometries.parsed(value)
 
 
@@ -106,7 +105,7 @@ def _from_text(values: list[Any], call: tree.Call) -> Any:
     try:
         made = shapely.from_wkt(texts, on_invalid="ignore")
     except NotImplementedError:
-        raise ExpressionError("st_geomfromtext() reads no curves") from None
+        raise ExpressionError("st_geomfromtext() does not support curves") from None
     wrong = shapely.is_missing(made) & ~_nulls(values)
     if wrong.any():
         raise ExpressionError(f"'{texts[wrong][0]}' is not a geometry in WKT, such as 'POINT(3 4)'")

@@ -66,10 +66,7 @@ def _substring(values: list[Any], call: tree.Call) -> Any:
 
 
 def _substring_row(text: str, offset: int, length: int = _LIMIT) -> str:
-    """Return a part of the text.
-
-    A negative position counts from the end, position 0 is before the first character; a negative length goes backwards.
-    """
+    """Take a part: a position below 0 counts from the end, 0 precedes the first; a negative length goes back."""
     if abs(offset) > _LIMIT or abs(length) > _LIMIT:
         raise NotCovered
     start = offset - 1 if offset > 0 else len(text) + offset if offset < 0 else -1

@@ -29,8 +29,7 @@ _ASCII_WORDS = re.compile("[0-9A-Za-z]+")
 
 
 class Tokens(NamedTuple):
-    """The tokens of a column of texts, in order: each token's term (an index into `terms`), row, and place in its
-    text."""
+    """The tokens of a column of texts, in order: term (an index into `terms`), row, and place in the text of each."""
 
     terms: list[str]
     codes: npt.NDArray[np.int64]
@@ -155,8 +154,7 @@ class Analyser:
         return self._normalised(words.dictionary.to_pylist(), codes, rows, places)
 
     def _cut(self, texts: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return the start and end of each word, the bytes of all words joined together, and the first word of each
-        text."""
+        """Return the start and end of each word, the bytes of all words joined, and the first word of each text."""
         texts = pc.fill_null(texts.cast(pa.large_string()), "")
         whole = pa.LargeListArray.from_arrays(pa.array([0, len(texts)], pa.int64()), texts)
         joined = pc.binary_join(whole, pa.scalar("\0", pa.large_string()))[0].as_buffer()

@@ -65,8 +65,7 @@ def expand_fuzzy(collection: Collection, node: Fuzzy) -> Weighted:
 
 
 def _most_frequent(collection: Collection, terms: Iterable[str], counts: Counter[str], most: int) -> list[str]:
-    """Return the terms that most live documents have.  A term's number of postings is an upper bound, so few are
-    checked."""
+    """Return the terms that most live documents have; few are checked, as postings give an upper bound."""
     found: list[tuple[int, str]] = []
     for term in sorted(terms, key=lambda term: (-counts[term], term)):
         if len(found) >= most and -counts[term] > found[most - 1][0]:

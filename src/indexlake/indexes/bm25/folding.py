@@ -78,8 +78,7 @@ class _SegmentSource:
         if self._kept.all():
             return Page(terms, np.diff(firsts), (postings for postings, _ in later))
         if len(terms) == 1 and int(firsts[1] - firsts[0]) > PAGE_POSTINGS:
-            # How many postings are kept is not known until they have been read.  Such a term is always treated as
-            # heavy.
+            # How many postings are kept is not known until they have been read, so such a term counts as heavy.
             return Page(terms, np.diff(firsts), (postings for postings, _ in later))
         postings, kept = next(later)
         counts = np.add.reduceat(kept.astype(np.int64), firsts[:-1] - firsts[0])

@@ -88,7 +88,7 @@ def parse(path: str, size: int, data: Any) -> Header:
     if magic != _MAGIC:
         raise wrong(path, "it does not start like a full-text segment")
     if version != _VERSION:
-        raise wrong(path, f"it is of version {version}, this release reads version {_VERSION}")
+        raise wrong(path, f"its version is {version}, and this release reads version {_VERSION}")
     numbers = _SPANS.unpack_from(data, _HEADER.size)
     spans = dict(zip(SECTIONS, zip(numbers[::2], numbers[1::2], strict=True), strict=True))
     slots, documents, length, terms, postings, occurrences, pairs = counts

@@ -79,8 +79,7 @@ class LargeLeaf:
         self._chunks = found.chunks
         self._most = found.most
         self.weight = weight
-        # A document is at least as long as its number of occurrences, and a shorter document does not have more of
-        # them.
+        # A document is no shorter than a term's occurrences, and a shorter one does not have more of them.
         self.most = float(weight * collection.weigh(found.most, max(found.most, collection.shortest)))
         self.bounds = [collection.units(chunk.part.segment) * weight for chunk in self._chunks]  # by pair
         self._best: tuple[float, Scored] | None = None  # a score, and all documents that reach it

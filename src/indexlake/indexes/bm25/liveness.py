@@ -64,10 +64,7 @@ class Liveness:
         return (count, length) if self._few_are_live else (self._every[0] - count, self._every[1] - length)
 
     def live_postings(self, entry: Entry, slots: npt.NDArray[Any]) -> tuple[Rows | None, int]:
-        """Return the indices of a term's live postings, and how many there are.
-
-        Instead of indices None, if nearly all are live: the mask then tells which.
-        """
+        """Return the indices of a term's live postings (None: nearly all, see the mask), and how many there are."""
         if self.mask is None:
             return None, len(slots)
         if len(slots) > _CHEAP and len(self._few) * _FEWER < len(slots):

@@ -14,10 +14,7 @@ _SEARCH, _LOOK, _ROW = 40.0, 4.0, 0.5
 
 
 def match(some: npt.NDArray[Any], others: npt.NDArray[Any], span: int) -> tuple[Rows, Rows]:
-    """Return the indices in both arrays of the numbers they share.
-
-    Both arrays ascend without duplicates, and all numbers are from 0 to below ``span``.
-    """
+    """Return where the arrays, ascending without duplicates from 0 to below ``span``, have the same numbers."""
     if len(some) > len(others):
         right, left = match(others, some, span)
         return left, right

@@ -17,10 +17,9 @@ _QUOTE = "or put it in quotes to find it as text"
 
 
 def refusal(word: str, follows: str, is_one_word: bool) -> str | None:
-    """Return the error message for a word of foreign syntax, without its sign, or None if the word is fine.
+    """Return the error for a word of foreign syntax, without its sign, or None; ``follows`` is the next character.
 
-    ``follows`` is the character after it.  ``is_one_word``: the tokenizer keeps all of its characters, so it can be
-    looked up as it is.
+    ``is_one_word``: the tokenizer keeps all of its characters, so it can be looked up as it is.
     """
     before_more = follows in ("(", '"') and bool(follows)
     if word in ("&&", "||"):

@@ -35,7 +35,6 @@ class _Token(NamedTuple):
 
 
 def parse(query: Any, options: Mapping[str, Any], params: Mapping[str, Any]) -> TextQuery:
-    """Check and parse a query."""
     for name in options:
         if name != "operator":
             raise ExpressionError(f"A text search has no option {name!r}; it has operator='or' or 'and'.")

@@ -40,8 +40,7 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True)
 class Boolean:
-    """Requires all of `must` and none of `must_not`; `should` adds to the score.  Without `must`, one of `should` must
-    match."""
+    """All of `must`, none of `must_not`; `should` adds to the score.  Without `must`, one of `should` must match."""
 
     must: tuple[Node, ...] = ()
     should: tuple[Node, ...] = ()

@@ -30,8 +30,7 @@ class Postings(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Terms in order, the number of postings of each, and the postings, in several portions only if there is just one
-    term."""
+    """Terms in order, the number of postings of each, and the postings, in portions if there is only one term."""
 
     terms: Any
     counts: npt.NDArray[np.int64]

@@ -83,8 +83,7 @@ class Segment:
         return float(self.pairs[1].min()) if self.header.pairs else 0.0
 
     def units(self, k1: float, b: float, average: float) -> npt.NDArray[np.float64]:
-        """Return the weight of a posting with each pair, before multiplication with the idf; the last answer is
-        cached."""
+        """Return the weight of a posting with each pair before the idf is applied; the last answer is cached."""
         of, units = self._units
         if of != (k1, b, average):
             units = saturation(*self.pairs, k1, b, average)
@@ -151,7 +150,6 @@ class Segment:
         return found
 
     def terms(self, first: int, end: int) -> pa.LargeStringArray:
-        """Return some of the terms, in order."""
         starts = self._term_starts(first, end).astype(np.int64)
         at, size = self.header.spans["terms"]
         low, high = int(starts[0]), int(starts[-1])

@@ -19,8 +19,7 @@ MOST_SLOTS = 1 << 32
 
 
 class Documents(NamedTuple):
-    """The rows of a segment: document lengths in a spool of int32 (-1: no document), and the first slot of each
-    block."""
+    """The rows of a segment: document lengths in a spool of int32 (-1: no document), each block's first slot."""
 
     lengths: Spool
     starts: Sequence[int]

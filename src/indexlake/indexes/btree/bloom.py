@@ -33,8 +33,7 @@ def build(hashes: npt.NDArray[np.uint64], blocks: int) -> npt.NDArray[np.uint64]
 
 
 def pieces(hashes: Callable[[], Iterable[npt.NDArray[np.uint64]]], blocks: int) -> Iterator[npt.NDArray[np.uint64]]:
-    """Yield the filter piece by piece.  For each piece, all hashes are gone through again, in the arrays they come
-    in."""
+    """Yield the filter piece by piece, going through all hashes again for each piece."""
     for first in range(0, blocks, _PIECE_BLOCKS):
         count = min(_PIECE_BLOCKS, blocks - first)
         bits = np.zeros(count * 8 * BLOCK_BYTES, np.uint8)  # one byte per bit is much faster than setting bits

@@ -149,15 +149,14 @@ def assemble(
 
 
 def parse(path: str, size: int, header: Any) -> Header:
-    """Parse a header (the first `HEADER_SIZE` bytes, or the whole of a shorter file) and check that its sections
-    fit."""
+    """Parse a header (`HEADER_SIZE` bytes, or all of a shorter file) and check that its sections fit."""
     if len(header) < _OLD_SIZE:
         raise _wrong(path, "it is shorter than its header")
     magic, version, flags, fence_step, count, width = _HEADER.unpack_from(header)
     if magic != _MAGIC:
         raise _wrong(path, "it does not start like a key segment")
     if version not in (1, VERSION):
-        raise _wrong(path, f"it is of version {version}, this release reads versions 1 and {VERSION}")
+        raise _wrong(path, f"its version is {version}, and this release reads versions 1 and {VERSION}")
     names, at = (_OLD_SECTIONS, _HEADER.size) if version == 1 else (_SECTIONS, _HEADER.size + _MORE.size)
     if len(header) < at + 16 * len(names):
         raise _wrong(path, "it is shorter than its header")

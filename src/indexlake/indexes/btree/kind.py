@@ -63,8 +63,7 @@ class BTree(IndexKind):
     def orders(
         self, index: Index, fields: Sequence[Field], order: Sequence[tuple[str, bool]], probe: KeyProbe | None = None
     ) -> bool:
-        """Return whether `Segment.in_order` yields the rows of a probe, or all rows, in this order of (file column,
-        descending).
+        """Return whether `Segment.in_order` yields a probe's rows, or all, in this order of (file column, descending).
 
         Nulls come last.  Columns that the probe fixes to one value may be left out of the order.
         """

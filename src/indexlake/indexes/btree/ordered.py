@@ -47,8 +47,7 @@ class Ordered:
             yield self._run, first, end
 
     def _groups(self, *, backward: bool) -> Iterator[tuple[tuple[Run, int, int], int]]:
-        """Yield groups of partial rows with the same values before a null, and how many rows of the run precede
-        each."""
+        """Yield groups of partial rows with the same values before a null, and the number of run rows before each."""
         partial = self._partial
         if partial is None:
             return

@@ -42,8 +42,7 @@ def values_begin(codec: Codec) -> bytes:
 
 
 def before_null(key: bytes) -> tuple[bytes, bytes]:
-    """Return the prefix of all keys up to and including this first null, and the parts before it encoded as without
-    nulls."""
+    """Return the key up to and including its first null, and the parts before it encoded as without nulls."""
     parts: list[bytes] = []
     at = 0
     while key[at : at + 1] != NULL:

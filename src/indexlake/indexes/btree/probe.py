@@ -203,8 +203,7 @@ def _key_range(codec: Codec, interval: _Interval) -> tuple[Key | None, Key | Non
 
 
 def _plain_range(before: bytes, codec: Codec, interval: _Interval | None, *, last: bool) -> tuple[Key, Key | None]:
-    """Return the range of keys of several columns that start with ``before`` and have the next column in an
-    interval."""
+    """Return the range of composite keys that start with ``before`` and have the next column in an interval."""
 
     def bound(of: tuple[Any, bool], *, behind: bool) -> bytes | None:
         key = before + encode_part(codec, of[0], last=last)

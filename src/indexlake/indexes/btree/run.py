@@ -83,8 +83,7 @@ class Run:
 
     def _rows_of_prefix(self, prefix: int) -> tuple[int, int]:
         """Return the rows with this prefix, or an empty range where they would be."""
-        # The first such row is on the page before this fence, or at the fence.
-        first = bisect_left(self._fences, prefix)
+        first = bisect_left(self._fences, prefix)  # the first row is before this fence, or at it
         last = bisect_right(self._fences, prefix, first)
         if last == 0:
             return 0, 0
@@ -239,7 +238,7 @@ class Run:
         """Raise an error for keys that cannot be in the run."""
         if is_int != self._layout.is_int:
             raise CorruptionError(
-                f"key segment {self.path!r} holds keys of another kind than asked for: it is not the segment "
+                f"key segment {self.path!r} holds keys of a different kind from its index: it is not the segment "
                 "of this index; restore the catalog",
                 path=self.path,
             )

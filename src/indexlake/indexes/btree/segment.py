@@ -159,8 +159,7 @@ class Segment:
         return np.frombuffer(self._read(section.start, section.size), f"<u{size}").astype(np.int64)
 
     def in_order(self, probe: KeyProbe | None, descending: bool, step: int = 4096) -> Iterator[Slots]:
-        """Yield the slots that the probe finds, or all slots, in key order, at most ``step`` at a time and fewer at
-        first.
+        """Yield the slots that the probe finds, or all slots, in key order, at most ``step`` at a time, at first fewer.
 
         Requires that `BTree.orders` returned True.  Nulls come last in both directions.
         """

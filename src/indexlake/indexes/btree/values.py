@@ -54,8 +54,7 @@ def value_sections(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> dict
 def _stream(batches: Sequence[pa.RecordBatch], first: int, count: int, schema: pa.Schema) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
-        # Gathered, not sliced, so that only these rows are written and dictionaries hold only values that occur.
-        if count:
+        if count:  # not sliced: only these rows and the texts that occur are written
             for batch in gather(batches, pa.array(np.arange(first, first + count)), schema):
                 writer.write_batch(batch)
     return sink.getvalue()
@@ -87,8 +86,7 @@ class Values:
             raise self._nonsense()
 
     def rows(self, slots: Slots) -> list[pa.RecordBatch]:
-        """Return the rows at some slots, in the order of the slots; one batch unless a dictionary would be too
-        large."""
+        """Return the rows at some slots, in slot order; one batch unless a dictionary would be too large."""
         numbers, inside = np.divmod(np.asarray(slots, np.int64), VALUE_STEP)
         if not len(numbers):
             return [self._batches(0)[0].slice(0, 0)]

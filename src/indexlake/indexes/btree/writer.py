@@ -31,10 +31,7 @@ class Entries:
 
 
 def segment_content(entries: Entries, *, filtered: bool = True, repeated: bool = False) -> Content:
-    """Return a segment of the entries.
-
-    Without the filter it is built faster and searched more slowly.  ``repeated``: the same slot may have a key twice.
-    """
+    """Return a segment; without the filter it is built faster.  ``repeated``: a slot may have a key twice."""
     order = entries.keys.argsort()
     keys, slots = entries.keys.take(order), entries.slots[order]
     if repeated and len(keys):

@@ -104,8 +104,7 @@ def _content(
 
 
 def _items(column: pa.Array, dtype: np.dtype[Any], dimension: int) -> tuple[npt.NDArray[Any], Validity]:
-    """Return the numbers of each list, and which lists are neither null nor contain a null; numbers of others mean
-    nothing."""
+    """Return the numbers of each list, and which lists contain no null; the numbers of others mean nothing."""
     count = len(column)
     items = column.values.slice(column.offset * dimension, count * dimension)
     data = np.frombuffer(items.buffers()[1] or b"", dtype)[items.offset : items.offset + len(items)]

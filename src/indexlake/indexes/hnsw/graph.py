@@ -41,7 +41,7 @@ class Links:
 
 
 def may_pay(rows: int, dimension: int, breadth: int | None) -> bool:
-    """Return whether searching a graph of so many rows would be faster than computing all distances."""
+    """Return whether searching a graph of this many rows would be faster than computing all distances."""
     return costs.by_graph(breadth or _USUAL, dimension) < costs.in_order(rows, dimension)
 
 

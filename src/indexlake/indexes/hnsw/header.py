@@ -89,9 +89,9 @@ def parse(path: str, size: int, header: Any) -> Header:
     if magic != _MAGIC:
         raise wrong(path, "it does not start like a vector segment")
     if version != _VERSION:
-        raise wrong(path, f"it is of version {version}, this release reads version {_VERSION}")
+        raise wrong(path, f"its version is {version}, and this release reads version {_VERSION}")
     if metric >= len(METRICS):
-        raise wrong(path, f"it has a distance of number {metric}, which does not exist")
+        raise wrong(path, f"it uses distance number {metric}, which does not exist")
     facts = Facts(METRICS[metric], item_size, *numbers)
     spans = _TABLE.unpack_from(header, _HEADER.size)
     sections = [Section(start, length) for start, length in zip(spans[::2], spans[1::2], strict=True)]

@@ -57,12 +57,12 @@ class Hnsw(IndexKind):
         refuse_params("hnsw", params, _DEFAULTS)
         if len(fields) != 1:
             raise SchemaError(
-                f"An hnsw index is on one column of vectors, not on {len(fields)}. Make an index for each."
+                f"An hnsw index covers one column of vectors, not {len(fields)}. Create an index for each."
             )
         field = fields[0]
         if not _is_vector(field.type):
             raise SchemaError(
-                f"Column {field.name!r} is of type {field.type}; an hnsw index is on a column of vectors, fixed-size "
+                f"Column {field.name!r} is of type {field.type}; an hnsw index needs a column of vectors, fixed-size "
                 "lists of float32 or float16, for example pa.list_(pa.float32(), 384).",
                 column=field.name,
             )
@@ -90,8 +90,7 @@ class Hnsw(IndexKind):
         return merged(index.params, inputs)
 
     def query(self, index: Index, fields: Sequence[Field], query: Any, options: Mapping[str, Any]) -> VectorQuery:
-        """Check a query: a list, tuple, NumPy array or Arrow value, with options ``ef`` (breadth) and
-        ``exact=True``."""
+        """Check a query: a list, tuple, NumPy array or Arrow value; options ``ef`` (breadth) and ``exact=True``."""
         return vector_query(fields[0].name, fields[0].type.list_size, index.params["metric"], query, options)
 
     def search(self, index: Index, query: VectorQuery, parts: Sequence[Part], k: int) -> Hits:

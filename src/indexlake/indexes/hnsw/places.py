@@ -18,8 +18,7 @@ _SLICE = 1 << 14
 
 
 class Places:
-    """``slots``: the slots with a vector, ascending; None: all.  ``groups``: the row of each; None: each has its
-    own."""
+    """``slots``: those with a vector, ascending; None: all.  ``groups``: the row of each; None: each has its own."""
 
     def __init__(self, rows: int, slots: Slots | None, groups: npt.NDArray[np.uint32] | None) -> None:
         self._rows = rows

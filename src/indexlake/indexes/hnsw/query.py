@@ -21,8 +21,7 @@ MAX_EF = 1 << 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorQuery:
-    """`vector` (float32) finds candidates and `precise` (float64) gives their distances; both have length one under
-    cosine.
+    """`vector` (float32) finds candidates, `precise` (float64) gives distances; of length one under cosine.
 
     ``ef``: how broadly to search graphs, overriding the index.  ``exact``: use no graph.  ``is_huge``: the squared
     length overflows float32.
@@ -40,7 +39,6 @@ class VectorQuery:
 
 
 def vector_query(column: str, dimension: int, metric: str, given: Any, options: Mapping[str, Any]) -> VectorQuery:
-    """Check a query."""
     for name in options:
         if name not in _OPTIONS:
             raise ExpressionError(

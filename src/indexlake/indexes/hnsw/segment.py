@@ -33,7 +33,7 @@ class VectorSegment:
         self._header = parse(self.path, file.size(), file.read_at(0, HEADER_SIZE))
         self.facts = self._header.facts
         if self.facts.metric != metric:
-            raise wrong(self.path, f"it is for {self.facts.metric} and its index for {metric}")
+            raise wrong(self.path, f"it is for {self.facts.metric}, but its index is for {metric}")
         starts = self._array(self._header.starts, "<i8")
         if starts[0] != 0 or starts[-1] != self.facts.slots or bool((np.diff(starts) < 0).any()):
             raise wrong(self.path, "its blocks contradict each other")

@@ -93,7 +93,7 @@ def parse(path: str, size: int, header: Any) -> Header:
     if magic != _MAGIC:
         raise wrong(path, "it does not start like an rtree segment")
     if version != _VERSION:
-        raise wrong(path, f"it is of version {version}, this release reads version {_VERSION}")
+        raise wrong(path, f"its version is {version}, and this release reads version {_VERSION}")
     numbers = _TABLE.unpack_from(header, _HEADER.size)
     sections = [Section(start, length) for start, length in zip(numbers[::2], numbers[1::2], strict=True)]
     found = Header(items, bool(flags & _POINTS), *sections)

@@ -135,8 +135,7 @@ def _below(segment: RTreeSegment, nodes: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def _leaves(part: Part, number: int, places: Numbers, near: Near, best: _Best) -> tuple[Numbers, Floats]:
-    """Offer the live points among some items, and return the shapes, which have to wait their turn, with their
-    bounds."""
+    """Offer the live points among some items; return the shapes, which wait their turn, with their bounds."""
     segment: RTreeSegment = part.segment
     slots = segment.slots_of(places)
     boxes = segment.boxes_of(places)

@@ -85,10 +85,8 @@ def _of_shapes(values: pa.Array, *, first: int) -> Rows:
 
 
 def written(parts: list[Rows], starts: Sequence[int], *, in_order: bool) -> list[Any]:
-    """Return the bytes of a segment of these rows, and release the rows.
-
-    Without Hilbert order it is built faster and searched more slowly.
-    """
+    """Return the bytes of a segment of these rows, and release the rows.  Without Hilbert order it is built faster and
+    searched more slowly."""
     are_points = all(part.shapes is None for part in parts)
     width = 2 if are_points else 4
     items = np.concatenate([_wide(part.items, width) for part in parts] or [np.zeros((0, width))])

@@ -100,7 +100,7 @@ def _create_table(r: TokenReader, replace: bool) -> st.CreateTable:
     elif not columns:
         r.fail("Expected the columns in parentheses, or AS and a query.")
     if not r.at_end:
-        r.fail("Behind the columns comes WITH (option = value, …), or nothing. Comments are given by COMMENT ON TABLE.")
+        r.fail("Only WITH (option = value, …) can follow the columns. Write comments with COMMENT ON TABLE.")
     return st.CreateTable(
         table, if_not_exists, replace, tuple(columns), key, tuple(constraints), names, query, with_data, options
     )  # fmt: skip
@@ -110,7 +110,7 @@ def _create_temporary_table(r: TokenReader, replace: bool) -> st.CreateTemporary
     if_not_exists = _if_not_exists(r, replace)
     table = r.table_name()
     if table.namespace not in (None, "temp"):
-        r.fail("A temporary table belongs to the open lake and has no schema: leave that out.", r.tokens[r.place - 3])
+        r.fail("A temporary table belongs to the open lake and has no schema: leave it out.", r.tokens[r.place - 3])
     names = _only_names(r) if r.sees_symbol("(") else ()
     if r.take("as"):
         query, with_data = _without_data_clause(r, st.Query(r.rest("a query")))
@@ -218,8 +218,8 @@ def _type(r: TokenReader) -> Fragment:
 _RATHER = (
     (("references", "foreign"), "Check what it refers to when you write."),
     (_NUMBERING, "Numbers come from a sequence: DEFAULT nextval('s')."),
-    (("collate",), "Say COLLATE in the query."),
-    (("comment",), "Comments are given by COMMENT ON."),
+    (("collate",), "Use COLLATE in the query."),
+    (("comment",), "Write comments with COMMENT ON."),
 )
 
 
@@ -269,8 +269,8 @@ def alter(r: TokenReader) -> st.AlterTable | st.RenameView:
     r.expect("alter")
     for what, way in (
         ("schema", "make another and move its tables: ALTER TABLE s.t RENAME TO other.t"),
-        ("index", "drop it and create it anew"),
-        ("sequence", "CREATE OR REPLACE SEQUENCE … START with the number that is to come next"),
+        ("index", "drop it and create it again"),
+        ("sequence", "CREATE OR REPLACE SEQUENCE … START with the next number"),
         ("type", "CREATE OR REPLACE TYPE"),
         ("macro", "CREATE OR REPLACE MACRO"),
         ("database", "a lake has no such settings"),
@@ -328,7 +328,7 @@ def _action(r: TokenReader) -> st.AlterAction:
         if r.take("drop", "default"):
             return st.SetDefault(column_name, None)
         if not r.take("set", "data", "type") and not r.take("set", "type") and not r.take("type"):
-            r.fail("Of a column can be altered: TYPE t [USING …], SET or DROP DEFAULT, SET or DROP NOT NULL.")
+            r.fail("A column can be altered by TYPE t [USING …], SET or DROP DEFAULT, SET or DROP NOT NULL.")
         if r.sees("using"):
             r.fail("Name the type before USING.")
         return st.ChangeType(column_name, _type(r), r.rest("an expression") if r.take("using") else None)

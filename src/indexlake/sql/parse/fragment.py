@@ -56,7 +56,7 @@ class Fragment:
         own = [
             e for e in (*self.parameter_edits(), *self._literal_edits()) if not any(a <= e[0] < b for a, b in covered)
         ]
-        copy = _Copy()
+        copy = _Splicer()
         copy.add(prefix, self.start, False)
         place = self.start
         for start, end, new in sorted([*edits, *own]):
@@ -91,8 +91,7 @@ class Spliced:
 
     text: str
     starts: tuple[int, ...]  # of the pieces, in this text
-    # Where they come from in the original, and whether they were copied from there.
-    origins: tuple[tuple[int, bool], ...]
+    origins: tuple[tuple[int, bool], ...]  # place in the original, and whether copied from there
 
     def original(self, place: int) -> int:
         """Return the place in the original that a place in this text comes from."""
@@ -101,7 +100,7 @@ class Spliced:
         return origin + (place - self.starts[n] if copied else 0)
 
 
-class _Copy:
+class _Splicer:
     """Builds a text, recording the origin of each piece."""
 
     def __init__(self) -> None:
@@ -131,9 +130,8 @@ def edited(fragment: Fragment, edits: Sequence[Edit]) -> Fragment:
 
 
 def composed(parts: Sequence[str | Fragment], source: Source, prefix: Fragment | None = None) -> Fragment:
-    """Return a new text made of pieces of ``source``, after a ``with`` if given; its errors are located in
-    ``source``."""
-    copy = _Copy()
+    """Return a text made of pieces of ``source``, after a ``with`` if given; errors are located in ``source``."""
+    copy = _Splicer()
     parts = parts if prefix is None else [prefix, " ", *parts]
     last = next(part.start for part in parts if isinstance(part, Fragment))
     for part in parts:

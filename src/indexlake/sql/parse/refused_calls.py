@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from indexlake.sql.parse.tokens import Source, Token
 
 _NO_LOG = "The engine keeps no log; EXPLAIN ANALYZE shows how a query runs."
-_NO_PROFILE = "There is no profile of every query: EXPLAIN ANALYZE shows one of a query."
+_NO_PROFILE = "Queries are not profiled in general: EXPLAIN ANALYZE profiles a single one."
 _NO_MEMORY = "It reads the memory of this process. Give Arrow data to a table's insert instead."
 REFUSED = {
     "enable_logging": _NO_LOG,
@@ -35,7 +35,7 @@ REFUSED = {
     "pandas_scan": _NO_MEMORY,
     "python_map_function": _NO_MEMORY,
     "seq_scan": "Name the table.",
-    "read_duckdb": "A text concerns one lake: files of CSV, JSON and Parquet can be read.",
+    "read_duckdb": "SQL runs on a single lake, but files of CSV, JSON and Parquet can be read.",
 }
 """What to do instead, by the function's name in lower case."""
 

@@ -58,7 +58,7 @@ def _parse(source: Source) -> Script:
         starts.append(part[0].start)
         texts.append(Fragment(source, part, numbered))
     if not statements:
-        source.fail("The text holds no statement.")
+        source.fail("The text contains no statement.")
     whole = Fragment(source, of_call, numbered)
     names = whole.parameters
     if any(n.isdigit() for n in names) and not all(n.isdigit() for n in names):
@@ -146,7 +146,7 @@ def _statement(r: TokenReader) -> st.Statement:
                 return st.Control(control)
         if head.value in {text.split()[0] for texts in _CONTROLS.values() for text in texts}:
             r.fail(
-                "A transaction begins with BEGIN and ends with COMMIT or ROLLBACK, and nothing else beside it. To read "
+                "A transaction begins with BEGIN and ends with COMMIT or ROLLBACK, without further words. To read "
                 "only, read a snapshot: lake.sql(…, at=…).",
                 r.tokens[-1],
             )
@@ -177,8 +177,7 @@ def _common_tables(r: TokenReader) -> Fragment:
 
 
 def _pivot(r: TokenReader) -> Fragment:
-    """Parse ``pivot …``; if an order or a limit follows, wrap it in a subquery, because parsers only accept it
-    there."""
+    """Parse ``pivot …``; before an order or a limit, wrap it in a subquery, as parsers only accept it there."""
     prefix = _common_tables(r) if r.sees("with") else None
     inner = r.until("order", "limit", "offset")
     if r.at_end:
@@ -197,7 +196,7 @@ def _explain(r: TokenReader) -> st.Explain:
             r.fail("EXPLAIN gives text: leave the format out.", options.tokens[0])
     inner = _statement(TokenReader(r.source, r.tokens[r.place :], r.question_marks)) if not r.at_end else None
     if not isinstance(inner, st.Query):
-        r.fail("EXPLAIN shows the plan of a query: of a change, explain the select that finds its rows.")
+        r.fail("EXPLAIN shows the plan of a query; for a change, explain the select that finds its rows.")
     return st.Explain(inner, analyze)
 
 
@@ -223,7 +222,7 @@ def _namespace(r: TokenReader) -> str:
     first = r.here
     parts = r.parts("a namespace")
     if len(parts) > 2 or (len(parts) == 2 and parts[0].lower() != DATABASE):
-        r.fail("A namespace has one name.", first)
+        r.fail("A namespace is a single name.", first)
     return parts[-1]
 
 

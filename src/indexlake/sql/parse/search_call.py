@@ -87,7 +87,7 @@ def _argument(r: TokenReader, positional: list[Fragment], options: dict[str, Fra
         options[name] = r.operand("Expected the value of the argument here.")
         return
     if options:
-        r.fail(f"After a named argument all are named: {_LIKE_THIS}.")
+        r.fail(f"After a named argument, all others must be named: {_LIKE_THIS}.")
     if len(positional) == 3:
-        r.fail(f"Only the first three arguments go without a name: {_LIKE_THIS}.")
+        r.fail(f"Only the first three arguments can be given without a name: {_LIKE_THIS}.")
     positional.append(r.operand("Expected an argument here."))

@@ -12,11 +12,11 @@ from indexlake.sql.parse.fragment import composed
 from indexlake.sql.parse.token_reader import TokenReader
 
 _INSTEAD = {
-    "attach": "A text concerns one lake: open another with il.connect, and join their results in Python.",
-    "detach": "A text concerns one lake; there is nothing to detach.",
-    "install": "No extension is installed; geometries, JSON, Parquet and full text search are there without one.",
-    "force": "No extension is installed; FORCE CHECKPOINT there is.",
-    "vacuum": "Files that nobody needs are removed by lake.pipeline().vacuum().",
+    "attach": "SQL runs on a single lake: open another one with il.connect, and join their results in Python.",
+    "detach": "SQL runs on a single lake; there is nothing to detach.",
+    "install": "Extensions cannot be installed; geometries, JSON, Parquet and full-text search work without one.",
+    "force": "Extensions cannot be installed. FORCE CHECKPOINT is accepted.",
+    "vacuum": "Files that are no longer needed are removed by lake.pipeline().vacuum().",
     "export": "A lake is its folder and its catalog; copy a table with COPY … TO.",
     "import": "Insert files into a table: t.insert('folder/*.parquet'), or COPY … FROM.",
     "grant": "Who may read and write is decided where the lake is stored.",
@@ -27,11 +27,11 @@ _INSTEAD = {
     "replace": "Write INSERT OR REPLACE INTO ….",
     "fetch": "There are no cursors: a result is read batch by batch, with to_batches().",
     "close": "There are no cursors: a result is read batch by batch, with to_batches().",
-    "listen": "What others commit is told by the change feed: t.changes(since=…).",
-    "notify": "What others commit is told by the change feed: t.changes(since=…).",
+    "listen": "The change feed tells what others commit: t.changes(since=…).",
+    "notify": "The change feed tells what others commit: t.changes(since=…).",
     "declare": "There are no cursors: a result is read batch by batch, with to_batches().",
     "lock": "Rows are locked by reading them in a transaction with scan(…, for_update=True).",
-    "reindex": "Indexes are kept up to date by themselves.",
+    "reindex": "Indexes are kept up to date automatically.",
 }
 
 
@@ -46,14 +46,14 @@ def prepare(r: TokenReader, inner: Callable[[TokenReader], st.Statement]) -> st.
     r.expect("prepare")
     name = r.name("the name of the statement")
     if r.sees_symbol("("):
-        r.fail("The types of parameters are found out by themselves: leave the list out.")
+        r.fail("The types of parameters are inferred: leave the list out.")
     r.expect("as")
     if r.at_end:
         r.fail("Expected a statement here.")
     rest = TokenReader(r.source, r.tokens[r.place :], r.question_marks)
     statement = inner(rest)
     if isinstance(statement, st.Around | st.Control | st.Execute):
-        r.fail("Queries, changes and definitions can be prepared, and nothing else.")
+        r.fail("Only queries, changes and definitions can be prepared.")
     r.place = len(r.tokens)
     whole = TokenReader(r.source, rest.tokens, r.question_marks).rest()
     if len({name.isdigit() for name in whole.parameters}) > 1:
@@ -143,7 +143,7 @@ def load(r: TokenReader) -> st.Nothing:
     r.expect("load")
     token = r.here
     if token is None or token.value.lower() not in _BUILT_IN:
-        r.fail("LOAD is not supported: no extension is loaded. JSON, Parquet, ICU and full text search are there.")
+        r.fail("LOAD is not supported: no extension is loaded. JSON, Parquet, ICU and full-text search are built in.")
     return nothing(r)
 
 
@@ -164,7 +164,7 @@ def pragma(r: TokenReader) -> st.Setting | st.Query | st.Nothing:
     if name == "database_list" and after is None:
         return st.Query(composed(["from pragma_", r.rest()], r.source))
     if name in ("enable_profiling", "disable_profiling", "enable_profile"):
-        r.fail("There is no profile of every query: EXPLAIN ANALYZE shows one of a query.")
+        r.fail("Queries are not profiled in general: EXPLAIN ANALYZE profiles a single one.")
     if name not in _FUNCTIONS:
         r.fail(
             f"PRAGMA {name} is not supported. There are table_info('t'), show_tables, version, database_size, "
@@ -180,8 +180,7 @@ def call(r: TokenReader) -> st.Query:
 
 
 def nothing(r: TokenReader) -> st.Nothing:
-    """Accept ``checkpoint`` (every commit is durable when it returns) or ``analyze`` (blocks carry their
-    statistics)."""
+    """Accept ``checkpoint`` (commits are durable when they return) or ``analyze`` (blocks carry statistics)."""
     r.place = len(r.tokens)
     return st.Nothing()
 

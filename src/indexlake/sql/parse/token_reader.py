@@ -158,8 +158,7 @@ class TokenReader:
         return found
 
     def until(self, *words: str, comma: bool = False, what: str = "an expression") -> Fragment:
-        """Return the tokens up to one of these words (or a comma) outside of parentheses and ``case … end``, or the
-        end."""
+        """Return the tokens up to one of these words (or a comma) outside of brackets and ``case … end``."""
         first = self.place
 
         def stops(token: Token) -> bool:
@@ -180,8 +179,7 @@ class TokenReader:
         return self._fragment(first, what)
 
     def operand(self, problem: str, *words: str) -> Fragment:
-        """Return the tokens up to a comma, a closing parenthesis or, after the first, one of these words; at least
-        one."""
+        """Return at least one token, up to a comma, a closing bracket or, after the first, one of these words."""
         first, depth = self.place, 0
         while self.here is not None:
             token = self.here
@@ -219,5 +217,5 @@ class TokenReader:
             elif depth and (token.text == depth[-1] or (token.is_word("end") and depth[-1] == "end")):
                 depth.pop()
             elif token.kind == "symbol" and token.text in _CLOSING:
-                self.fail(f"{token.text!r} closes nothing.")
+                self.fail(f"{token.text!r} has no opening counterpart.")
             self.place += 1

@@ -99,7 +99,7 @@ def tokenize(source: Source) -> list[Token]:
             mark = match.group("dollar")
             closing = text.find(mark, match.end())
             if closing < 0:
-                source.fail("This quoted string has no end.", place)
+                source.fail("This quoted string is not closed.", place)
             end = closing + len(mark)
             found.append(Token("string", text[place:end], text[match.end() : closing], place, end))
             place = end
@@ -139,7 +139,7 @@ def _comment_end(source: Source, start: int) -> int:
         place = match.end()
         if not depth:
             return place
-    raise source.error("This comment has no end.", start)
+    raise source.error("This comment is not closed.", start)
 
 
 def quoted(name: str) -> str:

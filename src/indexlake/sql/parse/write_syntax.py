@@ -174,7 +174,7 @@ def merge(r: TokenReader, prefix: Fragment | None) -> st.Merge:
         of_all = [clause for clause in clauses if clause.rows == clauses[-1].rows and clause.condition is None]
         if len(of_all) > 1:
             raise r.source.error(
-                f"Another WHEN {of_all[0].rows.upper()} without a condition comes first.", of_all[1].place
+                f"Another WHEN {of_all[0].rows.upper()} without a condition precedes it.", of_all[1].place
             )
     if not clauses:
         r.fail("A merge needs at least one WHEN … THEN ….")
@@ -255,9 +255,7 @@ def _assignments(r: TokenReader, own: str, *ends: str) -> tuple[st.Assignment, .
         first, column = r.here, r.name("a column")
         if r.take_symbol("."):
             if column.lower() != own.lower():
-                r.fail(
-                    f"{column!r} is not the table that is changed. Set a column as a whole, not a field of it.", first
-                )
+                r.fail(f"{column!r} is not the table being changed. Set whole columns, not fields inside them.", first)
             column = r.name("a column")
         r.expect_symbol("=")
         found.append(st.Assignment(column, r.until(*ends, comma=True), place))
@@ -293,7 +291,7 @@ def _returning(r: TokenReader) -> Fragment | None:
     """Parse ``returning …`` at the end of a statement, if present."""
     if r.take("returning"):
         if r.sees("distinct"):
-            r.fail("RETURNING gives a row for each row that was changed; select distinct ones afterwards.")
+            r.fail("RETURNING returns one row for each changed row; select distinct ones afterwards.")
         return r.rest("columns or expressions")
     r.expect_end()
     return None

@@ -36,8 +36,7 @@ class JoinTree:
         self.nullable: set[int] = set()
         self.blocked: set[int] = set()
         self.merged: dict[str, bool] = {}  # columns of `using` -> whether all of their joins are inner joins
-        # Of `on`: the condition, and the tables it may be applied to.
-        self.conditions: list[tuple[Any, list[tuple[Any, bool]]]] = []
+        self.conditions: list[tuple[Any, list[tuple[Any, bool]]]] = []  # of `on`, and the tables it may apply to
         first = select.args.get("from_") or select.args.get("from")
         self.leaves: list[Any] = [] if first is None else self._tree(first.this, select.args.get("joins"))
         found = {id(leaf): derived.find(leaf) for leaf in self.leaves}

@@ -24,8 +24,7 @@ class DerivedTables:
         self.scopes = scopes
 
     def find(self, leaf: Any) -> tuple[Any, Columns] | None:
-        """Return the table whose rows a source of a select passes on, and its columns by their names there; None if it
-        does more than that."""
+        """Return the table whose rows a source passes on, and its columns by name there; None if it does more."""
         columns = self._columns_of(leaf)
         if columns is not None:
             return leaf, columns
@@ -55,8 +54,7 @@ class DerivedTables:
             else:
                 inner_item = item.this if isinstance(item, exp.Alias) else item
                 plain = isinstance(inner_item, exp.Column) and len(inner_item.parts) == 1
-                # Otherwise computed, or hard to tell.
-                column = columns.get(inner_item.name.lower(), "") if plain else ""
+                column = columns.get(inner_item.name.lower(), "") if plain else ""  # otherwise computed
                 shown = {item.alias_or_name.lower(): column}
             for name, origin in shown.items():
                 visible[name] = origin if name not in visible else ""

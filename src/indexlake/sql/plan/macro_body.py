@@ -60,8 +60,7 @@ def own_name(tag: str, parameter: str) -> str:
 
 
 def _is_name(tokens: Sequence[Token], n: int) -> bool:
-    """Return whether it is a name, not a field, an alias after ``as``, a function, or the name of an argument or
-    key."""
+    """Return whether it is a name, not a field, an alias after ``as``, a function, an argument's name or a key."""
     before = tokens[n - 1] if n else None
     after = tokens[n + 1] if n + 1 < len(tokens) else None
     if before is not None and (before.is_symbol(".", "::") or before.is_word("as")):
@@ -98,8 +97,7 @@ def _is_declared(tokens: Sequence[Token], n: int) -> bool:
 
 
 def _variables(tokens: Sequence[Token]) -> Iterator[tuple[Collection[int], Collection[str]]]:
-    """Yield the variables of each lambda and list comprehension, with the indices of the tokens where they are
-    visible."""
+    """Yield the variables of each lambda and list comprehension, with the indices of the tokens they apply to."""
     for n, token in enumerate(tokens):
         if token.is_word("lambda"):
             colon = next((m for m in range(n, len(tokens)) if tokens[m].is_symbol(":")), n)
@@ -197,19 +195,19 @@ def filled(
     for value in (value for name, value in values.items() if name in in_query):
         if reason := _depends_on_rows(tokenize(Source(value.argument)), aggregates):
             raise ValueError(
-                f"The macro has a query in it, and its argument {value.argument!r} has {reason}, which would be taken "
-                "over the rows of that query: compute the argument in a subquery first, and give the macro its column."
+                f"The macro contains a query, and its argument {value.argument!r} has {reason}, which would be taken "
+                "over the rows of that query: compute the argument in a subquery first, and pass its column."
             )
     outside = {name: v.text for name, v in values.items() if name in in_scope and names_something(v.argument)}
     if outside and printed is None and (reason := _depends_on_rows(tokens, aggregates)):
         raise ValueError(
-            f"The macro has {reason} beside a query that needs an argument, and the argument names a column: make two "
+            f"The macro has {reason} besides a query with an argument, and the argument refers to a column: make two "
             "macros of it, one with the query and one without."
         )
     for n in range(len(tokens)) if outside else ():
         if _is_call_of(tokens, n, aggregates) and _takes_only(tokens[n + 2 : closing(tokens, n + 1)], outside):
             raise ValueError(
-                f"The macro takes {tokens[n].text} of nothing but its argument, which names a column: such an "
+                f"The macro takes {tokens[n].text} of nothing but its argument, which refers to a column: such an "
                 "aggregate belongs to the query that calls it. Join the tables in a query of your own instead."
             )
     table = quoted(f"{_ARGUMENTS}{tag}")
@@ -255,8 +253,7 @@ def _places(tokens: Sequence[Token]) -> tuple[set[str], set[str]]:
 def _names_of_columns(
     text: Fragment, values: Mapping[str, Value], outside: Collection[str], printed: Callable[[str], str | None]
 ) -> Iterator[Edit]:
-    """Yield aliases for items that would be named after the derived table, so that they are named after the
-    arguments."""
+    """Yield aliases that name items after the arguments, which would be named after the derived table."""
     plain = {name: value.text for name, value in values.items()}
     for item in items(text.tokens):
         if not any(t.kind == "name" and t.value in outside for t in item) or (len(item) > 1 and has_name(item)):
@@ -291,8 +288,7 @@ def _takes_only(tokens: Sequence[Token], bound: Collection[str]) -> bool:
 
 
 def _depends_on_rows(tokens: Sequence[Token], aggregates: Collection[str]) -> str | None:
-    """Return what in an expression, outside of queries in it, depends on the rows of the enclosing query, if
-    anything."""
+    """Return what in an expression, outside of its queries, depends on the rows of the enclosing query, if anything."""
     n = 0
     while n < len(tokens):
         token = tokens[n]

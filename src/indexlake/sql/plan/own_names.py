@@ -168,7 +168,7 @@ def _macro_edit(text: Fragment, call: _Call, meaning: Meaning) -> Edit | None:
     space = next((s for s in spaces if (s, name) in known), None)
     if call.is_method and (space is None or call.namespace is None) and any((s, name) in known for s in own):
         text.source.fail(
-            f"{call.name.text} is a macro, and cannot be called behind a dot: write {call.name.text}(…) with what is "
+            f"{call.name.text} is a macro, and cannot be called after a dot: write {call.name.text}(…) with what is "
             "before the dot as the first argument.",
             call.start,
         )
@@ -229,8 +229,7 @@ def put_in(
     *,
     is_table: bool,
 ) -> str:
-    """Return the text of an overload with the arguments (by lower-case parameter) filled in and its own names
-    expanded."""
+    """Return the text of an overload with the arguments (by lower-case parameter) and its own names filled in."""
     key = space.lower(), name.lower()
     if key in meaning.within:
         raise place[0].error(
@@ -273,7 +272,7 @@ def _arguments(text: Fragment, call: _Call) -> tuple[list[str], dict[str, str]]:
         if len(part) > 2 and part[1].is_symbol(":=", "=>") and part[0].kind in ("word", "name"):
             named[part[0].value.lower()] = Fragment(text.source, part[2:], text.question_marks).text
         elif named:
-            text.source.fail("Arguments with names come last.", part[0].start)
+            text.source.fail("Named arguments must come last.", part[0].start)
         else:
             positional.append(Fragment(text.source, part, text.question_marks).text)
     return positional, named

@@ -36,8 +36,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class PlainSelect:
-    # Of the table, and their names in the result; None: something other than plain columns.
-    columns: tuple[tuple[str, str], ...] | None
+    columns: tuple[tuple[str, str], ...] | None  # of the table, and their names in the result; None: not plain
     order: tuple[tuple[str, str], ...] | None  # None: something other than plain columns in their usual order
     limit: Amount | None
     offset: Amount | None

@@ -50,8 +50,7 @@ def opening(tokens: Sequence[Token], place: int) -> int | None:
 
 
 def is_operand(tokens: Sequence[Token], n: int) -> bool:
-    """Return whether the name begins an expression or a table, as opposed to being an alias, a target, a type or a
-    field."""
+    """Return whether a name begins an expression or a table, and is no alias, target, type or field."""
     if not n:
         return True
     before = tokens[n - 1]

@@ -14,8 +14,7 @@ from indexlake.sql.parse.fragment import Fragment
 
 
 def requalified(fragment: Fragment, names: Mapping[str, str], bare: Mapping[str, str] | None = None) -> str | None:
-    """Return the text with qualifiers replaced (``""`` removes one) and added to bare columns; None if it contains a
-    query.
+    """Return the text with qualifiers replaced (``""`` removes one) or added; None if it contains a query.
 
     Raises ``ExpressionError`` for text that is not an expression.
     """

@@ -197,9 +197,6 @@ def search_name(number: int) -> str:
 
 
 def sampled(view: str) -> str:
-    """Return how DuckDB should read a scan that it can open again, in one thread.
-
-    Otherwise Arrow would evaluate DuckDB's filters, and it orders NaN differently; filters do not pass through a
-    sample. A stream that is read only once gets no filters, and is read by all threads.
-    """
+    """Return how DuckDB should read a scan that it can open again, in one thread: filters, which Arrow would evaluate
+    with a different order of NaN, do not pass a sample.  A stream that is read only once gets no filters."""
     return f"(select * from {quoted(view)} tablesample system(100%))"

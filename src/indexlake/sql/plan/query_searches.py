@@ -1,5 +1,4 @@
-"""The searches of a query: each is replaced by a name before parsing, and is placed where the parser finds that
-name."""
+"""The searches of a query: each is replaced by a name before parsing, and belongs where the parser finds it."""
 
 from __future__ import annotations
 
@@ -79,4 +78,4 @@ def _search(
 
 
 def _misplaced(fragment: Fragment, call: SearchCall) -> NoReturn:
-    fragment.source.fail("search(…) gives rows, like a table: write it after FROM or JOIN.", call.start)
+    fragment.source.fail("search(…) returns rows, like a table: write it after FROM or JOIN.", call.start)

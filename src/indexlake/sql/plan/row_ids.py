@@ -30,11 +30,7 @@ def with_row_id(replacement: str, view: str, fragment: Fragment) -> str:
 
 
 def star_edits(fragment: Fragment, tables: Sequence[tuple[int, str]]) -> list[Edit]:
-    """Return edits that exclude ``rowid`` from every ``*`` over such tables, adding one where the select list is
-    omitted.
-
-    ``tables`` are given by place and alias.
-    """
+    """Return edits that exclude ``rowid`` from every ``*`` over tables given by place and alias, even implicit ones."""
     tokens = fragment.tokens
     regions = _regions(tokens)
     places = {t.start: n for n, t in enumerate(tokens)}

@@ -70,8 +70,7 @@ def _items(scope: Any) -> list[Any]:
 
 
 def with_selects(tree: Any) -> Any:
-    """Return the tree with ``pivot``, ``unpivot``, ``summarize`` and ``describe`` as selects that let nothing
-    through."""
+    """Return the tree with pivots, ``summarize`` and ``describe`` as selects that let nothing through."""
     for node in list(tree.find_all(exp.Pivot, exp.Summarize, exp.Describe)):
         source, common = node.this, node.find(exp.With)
         if source is None:

@@ -1,8 +1,7 @@
 """Determines what each table of a query has to provide: its columns, a predicate, a limit.
 
-Works on names alone and errs on the side of more: a scan may return columns and rows that the query does not use, but
-never fewer than needed.  DuckDB evaluates the whole query over what the scans return, so nothing here decides an
-answer.
+Works on names alone and errs on the side of more: a scan may return columns and rows that the query does not use, never
+fewer.  DuckDB evaluates the whole query over what the scans return, so nothing here decides an answer.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ from indexlake.sql.plan.scopes import Scopes
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """For one reference: the columns to read, spelt as in the table, and the conditions that may be applied to its
-    rows."""
+    """For one reference: the columns to read, spelt as in the table, and conditions that may apply to its rows."""
 
     columns: tuple[str, ...]
     row_id: bool
@@ -121,7 +119,7 @@ class _Names:
                 if _nearest_select(node) is select:
                     return None
             elif isinstance(node, exp.Column):
-                asked = _asked(node, alias)
+                asked = _possible_names(node, alias)
                 if asked is None:
                     return None
                 names |= asked
@@ -166,7 +164,7 @@ class _Names:
         return names
 
 
-def _asked(column: Any, alias: str) -> set[str] | None:
+def _possible_names(column: Any, alias: str) -> set[str] | None:
     """Return the names that a column reference may mean in the source ``alias``, or None if it means the whole row."""
     parts = [p.name.lower() for p in column.parts if not isinstance(p, exp.Star)]
     if len(parts) == 1:

@@ -54,10 +54,7 @@ def drop_column(table: Table, name: str) -> None:
 
 
 def alter_type(table: Table, column: str, field: pa.Field, text: str | None, type: str, default: Any) -> None:
-    """Change a column's type.
-
-    ``text``: the expression for the new values, if it is not the column itself; ``type``: the SQL name of the type.
-    """
+    """Change a type; ``text`` computes the values, if not the column itself, and ``type`` is the SQL name."""
     schema = table._schema_now()
     f = schema.by_name.get(column.lower())
     if text is None and f is not None and f.type == field.type and _mark(f) == _mark(field):
@@ -80,10 +77,7 @@ def _mark(field: Any) -> tuple[str | None, dict[bytes, bytes]]:
 
 
 def _widen(table: Table, column: str, field: pa.Field) -> None:
-    """Widen a column.
-
-    A change to ENUM checks that all values belong to it; an ENUM that becomes text loses its check.
-    """
+    """Widen; an ENUM checks that all values belong to it, and one that becomes text loses its check."""
     schema = table._schema_now()
     f = schema.by_name.get(column.lower())
     old = None if f is None else enum_of(f)

@@ -50,8 +50,7 @@ def insert_or(writing: Writing, statement: st.Insert, conflict: st.Conflict) -> 
         inserted = {name: expr(f"s.{quoted(name)}") for name in rows.schema.names}
         wanted = {f.name for key in keys for f in key} | _excluded(conflict)
         missing = [f for f in schema.fields if f.name not in inserted and {f.name, f.name.lower()} & wanted]
-        # The key that is looked up must be the one that is inserted.
-        inserted |= {f.name: expr(f"s.{quoted(f.name)}") for f in missing}
+        inserted |= {f.name: expr(f"s.{quoted(f.name)}") for f in missing}  # the value looked up is the one inserted
         missing += [_own_default(f) for f in _set_to_default(schema, conflict)]
         source = take_source(_with_defaults(rows, missing), schema, writing.view.lake.storage.spill)
         if conflict.action == "nothing":
@@ -86,7 +85,7 @@ def _own_merge(
     written = [a.value for a in conflict.assignments] + ([] if conflict.where is None else [conflict.where])
     for fragment in written:
         if fragment.has_word("default") and not fragment.is_default:
-            fragment.source.fail("DEFAULT stands alone, as a whole value.", fragment.start)
+            fragment.source.fail("DEFAULT must be the whole value.", fragment.start)
     if any(enum_of(f) is not None for f in schema.fields):
         return None  # DuckDB compares enums in their own order
     merge = own.merge(given, on=key)
@@ -171,7 +170,7 @@ def _keys(table: Table, statement: st.Insert, conflict: st.Conflict, keys: Seque
     if conflict.columns is None:
         if len(keys) > 1 and conflict.action != "nothing":
             raise SchemaError(
-                f"Table {table.name!r} has several unique keys, {shown}: name the one that is meant with "
+                f"Table {table.name!r} has several unique keys, {shown}: say which one is meant with "
                 "ON CONFLICT (…) DO UPDATE."
             )
         return list(keys)

@@ -14,8 +14,7 @@ from indexlake.sql.run.engine_errors import translating
 
 
 def constant_value(engine: Engine, written: Fragment, parameters: Parameters) -> Any:
-    """Return the value of a constant expression: a lone parameter's as it was given, anything else computed by
-    DuckDB."""
+    """Return the value of a constant expression: a lone parameter as given, anything else computed by DuckDB."""
     if len(written.tokens) == 1:
         token = written.tokens[0]
         if token.kind == "parameter":

@@ -1,8 +1,7 @@
 """``copy``: rows of a query into files, and rows of files into a table.
 
-DuckDB writes the files from our scans, and reads them as its own ``copy`` would: the table's columns determine the
-contents of a CSV or JSON file; those of a Parquet file are matched in order.  The rows then go through the normal
-insert.
+DuckDB writes the files from our scans, and reads them as its own ``copy`` would: the table's columns determine what is
+in a CSV or JSON file; those of a Parquet file are taken in order.  The rows then go through the normal insert.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def copy_to(
     path = _path(engine, statement.file, parameters)
     options = statement.options
     if options is not None and options.parameters:
-        options.source.fail("Options of COPY are constants.", options.start)
+        options.source.fail("Options of COPY must be constants.", options.start)
     if options is not None:
         _check_names(options)
     staged = StagingFolder(engine) if is_remote(path) else None
@@ -87,7 +86,7 @@ def _check_names(options: Fragment) -> None:
         if token.is_word("filename_pattern", "file_extension"):
             value = next((t for t in options.tokens[n + 1 :] if t.kind != "symbol"), None)
             if value is not None and ("/" in value.value or "\\" in value.value):
-                options.source.fail("The name of a file holds no slash: COPY … TO names the folder.", value.start)
+                options.source.fail("A file name cannot contain a slash: COPY … TO names the folder.", value.start)
 
 
 def _written(planned: PlannedQuery, target: str) -> pa.Table:
@@ -150,7 +149,7 @@ def _argument(engine: Engine, option: st.CopyOption, reader: str, source: Source
     )
     if option.name in _OF_THE_TABLE or name not in known.column(0).to_pylist():
         source.fail(
-            f"{option.name.upper()} is no option of COPY … FROM here. {reader} may have it: use INSERT … SELECT … FROM "
+            f"{option.name.upper()} is not an option of COPY … FROM. {reader} may have it: use INSERT … SELECT … FROM "
             f"{reader}(…).",
             option.place,
         )
@@ -175,9 +174,9 @@ def copy_into_temporary(engine: Engine, statement: st.CopyFrom, text: Fragment, 
 def _path(engine: Engine, written: Fragment, parameters: Parameters) -> str:
     found = constant_value(engine, written, parameters)
     if not isinstance(found, str) or not found:
-        written.source.fail(f"The name of a file is text, not {found!r}.", written.start)
+        written.source.fail(f"The name of a file must be text, not {found!r}.", written.start)
     if "\0" in found:
-        written.source.fail("The name of a file holds no NUL character.", written.start)
+        written.source.fail("The name of a file cannot contain a NUL character.", written.start)
     return found
 
 

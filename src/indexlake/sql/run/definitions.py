@@ -167,8 +167,7 @@ class Definitions:
         ]
 
     def _add_key(self, table: Table, constraint: st.Constraint) -> None:
-        """Add a primary key: not-null columns and a unique index, each verified by a job.  If one fails, none
-        remains."""
+        """Add a primary key: not-null columns and a unique index, each verified by a job; all of them or none."""
         schema = table._schema_now()
         if schema.key_fields:
             raise SchemaError(
@@ -229,7 +228,9 @@ class Definitions:
         """Return the default as a value for all rows, or as an expression to be computed for each."""
         if written.has_word(*_CHANGING) or written.calls("uuid"):  # uuid is also the name of a type
             if written.parameters:
-                written.source.fail("A default is stored and has no parameters: write the value.", written.start)
+                written.source.fail(
+                    "A default is stored, so it cannot have parameters: write the value.", written.start
+                )
             return expr(written.text)
         if written.parameters and len(written.tokens) > 1:
             written.source.fail("A default is a constant or a parameter.", written.start)
@@ -243,8 +244,7 @@ class Definitions:
         return python_value(table.column(0)[0])
 
     def _options(self, options: Sequence[tuple[str, Fragment]], *more: str) -> dict[str, Any]:
-        """Return the options of ``with (dump_format = 'parquet')`` or ``set (…)``: fields of ``TableConfig``, or
-        ``more``."""
+        """Return the options of ``with (…)`` or ``set (…)``: fields of ``TableConfig``, or ``more``."""
         values: dict[str, Any] = {}
         for name, written in options:
             if name.lower() == "layout" and "layout" not in more:

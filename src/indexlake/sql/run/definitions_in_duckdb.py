@@ -135,10 +135,9 @@ def _comment(database: Any, kind: str, name: str, comment: str | None) -> None:
 
 
 def _define_sequence(database: Any, sequence: Named, asked: int, last: dict[tuple[str, str], int]) -> None:
-    """Define a sequence and advance it to its last number, by calling it as often as in the lake.
+    """Define a sequence and call it as often as in the lake; after very many calls, start it at its last number.
 
-    After very many calls, it starts at that number instead.  DuckDB does not return a number whose successor overflows
-    a bigint; such numbers go to ``last``.
+    DuckDB does not return a number whose successor overflows a bigint; such numbers go to ``last``.
     """
     body = dict(sequence.body)
     newest = int(numbers_of(body, asked - 1, 1)[0]) if asked else None
@@ -158,8 +157,7 @@ def _define_sequence(database: Any, sequence: Named, asked: int, last: dict[tupl
 
 
 def _define_views(database: Any, views: dict[str, Any]) -> None:
-    """Define each view after those it names.  Views that DuckDB alone cannot understand (with a search) are left
-    out."""
+    """Define each view after those it names, leaving out views that DuckDB cannot understand (with a search)."""
     import duckdb
 
     while views:

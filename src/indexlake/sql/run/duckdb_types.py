@@ -47,8 +47,7 @@ def check_held(type: Any, column: str, *, declared: bool = False, inside: bool =
 
 
 def check_storable(type: Any, column: str) -> None:
-    """Refuse a column of a query that no table could hold.  Intervals pass, as some tables can hold them as
-    durations."""
+    """Refuse a column of a query that no table could hold.  Intervals pass: some tables hold them as durations."""
     if str(type) != "INTERVAL":
         check_held(type, column)
 

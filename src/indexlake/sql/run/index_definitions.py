@@ -63,8 +63,7 @@ def drop_index(view: Viewpoint, statement: st.DropIndex) -> None:
 
 
 def shown_indexes(view: Viewpoint, statement: st.ShowIndexes) -> pa.Table:
-    """Return a row for each index of one table, of the namespace's tables, or of all tables, which then have full
-    names."""
+    """Return a row for each index of one table, of the namespace's tables, or of all tables by full name."""
     if statement.table is None:
         tables = list(_tables(view, everywhere=statement.everywhere))
     else:

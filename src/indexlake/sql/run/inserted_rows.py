@@ -32,8 +32,7 @@ from indexlake.types.uuids import is_uuid
 _WHOLE = re.compile(r"\d+")
 _FRACTION = re.compile(r"\d+\.\d*|\.\d+")
 _EXACT = 16
-"""A decimal of up to this many characters is the same double in Python and in DuckDB, which divides by a power of
-ten."""
+"""Decimals of up to this many characters are the same double to Python and DuckDB (which divides by powers)."""
 MISSING: Any = object()
 
 
@@ -70,8 +69,7 @@ class InsertedRows:
     # ------------------------------------------------------------ without an engine
 
     def python_rows(self) -> list[dict[str, Any]] | None:
-        """Return rows of literals and parameters that already have their columns' types, or None if the engine has to
-        cast."""
+        """Return rows of literals and parameters in their columns' own types, or None if the engine has to cast."""
         if self._statement.query is None:
             return [{}]
         if self._cells is None or self._statement.by_name:

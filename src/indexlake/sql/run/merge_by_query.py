@@ -42,10 +42,7 @@ def merge_by_query(
     source: pa.RecordBatchReader,
     enums: Mapping[str, str] | None = None,
 ) -> int:
-    """Run the merge and return the number of changed rows.
-
-    ``enums``: the types of those source columns that are enums but arrive as text.
-    """
+    """Return the number of changed rows.  ``enums``: the types of source columns that are enums but came as text."""
     names = source.schema.names
     rows = source.read_all() if statement.source_is_query else None
     work = _Work(writing, statement, tx, schema, names, rows, enums or {})

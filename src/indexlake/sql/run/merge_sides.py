@@ -31,7 +31,7 @@ class Sides:
     def text(self, fragment: Fragment) -> str:
         text = requalified(fragment, self.names, self.bare)
         if text is None:
-            fragment.source.fail("A subquery cannot stand here; put it into the source of the merge.", fragment.start)
+            fragment.source.fail("A subquery is not allowed here; put it into the source of the merge.", fragment.start)
         return text
 
     def value(self, fragment: Fragment) -> Any:
@@ -79,8 +79,7 @@ def assigned_field(schema: TableSchema, assignment: st.Assignment) -> Field:
 
 
 def assigned_default(f: Field) -> Any:
-    """Return the default that a column is set to.  For a not-null column without one, only an actual row is an
-    error."""
+    """Return the default that a column is set to; a missing one for a not-null column only fails with a row."""
     value = default_assigned(f)
     return expr("null") if value is None and not f.nullable else value
 
@@ -90,6 +89,6 @@ def paired(fields: Sequence[Field], values: Sequence[T]) -> Iterator[tuple[Field
     if len(fields) != len(values):
         raise SchemaError(
             f"{counted(len(values), 'value')} given for {counted(len(fields), 'column')} by position. Name the "
-            "columns, or say BY NAME."
+            "columns, or write BY NAME."
         )
     return zip(fields, values, strict=True)

@@ -124,7 +124,7 @@ def _check_macro(engine: Engine, view: Viewpoint, statement: st.CreateNamed) -> 
         for parameter, _, default in overload["parameters"]:
             if default is not None and names_something(default):
                 source.fail(
-                    f"The default of {parameter} cannot name anything, neither columns nor other parameters.",
+                    f"The default of {parameter} cannot refer to columns or other parameters.",
                     name.place,
                 )
         nothing = {parameter.lower(): "null" for parameter, _, _ in overload["parameters"]}
@@ -143,7 +143,7 @@ def _check_columns(engine: Engine, view: Viewpoint, text: str) -> None:
     except ExpressionError as error:
         if str(error).startswith("Referenced column"):
             raise ExpressionError(
-                f"The macro names something that is none of its parameters: {str(error).splitlines()[0]}"
+                f"The macro refers to something other than its parameters: {str(error).splitlines()[0]}"
             ) from None
     except NotFoundError:
         pass  # the table may be created later
@@ -160,7 +160,7 @@ def _type_text(engine: Engine, view: Viewpoint, statement: st.CreateNamed, param
         values.pop(None, None)
         if len(schema) != 2 or not values:
             statement.query.text.source.fail(
-                "The values of an ENUM are one column, with at least one text.", statement.query.text.start
+                "The query of an ENUM must return one column with at least one text.", statement.query.text.start
             )
         written = ", ".join("'" + value.replace("'", "''") + "'" for value in values)
         return f"ENUM({written})"
@@ -187,7 +187,7 @@ def comment_on(engine: Engine, view: Viewpoint, statement: st.CommentOn, paramet
     comment = None if statement.comment is None else constant_value(engine, statement.comment, parameters)
     if comment is not None and not isinstance(comment, str):
         assert statement.comment is not None
-        statement.comment.source.fail("A comment is a text, or NULL for none.", statement.comment.start)
+        statement.comment.source.fail("A comment must be a text, or NULL for none.", statement.comment.start)
     namespace = statement.name.namespace or view.namespace
     full = f"{namespace}.{statement.name.name}"
     if statement.kind in ("table", "column"):

@@ -104,8 +104,7 @@ class PlannedQuery:
         }
 
     def _run_in_duckdb(self, text: Spliced, *, typed: bool = False) -> Batches:
-        """Run over streams that are read once; if DuckDB turns out to read one again, over streams that can be
-        reopened."""
+        """Run over streams that are read once; if DuckDB reads one again, over streams that can be reopened."""
         self._pin = self.lake._pins.pin(self.snapshot_id)
         try:
             schema, batches = self._begun(text, typed=typed, careful=False)
@@ -219,8 +218,7 @@ class PlannedQuery:
         return f"The columns are {', '.join(names)}." if names else ""
 
     def execute(self, prefix: str, suffix: str = "") -> pa.Table:
-        """Run the text inside another one, which may change DuckDB's own tables or write files, and return DuckDB's
-        answer."""
+        """Run the text inside another one, which may change DuckDB's own tables or write files."""
         schema, batches = self._run_in_duckdb(self._text(prefix, suffix, careful=True))
         return pa.Table.from_batches(list(batches), schema)
 

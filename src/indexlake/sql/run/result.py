@@ -25,8 +25,7 @@ Batches = tuple[pa.Schema, Iterator[pa.RecordBatch]]
 
 
 class SqlResult(Result):
-    """Returned by ``lake.sql`` and ``tx.sql``.  An Arrow stream: pandas, polars, pyarrow and DuckDB take it as it
-    is."""
+    """Returned by ``lake.sql`` and ``tx.sql``.  An Arrow stream for pandas, polars, pyarrow and DuckDB."""
 
     _storage: Storage | None = None  # of the lake that was queried
     _before: tuple[SqlResult, ...] = ()  # of the statements before it in the same text

@@ -32,8 +32,7 @@ def result_types(
     constants: Mapping[str, pa.Table],
     given: pa.Schema,
 ) -> list[pa.DataType]:
-    """Return the types of the result: plain columns keep their table's type, others have the type that DuckDB
-    returned."""
+    """Return the types of the result: plain columns keep their table's type, others have DuckDB's."""
     types = [f.type for f in given]
     origins = _origins(query, tables, searches, constants)
     if origins is None or len(origins) != len(types):

@@ -56,15 +56,13 @@ def _check(engine: Engine, written: Fragment) -> None:
     for token, after in pairwise(tokens):
         if token.is_word("select", "from", "values") and not after.is_symbol(".", ","):
             written.source.fail(
-                "RETURNING has no subqueries: it knows the rows that were changed and nothing else. Select afterwards.",
+                "RETURNING has no subqueries: it knows only the rows that were changed. Select afterwards.",
                 token.start,
             )
         if token.is_word("over") and after.is_symbol("("):
             written.source.fail("RETURNING has no window functions: select over the rows afterwards.", token.start)
         if token.kind == "word" and after.is_symbol("(") and token.value in engine.aggregates:
-            written.source.fail(
-                "RETURNING has no aggregates: it gives a row for each row that was changed.", token.start
-            )
+            written.source.fail("RETURNING has no aggregates: it returns one row for each changed row.", token.start)
 
 
 def _unqualified(written: Fragment, namespace: str, table: str) -> Iterator[Edit]:

@@ -78,7 +78,9 @@ class RowWrites:
     def _returning(self, operation: str, statement: Changing, written: Fragment) -> SqlChange:
         """Run the statement in a transaction whose changed rows are recorded."""
         if self._token is not None:
-            written.source.fail("A repetition by token gives no rows: leave RETURNING or the token out.", written.start)
+            written.source.fail(
+                "A call repeated with its token returns no rows: leave RETURNING or the token out.", written.start
+            )
         table = self._writing.table(statement.table)
         rows: list[pa.Table] = []
 
@@ -215,8 +217,7 @@ class RowWrites:
     def _rows(
         self, tx: Transaction, statement: st.Update | st.Delete, selected: Sequence[str | Fragment] = ()
     ) -> pa.Table:
-        """Return the ids of the affected rows, and further values, by a query over the table and what it is joined
-        with.
+        """Return the affected row ids, and further values, by a query over the table and what it is joined with.
 
         If several joined rows give the same values, duplicates are removed.
         """

@@ -16,10 +16,9 @@ from indexlake.sql.plan.qualifiers import own_names, requalified
 
 
 def rule_text(written: Fragment, what: str, table: TableName, namespace: str, columns: Sequence[str]) -> str:
-    """Return a rule's text.  ``columns``: those of the table; one with the table's own name takes precedence over
-    it."""
+    """Return a rule's text.  ``columns``: those of the table, which take precedence over the table's own name."""
     if written.parameters:
-        written.source.fail(f"{what} is stored and has no parameters: write the value.", written.start)
+        written.source.fail(f"{what} is stored, so it cannot have parameters: write the value.", written.start)
     names = own_names(table.name, table.namespace or namespace, None)
     own = {name.lower() for name in columns}
     try:

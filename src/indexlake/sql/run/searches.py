@@ -73,8 +73,8 @@ class WantedSearch:
         self._reference = reference
         call = reference.call
         self.table = self._table_name(call.table)
-        self._index = self._what(call.index)
-        self._queries = self._asked(call.index, call.query)
+        self._index = self._index_names(call.index)
+        self._queries = self._query_values(call.index, call.query)
         self._options = {name: self._option(name, written) for name, written in call.options}
 
     def _table_name(self, written: Fragment) -> TableName:
@@ -90,7 +90,7 @@ class WantedSearch:
             r.fail('This is not the name of a table; quote a name that is more than letters and digits: "my table".')
         return name
 
-    def _what(self, written: Fragment) -> Any:
+    def _index_names(self, written: Fragment) -> Any:
         """Return a name, or pairs of a name and a query."""
         value = self._value(written)
         if isinstance(value, Mapping):
@@ -103,11 +103,11 @@ class WantedSearch:
             written.source.fail("The second argument of search names an index or a column, as text.", written.start)
         return value
 
-    def _asked(self, index: Fragment, query: Fragment | None) -> tuple[Any, ...]:
+    def _query_values(self, index: Fragment, query: Fragment | None) -> tuple[Any, ...]:
         """Return the query for a single index; nothing for several indexes, which come with a query each."""
         if isinstance(self._index, list):
             if query is not None:
-                query.source.fail("Several indexes come with a query each: leave this one out.", query.start)
+                query.source.fail("With several indexes, each has its own query: leave this one out.", query.start)
             return ()
         if query is None:
             place = index.tokens[-1].end
@@ -119,7 +119,9 @@ class WantedSearch:
 
     def _option(self, name: str, written: Fragment) -> Any:
         if name in _POSITIONAL:
-            written.source.fail(f"{name!r} is {_POSITIONAL[name]} of search and goes without a name.", written.start)
+            written.source.fail(
+                f"{name!r} is {_POSITIONAL[name]} of search and is given without a name.", written.start
+            )
         if name == "self":
             written.source.fail("A search has no argument 'self'.", written.start)
         return self._value(written)
@@ -129,7 +131,7 @@ class WantedSearch:
             return _plain(constant_value(self._engine, written, self._parameters))
         except ExpressionError as error:
             raise ExpressionError(
-                f"The arguments of search(…) are constants and parameters. {error}", text=written.source.text
+                f"The arguments of search(…) must be constants or parameters. {error}", text=written.source.text
             ) from None
 
     def run(self, view: Viewpoint, found: Reading) -> FoundRows:

@@ -31,8 +31,7 @@ SETTINGS = frozenset({
     "force_compression", "disabled_compression_methods", "force_bitpacking_mode", "max_vacuum_tasks",
 })  # fmt: skip
 """Settings that affect how fast a query is answered, what is reported about it, or how DuckDB keeps a database of its
-own, but never the rows of a query.  The only one that affects which queries run is ``lambda_syntax``: whether ``x ->
-…`` is a lambda."""
+own, never its rows.  Only ``lambda_syntax`` decides what runs: whether ``x -> …`` is a lambda."""
 
 _OTHER_NAMES = {"max_memory": "memory_limit", "worker_threads": "threads", "wal_autocheckpoint": "checkpoint_threshold"}
 _LEAST_MEMORY = 16_000_000
@@ -48,7 +47,7 @@ _FIXED = {
     "null_order": "Say NULLS FIRST or NULLS LAST in ORDER BY.",
     "default_order": "Say ASC or DESC in ORDER BY.",
     "integer_division": "Divide integers with //.",
-    "default_collation": "Say COLLATE in the query.",
+    "default_collation": "Use COLLATE in the query.",
 }
 VARIABLES = "__il_variable_"
 
@@ -113,7 +112,7 @@ def _set(engine: Engine, view: Viewpoint, statement: st.Setting, given: Paramete
     if name not in SETTINGS:
         if _is_so(engine, view, name, found):
             return
-        why = _FIXED.get(name, "It may change what a query answers, or is none of this engine.")
+        why = _FIXED.get(name, "It may change the results of queries, or this engine does not have it.")
         source.fail(
             f"The setting {name!r} cannot be changed. {why} Settings such as threads and memory_limit can.",
             statement.place,

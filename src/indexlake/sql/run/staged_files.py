@@ -74,7 +74,7 @@ class StagingFolder:
             there = next(iter(storage.list(path)), None)
             if there is not None and not replacing:
                 raise StorageError(
-                    f"{address!r} holds files already: say OVERWRITE, OVERWRITE_OR_IGNORE or APPEND.", path=address
+                    f"{address!r} contains files already: use OVERWRITE, OVERWRITE_OR_IGNORE or APPEND.", path=address
                 )
             if there is not None:
                 storage.remove_dir_all(path)
@@ -123,8 +123,7 @@ def with_files_as_tables(engine: Engine, query: Query, parameters: Parameters) -
     for first, last in mentions:
         tokens = text.tokens[first : last + 1]
         name = f"{FILE}{uuid.uuid4().hex}"
-        # Not a name that begins with _, since Spark skips those.
-        tables[name] = os.path.join(kept.path, f"{len(tables)}.parquet")
+        tables[name] = os.path.join(kept.path, f"{len(tables)}.parquet")  # Spark skips names that begin with _
         written = Fragment(text.source, tokens, text.question_marks)
         target = text_literal(tables[name])
         spliced = written.spliced(prefix="copy (from ", suffix=f") to {target} (format parquet)")

@@ -171,8 +171,7 @@ class TableStream:
 
 
 def row_counts(lake: Lake, plan: ScanPlan) -> Iterator[int]:
-    """Yield numbers that add up to the plan's row count; blocks that are wholly visible are counted without reading
-    them."""
+    """Yield numbers that add up to the plan's row count, without reading blocks that are wholly visible."""
     if plan.predicate is not None:
         for piece in pieces(plan, lake._files, lake._scan_threads, (), row_id=False):
             yield piece.batch.num_rows

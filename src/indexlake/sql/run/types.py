@@ -112,8 +112,7 @@ def restored(array: pa.Array, type: pa.DataType, column: str) -> pa.Array:
 
 
 def _duration(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """Convert intervals to durations: DuckDB keeps months, days and microseconds, and a former duration has no
-    months."""
+    """Convert DuckDB's intervals (months, days, microseconds) to durations; former durations have no months."""
     unit = {"s": 10**9, "ms": 10**6, "us": 10**3}[type.unit]
     values = [None if v is None else (v.days * 86_400 * 10**9 + v.nanoseconds) // unit for v in array.to_pylist()]
     return pa.array(values, pa.int64()).cast(type)
