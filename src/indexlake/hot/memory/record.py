@@ -81,7 +81,7 @@ def pack(commit: Commit, durable: int) -> bytes:
             continue
         if rows:
             ids, values = zip(*rows)  # noqa: B905 (all of them are pairs)
-            columns = list(zip(*values, strict=True))
+            columns = list(zip(*values))  # noqa: B905 (all rows have the same columns)
         if change.deleted:
             deleted = [(file_id, positions.serialize()) for file_id, positions in change.deleted.items()]
         tables.append((table_id, closed, deleted, field_ids(change.columns), ids, columns))

@@ -213,8 +213,9 @@ class _Syncer(threading.Thread):
 
 
 def write_all(handle: int, data: bytes, at: int = 0, needed: int | None = None) -> int:
-    """Write data to a place of a file; how much of it was written.  Beyond ``needed`` it need not be all."""
-    needed, written = len(data) if needed is None else needed, 0
+    """Write data to a file from offset ``at`` on; return how many bytes were written, ``needed`` of them at least."""
+    needed = len(data) if needed is None else needed
+    written = os.pwrite(handle, data, at)
     while written < needed:
         written += os.pwrite(handle, memoryview(data)[written:], at + written)
     return written
