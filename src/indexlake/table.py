@@ -373,7 +373,7 @@ class Table(TableDefinition, Result):
 
     def _reaching(self, rows: Any) -> Any:
         """The rows; files in the lake's own bucket are reached with the lake's own options."""
-        if isinstance(rows, dict | Mapping):
+        if isinstance(rows, (dict, Mapping)):
             return rows
         from indexlake.sources.files import reaching
 

@@ -72,9 +72,16 @@ class SqliteRead(_Statements):
         self._session = session
 
     def rows_again(self, sql: str, params: Params = ()) -> list[Row]:
-        """Read rows, and remember them for writers in the same session, since everything read here is committed."""
-        found = self.rows(sql, params)
-        self._session.remember(sql, params, found)
+        """Read rows, and remember them for later transactions in the same session, since what is read is committed."""
+        session = self._session
+        try:
+            session.cursor.execute("pragma data_version").fetchall()  # fixes the state that is read
+        except apsw.Error as error:
+            raise self._failed(error, sql) from None
+        found: list[Row] | None = session.remembered(sql, params)
+        if found is None:
+            found = self.rows(sql, params)
+            session.remember(sql, params, found)
         return found
 
     def close(self) -> None:

@@ -69,8 +69,10 @@ def first_look(writes: TableWrites, base: int, readings: Readings, files: OpenFi
     for values in writes.absent:
         before.append(Look.nothing(MergeValues(None, values.fields, values.keys, base)))
     if keys:
-        if False not in [_are_few(each.wanted) for each in keys] and not (writes.absent and state.at > base):
-            return (*before, *[look(each, state, None, writes, files) for each in keys])
+        if False not in map(_are_few, keys) and not (writes.absent and state.at > base):
+            for each in keys:
+                before.append(look(each, state, None, writes, files))
+            return tuple(before)
         before += keys
     elif not writes.absent or state.at <= base:
         return tuple(before)
@@ -100,8 +102,9 @@ def _looks_for_keys(writes: TableWrites, state: TableState, files: OpenFiles) ->
     return found
 
 
-def _are_few(wanted: Wanted) -> bool:
-    return wanted.keys is not None and len(wanted.keys) <= FEW
+def _are_few(each: Look) -> bool:
+    keys = each.wanted.keys
+    return keys is not None and len(keys) <= FEW
 
 
 def look_again(before: Sequence[Look], reading: Reading, writes: TableWrites, files: OpenFiles) -> tuple[Look, ...]:
@@ -120,7 +123,7 @@ def newer_rows(before: Look, hot: HotTable, writes: TableWrites) -> list[HotRow]
     wanted = before.wanted
     if wanted.keys is None:
         return [row for row in hot.since(wanted.fields, before.hot_at) if row.row_id not in writes.closed]
-    if wanted.since < 0 and _are_few(wanted):
+    if wanted.since < 0 and _are_few(before):
         return None
     return hot.holders(wanted.fields, wanted.keys, before.hot_at, writes.closed, indexed=wanted.index is not None)
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from indexlake.catalog import table_heads
 from indexlake.catalog.driver import Catalog, CommitUnknown, DatabaseError
@@ -39,42 +39,28 @@ COMMIT_AGAIN = 2
 
 GROUP_LIMIT = 256
 
+_ALONE: Any = nullcontext()
+
 Looks = Mapping[int, Sequence[Look]]
 """What was found outside the section, by table id."""
 
 
 class _Ticket:
-    __slots__ = (
-        "committed_at",
-        "done",
-        "error",
-        "in_catalog",
-        "inside",
-        "lead",
-        "led",
-        "look",
-        "looks",
-        "lost",
-        "ready",
-        "result",
-        "token",
-        "ws",
-    )  # fmt: skip
+    result: WriteResult | None = None
+    error: BaseException | None = None
+    committed_at = 0
+    lost: CommitUnknown | None = None  # set when a COMMIT failed and turned out not to have happened
+    look = False  # another look is needed before it can be committed
+    lead = False  # woken up to lead the next group
+    led = False
+    done = False  # its group has ended, successfully or not
 
-    def __init__(self, ws: WriteSet, looks: Looks, token: str | None, inside: bool) -> None:
+    def __init__(self, ws: WriteSet, looks: Looks, token: str | None, inside: bool, in_catalog: bool = True) -> None:
         self.ws = ws
         self.looks = looks
         self.token = token
         self.inside = inside  # look inside the section if another look is needed
-        self.result: WriteResult | None = None
-        self.committed_at = 0
-        self.lost: CommitUnknown | None = None  # set when a COMMIT failed and turned out not to have happened
-        self.error: BaseException | None = None
-        self.look = False  # another look is needed before it can be committed
-        self.lead = False  # woken up to lead the next group
-        self.led = False
-        self.done = False  # its group has ended, successfully or not
-        self.in_catalog = True  # whether it needs a catalog transaction
+        self.in_catalog = in_catalog  # whether it needs a catalog transaction
         self.ready = threading.Lock()
         self.ready.acquire()
 
@@ -127,8 +113,7 @@ class Committer:
         rounds = failures = 0
         in_catalog = self._log is None or not ws.rows_alone
         while True:
-            ticket = _Ticket(ws, looks, token, inside=rounds >= ROUNDS_OUTSIDE)
-            ticket.in_catalog = in_catalog
+            ticket = _Ticket(ws, looks, token, rounds >= ROUNDS_OUTSIDE, in_catalog)
             self._submit(ticket)
             if ticket.in_catalog and not in_catalog:
                 in_catalog = True
@@ -227,7 +212,8 @@ class Committer:
             self._pass_on()
             for ticket in group:
                 ticket.done = True
-                ticket.ready.release()
+                if ticket is not mine:
+                    ticket.ready.release()
 
     def _compatible(self) -> list[_Ticket]:
         """Return the tickets at the head of the queue that can be committed together."""
@@ -255,11 +241,11 @@ class Committer:
             faults.step("commit.begin")
             with self._section(group[0].in_catalog) as section:
                 if len(group) == 1:
-                    group[0].result = self._one(section, group[0])
+                    self._one(section, group[0])
+                    done = 1
                 else:
-                    for ticket in group:
-                        self._one_of_many(section, ticket)
-                if done := sum([ticket.result is not None for ticket in group]):
+                    done = sum([self._one_of_many(section, ticket) for ticket in group])
+                if done:
                     committing = True
                     section.commit()
                     self.commits += done
@@ -288,7 +274,7 @@ class Committer:
     def _section(self, in_catalog: bool) -> Section:
         return Section(self._catalog, self._hot) if in_catalog or self._log is None else self._log()
 
-    def _one(self, section: Section, ticket: _Ticket) -> WriteResult:
+    def _one(self, section: Section, ticket: _Ticket) -> None:
         try:
             result = section.write(ticket.ws, ticket.looks, ticket.token)
         except LookNeeded:
@@ -296,19 +282,19 @@ class Committer:
                 raise
             looks = self._look_inside(section, ticket.ws, ticket.looks)
             result = section.write(ticket.ws, looks, ticket.token)
-        ticket.committed_at = section.sequencer.committed_at
-        return result
+        ticket.result, ticket.committed_at = result, section.sequencer.committed_at
 
-    def _one_of_many(self, section: Section, ticket: _Ticket) -> None:
-        """Commit one member of a group; one that fails leaves nothing behind.
+    def _one_of_many(self, section: Section, ticket: _Ticket) -> bool:
+        """Commit one member of a group so that it leaves nothing behind if it fails; return whether it succeeded.
 
         Rows are validated before any is written. Definitions are checked as they are written, and need a savepoint.
         """
         before = section.sequencer.newest
-        alone = section.tx.savepoint() if ticket.ws.definitions else nullcontext()
+        alone = section.tx.savepoint() if ticket.ws.definitions else _ALONE
         try:
             with alone:
-                ticket.result = self._one(section, ticket)
+                self._one(section, ticket)
+            return True
         except LookNeeded:
             ticket.look = True
             section.sequencer.newest = before
@@ -322,6 +308,7 @@ class Committer:
                 raise
             ticket.error = error
             section.sequencer.newest = before
+        return False
 
     def _settle(self, ticket: _Ticket, error: CommitUnknown) -> None:
         """Find out, in a new critical section, whether a commit with an unknown outcome has happened."""

@@ -7,7 +7,7 @@ are the same as for every other commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
     from indexlake.catalog.driver import Catalog
     from indexlake.catalog.table_heads import Head
-    from indexlake.commit.absence import Look
-    from indexlake.commit.write_set import TableWrites, WriteResult, WriteSet
+    from indexlake.commit.write_set import TableWrites
     from indexlake.hot.store import HotStore
 
 
@@ -95,14 +94,13 @@ class LogSection(Section):
             with suppress(IndexLakeError):  # whoever needs the catalog next reports it
                 OwnedCatalog(store.catalog, store).tell()
 
-    def write(self, ws: WriteSet, looks: Mapping[int, Sequence[Look]], commit_token: str | None) -> WriteResult:
-        recorded = len(self.commits)
-        try:
-            return super().write(ws, looks, commit_token)
-        except BaseException:
-            self.tx.changes = {}
-            del self.commits[recorded:]
-            raise
+    def _done(self) -> tuple[int, int]:
+        return self.hot.done(self.tx), len(self.commits)
+
+    def _undo(self, done: tuple[int, int]) -> None:
+        self.tx.changes = {}
+        del self.commits[done[1] :]
+        self.hot.undo(self.tx, done[0])
 
     # ------------------------------------------------------------ what the catalog would answer
 

@@ -70,12 +70,19 @@ class Section:
         Except for definitions, nothing is written before everything is validated. A write-set that fails leaves nothing
         behind in the hot store, even if others of its group succeed.
         """
-        done = self.hot.done(self.tx)
+        done = self._done()
         try:
             return self._write(ws, looks, commit_token)
         except BaseException:
-            self.hot.undo(self.tx, done)
+            self._undo(done)
             raise
+
+    def _done(self) -> Any:
+        """Return what has been done so far, for ``_undo``."""
+        return self.hot.done(self.tx)
+
+    def _undo(self, done: Any) -> None:
+        self.hot.undo(self.tx, done)
 
     def _write(self, ws: WriteSet, looks: Mapping[int, Sequence[Look]], commit_token: str | None) -> WriteResult:
         tx, sequencer = self.tx, self.sequencer

@@ -96,7 +96,7 @@ def satisfying(schema: pa.Schema, tests: Sequence[ColumnTest]) -> Bound:
 def _given(parsed: Parsed, params: Parameters) -> list[Any]:
     """Return the parameter values in the order in which the text names them."""
     names = parsed.parameters
-    if isinstance(params, dict | Mapping):
+    if isinstance(params, (dict, Mapping)):
         try:
             values = [constants.plain(params[str(name)]) for name in names]
         except KeyError:

@@ -31,8 +31,9 @@ _HASHED = 1 << 15
 def encode_key(codecs: Sequence[Codec], values: Sequence[SqlValue]) -> Key:
     """Return the key of encoded values, one per column."""
     if len(codecs) == 1:
-        value: Any = codecs[0].canonical(values[0])
-        return value + _SIGN if codecs[0].kind == "int" else bytes(value)
+        codec = codecs[0]
+        value: Any = codec.canonical(values[0])
+        return value + _SIGN if codec.kind == "int" else bytes(value)
     last = len(codecs) - 1
     pairs = zip(codecs, values, strict=True)
     return b"".join([encode_part(c, c.canonical(v), last=n == last) for n, (c, v) in enumerate(pairs)])

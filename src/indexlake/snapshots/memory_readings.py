@@ -80,7 +80,11 @@ class MemoryReadings(Readings):
 
         Until then, those states count as too old to be used. States that were out of date before are left alone.
         """
-        deleting = [(c.number, i, each.deleted) for c in done for i, each in c.tables.items() if each.deleted]
+        deleting = []
+        for commit in done:
+            for table_id, change in commit.tables.items():
+                if change.deleted:
+                    deleting.append((commit.number, table_id, change.deleted))
         marked = dict(self._store.marked) if deleting else {}
         self._store.published(done)
         for number, table_id, deleted in deleting:

@@ -81,7 +81,7 @@ Taken = list[Values] | Iterator[pa.RecordBatch]
 
 def take_dicts(rows: Any, schema: TableSchema, encoder: RowEncoder, limit: int) -> Taken | None:
     """Return a single row, or fewer than ``limit`` rows, given as dicts; None if they are given in another form."""
-    if isinstance(rows, dict | Mapping):
+    if isinstance(rows, (dict, Mapping)):
         found = [encoder.encode(rows)]
     elif isinstance(rows, list | tuple) and len(rows) < (2 if encoder.asks else limit) and _are_mappings(rows):
         found = [encoder.encode(row) for row in rows]

@@ -41,7 +41,7 @@ class Assignments:
         copies: Mapping[str, str] | None = None,
         what: str = "update",
     ) -> None:
-        if not isinstance(assignments, dict | Mapping) or not (assignments or copies):
+        if not isinstance(assignments, (dict, Mapping)) or not (assignments or copies):
             raise SchemaError(f"{what} needs a dict of column names and new values.")
         self._schema = schema
         self._values: dict[str, SqlValue] = {}  # encoded

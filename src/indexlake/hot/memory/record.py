@@ -6,6 +6,10 @@ A file begins with a header and goes on with records, each of them
     8 bytes   xxh3-64 of it, little-endian
     …         a MessagePack array
 
+and may end with zeros, over which the next records are written. Zeros are not a valid record, because their digest is
+wrong. In the open file they mark the end of the records, unless a later record knew more commits to be durable; within
+the length of a sealed file, which the catalog knows, they are damage.
+
 The header is ``["indexlake redo", 1, lake id, incarnation, epoch, number of the file, newest commit of the log before
 it]``.  A record is ``[number, committed at, operation, summary, commit token, user token, result, durable, tables]``;
 ``durable`` is the newest commit of the log that was known to be durable when the record was written.  Each table is
@@ -77,7 +81,7 @@ def pack(commit: Commit, durable: int) -> bytes:
             continue
         if rows:
             ids, values = zip(*rows)  # noqa: B905 (all of them are pairs)
-            columns = list(zip(*values, strict=True))
+            columns = list(zip(*values))  # noqa: B905 (all rows have the same columns)
         if change.deleted:
             deleted = [(file_id, positions.serialize()) for file_id, positions in change.deleted.items()]
         tables.append((table_id, closed, deleted, field_ids(change.columns), ids, columns))

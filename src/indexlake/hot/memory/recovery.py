@@ -167,12 +167,12 @@ class _Reading:
             raise _gap(max(self.last, self.owner.bound) + 1)
         self.last = max(self.last, before)
         end = self._read_records(data, start)
-        if end < len(data):
-            if sealed:
-                raise _damaged(path, f"is damaged after commit {self.last}")
+        if sealed and end < len(data):
+            raise _damaged(path, f"is damaged after commit {self.last}")
+        if rest := content[end:].rstrip(b"\0"):  # zeros were written ahead
             if record.is_evidence(data, end, self.last):
                 raise _damaged(path, f"is damaged after commit {self.last}, and a later record shows more was durable")
-            self.cut_off = len(data) - end
+            self.cut_off = len(rest)
         if not sealed:
             self.open, self.before_tail, self.tail = segment, before, content[start:end]
 

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from indexlake.catalog import commits, delete_entries, log_records
@@ -76,7 +77,8 @@ class MemoryStore:
         self._touched: dict[int, list[tuple[int, BitMap64 | None]]] = {}
         self._touched_from = 0
         self._tokens: dict[str, dict[str, Any]] = {}
-        self._skew: int | None = None
+        self.time: Callable[[int], int] = partial(catalog.time, None)
+        """Returns the lake's time, given the time of the newest commit."""
         self._confirmed = time.monotonic()  # when the lease was last read
         self._at_close: list[Callable[[], None]] = []
         self._writer: Any = None
@@ -87,7 +89,8 @@ class MemoryStore:
     def table(
         self, r: Any, table_id: int, moved: Any, schema: TableSchema, snapshot: int, *, at: int, newest: bool
     ) -> MemoryTable:
-        return MemoryTable(self, r, table_id, self.versions(table_id), schema, snapshot, at)
+        of = self.tables.get(table_id) or self.versions(table_id)
+        return MemoryTable(self, r, table_id, of, schema, snapshot, at)
 
     def versions(self, table_id: int) -> Versions:
         found = self.tables.get(table_id)
@@ -268,11 +271,9 @@ class MemoryStore:
     def set_clock(self, r: ReadTransaction | Transaction) -> None:
         """Measure how far the clock of a database server, which is the lake's, is ahead of this machine's."""
         server = commits.newest(r)[2]
-        self._skew = None if server is None else server - now()
-
-    def time(self, last: int) -> int:
-        """Return the lake's time; ``last`` is the time of the newest commit."""
-        return self.catalog.time(None, last) if self._skew is None else now() + self._skew
+        if server is not None:
+            ahead = server - now()
+            self.time = lambda last: now() + ahead
 
     def check(self) -> None:
         """Raise if this process cannot commit."""
@@ -330,10 +331,12 @@ class MemoryStore:
         for commit in done:
             if commit.number <= self.visible:
                 continue  # already published before an interrupt
-            for table_id, change in commit.tables.items():
+            for table_id, change in list(commit.tables.items()):
                 change.rows = ()  # the pages hold these versions
                 if change.closed or change.locked:
                     self._touch(table_id, commit.number, change)
+                else:
+                    del commit.tables[table_id]
             if commit.token is not None and commit.result is not None:
                 self.remember(commit.token, commit.result)
             if not self.untold or self.untold[-1].number < commit.number:
@@ -343,7 +346,10 @@ class MemoryStore:
 
     def _touch(self, table_id: int, number: int, change: Change) -> None:
         touched = self._touched.setdefault(table_id, [])
-        touched += [(number, rows) for rows in (change.closed, change.locked) if rows]
+        if change.closed:
+            touched.append((number, change.closed))
+        if change.locked:
+            touched.append((number, change.locked))
         if change.deleted:
             self.marked[table_id] = number
         if len(touched) > MOST_TOUCHED:
