@@ -6,7 +6,7 @@ have up to a million of them: a named tuple is made in a fifth of the time of a 
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, SupportsBytes
 
 BlockRole = Literal["data", "delta", "history"]
 RowOrder = Literal["row_id", "key"]
@@ -17,7 +17,7 @@ class BlockRecord(NamedTuple):
 
     `row_ids` is a serialised `RowIds` where `row_order` is "row_id"; else it is empty and only the bounds are
     known.  `column_stats` is what `stats_to_bytes` gives, by the file's own column names (`f<field_id>`);
-    `checksum` is a serialised `Checksums`.  The file has the fields of the table as of `schema_snapshot`.
+    `checksum` gives a serialised `Checksums`.  The file has the fields of the table as of `schema_snapshot`.
     `end_snapshot` is None while the block is live; `changed_in` is the commit that last wrote this record.
     The blocks of a partition are sorted by primary key; `first_key` and `last_key` are bytes in key order.
     """
@@ -36,14 +36,14 @@ class BlockRecord(NamedTuple):
     min_snapshot: int
     max_snapshot: int
     column_stats: bytes
-    checksum: bytes
     partition_id: int | None
     schema_snapshot: int
     begin_snapshot: int
     end_snapshot: int | None
     changed_in: int
-    first_key: bytes | None = None
-    last_key: bytes | None = None
+    first_key: bytes | None
+    last_key: bytes | None
+    checksum: SupportsBytes
 
     def visible_at(self, snapshot_id: int) -> bool:
         """Whether a reader at `snapshot_id` reads this block."""

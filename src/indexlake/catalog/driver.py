@@ -46,6 +46,8 @@ class CommitUnknown(DatabaseError):
 class Statements(Protocol):
     """What reading and writing transactions have in common."""
 
+    @property
+    def catalog(self) -> Catalog: ...
     def rows(self, sql: str, params: Params = ()) -> list[Row]: ...
     def rows_again(self, sql: str, params: Params = ()) -> list[Row]:
         """The same, of a query that is asked in most transactions: it need not run where nobody has written since."""
