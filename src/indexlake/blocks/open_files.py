@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, SupportsBytes, TypeVar
 
 import numpy as np
 
@@ -44,7 +44,7 @@ class OpenFiles:
         """Return the reader of a block if it is open."""
         return self._readers.get(path)
 
-    def reader_of(self, path: str, format: str, size: int, checksum: bytes, schema: pa.Schema) -> BlockReader:
+    def reader_of(self, path: str, format: str, size: int, checksum: SupportsBytes, schema: pa.Schema) -> BlockReader:
         found = self._readers.get(path)
         if found is None:
             from indexlake.blocks.formats import open_reader

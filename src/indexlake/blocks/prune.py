@@ -7,6 +7,7 @@ comparisons of them. A set that may hold a matching row is never dropped: missin
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -185,19 +186,32 @@ def cells_of(stats: Sequence[bytes], column: str) -> Iterator[tuple[list[int], n
 
 def nulls_of(stats: Sequence[bytes]) -> dict[str, Mask]:
     """Return, for each column in any block's statistics, which blocks hold a null or lack statistics of it."""
-    found: dict[str, Mask] = {}
-    for header, members in _by_header(stats):
-        names = columns_of(header)
-        end = len(header) + CELL_SIZE * len(names)
-        held = np.empty((len(names), len(members)), np.bool_)
-        for n in range(0, len(members), _AT_ONCE):
-            some = members[n : n + _AT_ONCE]
-            cells = np.frombuffer(b"".join([stats[i][len(header) : end] for i in some]), CELL_DTYPE)
-            held[:, n : n + len(some)] = (cells["null_count"] > 0).reshape(len(some), len(names)).T
-        places = np.array(members)
-        for name, of_column in zip(names, held, strict=True):
-            found.setdefault(name, np.ones(len(stats), np.bool_))[places] = of_column
-    return found
+    found: dict[str, Mask] = defaultdict(lambda: np.ones(len(stats), np.bool_))
+    for n in range(0, len(stats), _AT_ONCE):
+        some = stats[n : n + _AT_ONCE]
+        tables: list[tuple[Any, dict[str, npt.NDArray[Any]] | None]]
+        tables = [(slice(n, n + len(some)), _table(some, header_of(some[0])) if some[0] else None)]
+        if tables[0][1] is None:
+            groups = _by_header(some)
+            tables = [(np.array(at) + n, _table([some[i] for i in at], header)) for header, at in groups]
+        for places, table in tables:
+            for name, cells in (table or {}).items():
+                found[name][places] = cells["null_count"] > 0
+    return dict(found)
+
+
+def _table(stats: Sequence[bytes], header: bytes) -> dict[str, npt.NDArray[Any]] | None:
+    """Return the cells of each column, or None if the statistics do not all begin with that header."""
+    names = columns_of(header)
+    parts = [("header", f"V{len(header)}"), ("cells", CELL_DTYPE, (len(names),))]
+    size = len(header) + CELL_SIZE * len(names)
+    joined = b"".join([data[:size] for data in stats])
+    if len(joined) != size * len(stats):
+        return None
+    rows = np.frombuffer(joined, parts)
+    if (rows["header"] != np.void(header)).any():
+        return None
+    return dict(zip(names, rows["cells"].T, strict=True))
 
 
 def _by_header(stats: Sequence[bytes]) -> Iterable[tuple[bytes, list[int]]]:

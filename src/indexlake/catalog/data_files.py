@@ -1,29 +1,36 @@
 """The records of blocks (``indexlake_data_file``).
 
-Readers cache them and fetch what was physically written since (``changed_in``), or everything.
+Readers cache them and fetch what was physically written since (``changed_in``), or everything but the checksums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
 from pyroaring import BitMap
 
 from indexlake.blocks.block import BlockRecord
 from indexlake.catalog import delete_entries, segments
-from indexlake.catalog.driver import ReadTransaction, Transaction, all_rows
+from indexlake.catalog.checksums import Kept
+from indexlake.catalog.driver import ReadTransaction, Row, Transaction, all_rows
 from indexlake.catalog.tables import next_values
 
 _BLOCK_COLUMNS = """data_file_id, table_id, relative_path, format, role, row_order, file_size_bytes, record_count,
-    row_ids, min_row_id, max_row_id, min_snapshot, max_snapshot, column_stats, checksum, partition_id,
+    row_ids, min_row_id, max_row_id, min_snapshot, max_snapshot, column_stats, partition_id,
     schema_snapshot, begin_snapshot, end_snapshot, changed_in, first_key, last_key"""
+_PATH = BlockRecord._fields.index("path")
 
 
 def read_blocks(r: ReadTransaction | Transaction, table_id: int, since: int = -1) -> list[BlockRecord]:
     """Return the records written after ``since``, sorted here: the database would need a copy of them all to do so."""
     sql = f"select {_BLOCK_COLUMNS} from indexlake_data_file where table_id = ? and changed_in > ?"
-    return sorted(map(BlockRecord._make, all_rows(r, since)(sql, (table_id, since))), key=attrgetter("data_file_id"))
+    return sorted(_records(r, all_rows(r, since)(sql, (table_id, since))), key=attrgetter("data_file_id"))
+
+
+def _records(r: ReadTransaction | Transaction, rows: Iterable[Row]) -> Iterator[BlockRecord]:
+    catalog, make = r.catalog, BlockRecord._make
+    return (make((*row, Kept(catalog, row[_PATH]))) for row in rows)
 
 
 def block_ids(r: ReadTransaction | Transaction, table_id: int) -> list[int]:
@@ -63,7 +70,7 @@ def live_blocks_with(r: Transaction, table_id: int, low: int, high: int, since: 
         order by data_file_id desc""",
         (table_id, since, high, low),
     )
-    return [BlockRecord._make(row) for row in rows]
+    return list(_records(r, rows))
 
 
 def live_row_count(r: ReadTransaction | Transaction, table_id: int) -> int:
@@ -124,7 +131,7 @@ def live_blocks_of(r: Transaction, partition_ids: Sequence[int]) -> list[BlockRe
             order by data_file_id""",
             (partition_id,),
         )
-        found += map(BlockRecord._make, rows)
+        found += _records(r, rows)
     return found
 
 
@@ -152,7 +159,8 @@ def add_block(tx: Transaction, block: BlockRecord) -> int:
 def insert_blocks(tx: Transaction, blocks: Iterable[BlockRecord]) -> None:
     """Insert records under the ids that they have."""
     marks = ", ".join("?" * len(BlockRecord._fields))
-    tx.execute_many(f"insert into indexlake_data_file ({_BLOCK_COLUMNS}) values ({marks})", blocks)
+    sql = f"insert into indexlake_data_file ({_BLOCK_COLUMNS}, checksum) values ({marks})"
+    tx.execute_many(sql, [(*block[:-1], bytes(block.checksum)) for block in blocks])
 
 
 def end_live_blocks(tx: Transaction, table_id: int, snapshot: int) -> None:
@@ -193,8 +201,8 @@ def _drop(tx: Transaction, table_id: int, file_ids: Sequence[int], now: int) -> 
     segments.drop_links_of(tx, table_id, file_ids, now)
     these = f"data_file_id in ({', '.join('?' * len(file_ids))})"
     tx.execute(
-        f"""insert into indexlake_garbage (relative_path, table_id, unreachable_at)
-        select relative_path, table_id, {int(now)} from indexlake_data_file where {these}
+        f"""insert into indexlake_garbage (relative_path, table_id, unreachable_at, checksum)
+        select relative_path, table_id, {int(now)}, checksum from indexlake_data_file where {these}
         on conflict (relative_path) do nothing""",
         file_ids,
     )

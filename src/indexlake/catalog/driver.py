@@ -46,6 +46,8 @@ class CommitUnknown(DatabaseError):
 class Statements(Protocol):
     """What reading and writing transactions have in common."""
 
+    @property
+    def catalog(self) -> Catalog: ...
     def rows(self, sql: str, params: Params = ()) -> list[Row]: ...
     def rows_again(self, sql: str, params: Params = ()) -> list[Row]:
         """Return the rows of a query made in most transactions; it need not run again if nobody has written since."""

@@ -108,7 +108,7 @@ def restore_table(tx: Transaction, hot: HotStore, meta: TableMeta, next_row_id: 
         tx, "index_file",
         [
             {"index_file_id": number, "index_id": s.index_id, "table_id": table_id, "relative_path": s.path,
-             "file_size_bytes": s.size, "checksum": s.checksum, "key_types": json.dumps(s.key_types),
+             "file_size_bytes": s.size, "checksum": bytes(s.checksum), "key_types": json.dumps(s.key_types),
              "min_key": s.min_key, "max_key": s.max_key, "changed_in": snapshot}
             for number, s in meta.segments.items()
         ],

@@ -55,7 +55,7 @@ def numbered(sql: str) -> str:
 class _Statements(Ending):
     """What reading and writing transactions have in common: SELECT."""
 
-    _catalog: PostgresCatalog
+    catalog: PostgresCatalog
     _errors: tuple[type[Exception], ...]
     _streams = 0
 
@@ -90,7 +90,7 @@ class _Statements(Ending):
                     session.control(f"close {name}")
 
     def _failed(self, error: Exception, sql: str) -> DatabaseError:
-        return translate(error, self._catalog.location, sql, lost=self._session.lost())
+        return translate(error, self.catalog.location, sql, lost=self._session.lost())
 
 
 class PostgresRead(_Statements):
@@ -98,7 +98,7 @@ class PostgresRead(_Statements):
 
     def __init__(self, catalog: PostgresCatalog) -> None:
         self._session = OVER
-        self._catalog = catalog
+        self.catalog = catalog
         self._errors = (import_psycopg().Error, OSError)
         self._session = catalog.begin(_READ)
 
@@ -109,10 +109,10 @@ class PostgresRead(_Statements):
         try:
             session.control("commit")
         except BaseException as error:  # an interrupt too: the session must not stay taken
-            self._catalog.sessions.discard(session)
+            self.catalog.sessions.discard(session)
             if not isinstance(error, self._errors):
                 raise
-        self._catalog.sessions.give_back(session)
+        self.catalog.sessions.give_back(session)
 
     _end = close
 
@@ -127,7 +127,7 @@ class PostgresTransaction(_Statements, Writing):
     def __init__(self, catalog: PostgresCatalog) -> None:
         self._session = OVER
         self._sent: list[tuple[str, Params]] = []
-        self._catalog = catalog
+        self.catalog = catalog
         self._errors = (import_psycopg().Error, OSError)
         catalog.refuse_writes()
         try:
@@ -221,7 +221,7 @@ class PostgresTransaction(_Statements, Writing):
         return self._is_open() and not self._session.lost()
 
     def commit(self) -> None:
-        session, catalog = self._session, self._catalog
+        session, catalog = self._session, self.catalog
         try:
             faults.step("sql.commit.before")
             if self._sent:
@@ -253,4 +253,4 @@ class PostgresTransaction(_Statements, Writing):
 
     def _finish(self) -> None:
         session, self._session = self._session, OVER
-        self._catalog.sessions.give_back(session)
+        self.catalog.sessions.give_back(session)

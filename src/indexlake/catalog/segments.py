@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from indexlake.catalog.checksums import Kept
 from indexlake.catalog.driver import ReadTransaction, Transaction, all_rows
 from indexlake.catalog.tables import next_values
 from indexlake.indexes.index import PRIMARY, Index, Link
@@ -41,7 +42,7 @@ def read_links(r: ReadTransaction | Transaction, table_id: int, since: int = -1)
     """Return the links written after ``since``, with their segments, by index id."""
     rows = all_rows(r, since)(
         """select l.index_id, l.data_file_id, l.index_file_id, l.ordinal, l.begin_snapshot, l.end_snapshot,
-        l.changed_in, s.key_types, s.relative_path, s.file_size_bytes, s.checksum, s.min_key, s.max_key
+        l.changed_in, s.key_types, s.relative_path, s.file_size_bytes, s.min_key, s.max_key
         from indexlake_index_file_block l join indexlake_index_file s on s.index_file_id = l.index_file_id
         where l.index_id in (select index_id from indexlake_index where table_id = ?) and l.changed_in > ?""",
         (table_id, since),
@@ -49,12 +50,14 @@ def read_links(r: ReadTransaction | Transaction, table_id: int, since: int = -1)
     types: dict[str, tuple[str, ...]] = {}
     segments: dict[int, SegmentFile] = {}  # many links may lead to one segment
     links: dict[int, list[Link]] = {}
-    for index_id, file_id, number, ordinal, begin, end, changed, text, path, size, checksum, low, high in rows:
+    for index_id, file_id, number, ordinal, begin, end, changed, text, path, size, low, high in rows:
         segment = segments.get(number)
         if segment is None:
             if text not in types:
                 types[text] = tuple(json.loads(text))
-            segment = segments[number] = SegmentFile(index_id, path, size, checksum, types[text], low, high)
+            segment = segments[number] = SegmentFile(
+                index_id, path, size, Kept(r.catalog, path), types[text], low, high
+            )
         links.setdefault(index_id, []).append(Link(file_id, number, segment, ordinal, begin, end, changed))
     return links
 
@@ -164,7 +167,7 @@ def add_segment(
     tx.send(
         """insert into indexlake_index_file (index_file_id, index_id, table_id, relative_path, file_size_bytes,
         checksum, key_types, min_key, max_key, changed_in) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
-        (segment_id, segment.index_id, table_id, segment.path, segment.size, segment.checksum, key_types,
+        (segment_id, segment.index_id, table_id, segment.path, segment.size, bytes(segment.checksum), key_types,
          segment.min_key, segment.max_key, snapshot),
     )  # fmt: skip
     tx.execute_many(
@@ -211,8 +214,8 @@ def _drop_segments(tx: Transaction, segments: Iterable[tuple[int]], now: int) ->
         where l.index_file_id = indexlake_index_file.index_file_id)"""
     some = sorted(set(segments))
     tx.execute_many(
-        f"""insert into indexlake_garbage (relative_path, table_id, unreachable_at)
-        select relative_path, table_id, {int(now)} from indexlake_index_file where {alone}
+        f"""insert into indexlake_garbage (relative_path, table_id, unreachable_at, checksum)
+        select relative_path, table_id, {int(now)}, checksum from indexlake_index_file where {alone}
         on conflict (relative_path) do nothing""",
         some,
     )

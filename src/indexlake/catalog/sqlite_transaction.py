@@ -29,7 +29,7 @@ CHUNK = 256
 class _Statements(Ending):
     """What reading and writing transactions have in common: SELECT."""
 
-    _catalog: SqliteCatalog
+    catalog: SqliteCatalog
     _step = "sql.query"
 
     def rows(self, sql: str, params: Params = ()) -> list[Row]:
@@ -52,7 +52,7 @@ class _Statements(Ending):
             stream.end()
 
     def _failed(self, error: apsw.Error | OSError, sql: str) -> DatabaseError:
-        return translate(error, self._catalog.location, sql)
+        return translate(error, self.catalog.location, sql)
 
 
 class SqliteRead(_Statements):
@@ -60,7 +60,7 @@ class SqliteRead(_Statements):
 
     def __init__(self, catalog: SqliteCatalog) -> None:
         self._session = OVER
-        self._catalog = catalog
+        self.catalog = catalog
         session = catalog.take()
         try:
             session.cursor.execute("BEGIN")
@@ -87,15 +87,15 @@ class SqliteRead(_Statements):
     def close(self) -> None:
         if self._is_open():
             session, self._session = self._session, OVER
-            self._catalog.sessions.give_back(session)
+            self.catalog.sessions.give_back(session)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         session = self._session
         self.close()
-        if kind is None and self._catalog.read_only and session is not OVER:
-            self._catalog.check_unchanged(session)
+        if kind is None and self.catalog.read_only and session is not OVER:
+            self.catalog.check_unchanged(session)
 
     _end = close
 
@@ -107,7 +107,7 @@ class SqliteTransaction(_Statements, Writing):
 
     def __init__(self, catalog: SqliteCatalog) -> None:
         self._session = OVER
-        self._catalog = catalog
+        self.catalog = catalog
         catalog.refuse_writes()
         catalog.lock.acquire()
         try:
@@ -156,7 +156,7 @@ class SqliteTransaction(_Statements, Writing):
         return self.execute_many(insert_sql(table, tuple(columns)), rows)
 
     def commit(self) -> None:
-        session, catalog = self._session, self._catalog
+        session, catalog = self._session, self.catalog
         if session.streams:
             session.end_streams()
         try:
@@ -189,13 +189,13 @@ class SqliteTransaction(_Statements, Writing):
             if session.connection.in_transaction:
                 session.cursor.execute("ROLLBACK")
         except apsw.Error:
-            self._catalog.sessions.discard(session)
+            self.catalog.sessions.discard(session)
         self._finish()
 
     _end = rollback
 
     def _finish(self) -> None:
-        catalog, session = self._catalog, self._session
+        catalog, session = self.catalog, self._session
         self._session = OVER
         if catalog.sessions.closed is None:
             catalog.lock.release()
@@ -205,7 +205,7 @@ class SqliteTransaction(_Statements, Writing):
 
     def _failed(self, error: apsw.Error | OSError, sql: str) -> DatabaseError:
         """Translate an error; if SQLite itself rolled back, end the transaction so that no statement follows."""
-        failure = translate(error, self._catalog.location, sql)
+        failure = translate(error, self.catalog.location, sql)
         if self._is_open() and not self._session.connection.in_transaction:
             self.rollback()
         return failure

@@ -18,7 +18,7 @@ from indexlake.catalog.dialect import Dialect
 from indexlake.catalog.driver import Catalog, ReadTransaction, Transaction
 from indexlake.errors import AlreadyExistsError, CatalogError, NotFoundError
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 
 
 def create_statements(d: Dialect) -> list[str]:
@@ -102,7 +102,7 @@ def create_statements(d: Dialect) -> list[str]:
             heartbeat_at {i} not null, finished_at {i}, progress {t} not null, error {t})""",
         "create index indexlake_job_lease on indexlake_job (table_id, kind, scope) where state = 'running'",
         f"""create table indexlake_garbage (
-            relative_path {t} primary key, table_id {i} not null, unreachable_at {i} not null)""",
+            relative_path {t} primary key, table_id {i} not null, unreachable_at {i} not null, checksum {b})""",
     ]
 
 
@@ -256,9 +256,14 @@ def _to_version_7(tx: Transaction, d: Dialect) -> None:
     tx.execute_batch([_ENDED_FILES, _ENDED_LINKS])
 
 
+def _to_version_8(tx: Transaction, d: Dialect) -> None:
+    """The checksums of files outlive their records."""
+    tx.execute_batch([f"alter table indexlake_garbage add column checksum {d.bytes_type}"])
+
+
 MIGRATIONS: dict[int, Callable[[Transaction, Dialect], None]] = {
     1: _to_version_2, 2: _to_version_3, 3: _to_version_4, 4: _to_version_5, 5: _to_version_6,
-    6: _to_version_7,
+    6: _to_version_7, 7: _to_version_8,
 }  # fmt: skip
 """The step from version n to n + 1. Each runs inside the critical section."""
 

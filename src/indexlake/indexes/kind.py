@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, SupportsBytes
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +46,7 @@ class SegmentFile(NamedTuple):
     index_id: int
     path: str
     size: int
-    checksum: bytes
+    checksum: SupportsBytes  # gives serialised `Checksums`
     key_types: tuple[str, ...]
     min_key: bytes
     max_key: bytes

@@ -15,7 +15,7 @@ import base64
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, SupportsBytes, TypeVar
 
 from xxhash import xxh3_128, xxh3_128_hexdigest
 
@@ -58,7 +58,7 @@ class NamedFile(NamedTuple):
 
     path: str
     size: int
-    checksum: bytes
+    checksum: SupportsBytes
     rows: int = 0  # of a block
 
 
@@ -186,7 +186,7 @@ def _from_json(found: Any) -> TableMeta:
 def _columns(kind: Any) -> tuple[tuple[str, bool, bool], ...]:
     """Return the columns of a record: name, whether they are bytes, whether they are tuples."""
     types = {name: str(type) for name, type in kind.__annotations__.items()}
-    return tuple((name, "bytes" in type, "tuple[" in type) for name, type in types.items())
+    return tuple((name, "bytes" in type.lower(), "tuple[" in type) for name, type in types.items())
 
 
 def _rows(kind: type[T], records: Iterable[T]) -> list[Any]:
@@ -215,8 +215,8 @@ def _value(value: Any, is_bytes: bool, is_tuple: bool) -> Any:
     return base64.b64decode(value) if is_bytes else tuple(value) if is_tuple else value
 
 
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else base64.b64encode(value).decode()
+def _text(value: SupportsBytes | None) -> str | None:
+    return None if value is None else base64.b64encode(bytes(value)).decode()
 
 
 def _lines(value: Any) -> str:

@@ -8,6 +8,7 @@ removes them. Hot versions are purged afterwards.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Unpack
 
@@ -36,7 +37,9 @@ NEVER_WITHIN = 60_000_000
 """Microseconds: running jobs need the touched sets of the last minute, unknown outcomes its tokens."""
 
 STEP = 250
-"""How many blocks one commit removes, and how many others it looks at."""
+"""How many blocks one commit removes at most, and how many others it looks at."""
+LONG = 0.02
+"""A commit that takes so many seconds is followed by one of half as many blocks: others wait meanwhile."""
 STEP_RECORDS = 20 * STEP
 """The same for small records, such as snapshots."""
 
@@ -85,10 +88,12 @@ class _Sweep:
             self._unfolded = delete_entries.unfolded(r, table_id)
         self.horizon: int | None = None
         self.blocks = self.folded = self._links = 0
+        self._most = STEP  # blocks of the next commit
 
     def step(self) -> bool:
         """Make one commit if there is something to do; return whether there may be more."""
         with Section(self._lake.catalog, self._lake._hot) as section:
+            begun = time.monotonic()
             tx, table_id = section.tx, self._table_id
             self._job.fence(tx)
             table = definitions.read_table(tx, table_id)
@@ -116,26 +121,28 @@ class _Sweep:
                 section.sequencer.record("expire", job=True)
             faults.step("expire.commit")
             section.commit()
+            took = time.monotonic() - begun
+            self._most = max(1, STEP // 10, self._most // 2) if took > LONG else min(STEP, 2 * self._most)
             return more
 
     def _remove(self, section: Section, horizon: int, s: int, *, gone: bool) -> bool:
         """Remove some of what no retained snapshot needs (``gone``: everything); return whether there may be more."""
         tx, table_id = section.tx, self._table_id
         due: list[int] = []
-        while len(due) < STEP and self._unfolded and self._unfolded[-1][0] <= horizon:
+        while len(due) < self._most and self._unfolded and self._unfolded[-1][0] <= horizon:
             due.append(self._unfolded.pop()[1])
         self.folded += delete_entries.fold_deletes(tx, table_id, horizon, s, due)
         if gone:
-            blocks = data_files.drop_any_blocks(tx, table_id, self._time, STEP)
+            blocks = data_files.drop_any_blocks(tx, table_id, self._time, self._most)
         else:
-            blocks = data_files.drop_ended_blocks(tx, table_id, horizon, self._time, STEP)
-        links = segments.drop_ended_links(tx, table_id, horizon, self._time, STEP)
+            blocks = data_files.drop_ended_blocks(tx, table_id, horizon, self._time, self._most)
+        links = segments.drop_ended_links(tx, table_id, horizon, self._time, self._most)
         self.blocks, self._links = self.blocks + blocks, self._links + links
         kept = [*definitions.list_tables(tx), *definitions.list_dropped_tables(tx)]
         lowest = min((t.horizon for t in kept), default=horizon)
         forgotten = section.sequencer.forget(table_id, horizon, lowest, self._time - KEEP_TOKENS, STEP_RECORDS)
         activity.drop_jobs_before(tx, self._time - KEEP_JOBS)
-        return forgotten or max(len(due), blocks, links) == STEP
+        return forgotten or max(len(due), blocks, links) == self._most
 
 
 def _horizon(section: Section, table: TableRecord, time: int, present: int) -> int:

@@ -224,7 +224,7 @@ def _nothing_found(
     ]
     if not ids:
         lines.append(
-            "No file there belongs to a lake: is this the storage root? For a lake in a folder, it is `files` inside it."
+            "No file there belongs to a lake: is this the storage root? In a lake's own folder, it is `files`."
         )
     return NotFoundError(" ".join(lines), name=storage.root)
 

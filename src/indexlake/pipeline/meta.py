@@ -10,13 +10,16 @@ matter when it was written, so a slow publisher never takes a table back in time
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from indexlake.blocks.block import BlockRecord
 from indexlake.blocks.delete_vector import positions_to_bytes
 from indexlake.catalog import meta_records, partitions, table_heads, tables
+from indexlake.catalog.checksums import bytes_of
 from indexlake.errors import CorruptionError, IndexLakeError, NotFoundError
+from indexlake.indexes.kind import SegmentFile
 from indexlake.partitions.meta import (
     HEADER_BYTES,
     Header,
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
     from indexlake.snapshots.reading import Reading
 
 log = logging.getLogger("indexlake")
+
+F = TypeVar("F", BlockRecord, SegmentFile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +113,10 @@ def table_meta(reading: Reading) -> TableMeta:
         for link in coverage.links.values()
         if link.data_file_id in live and link.end_snapshot is None
     ]
+    blocks = _with_bytes(blocks)
+    segments = {link.index_file_id: link.segment for link in links}
+    segments = dict(zip(segments, _with_bytes(segments.values()), strict=True))
+    links = [link._replace(segment=segments[link.index_file_id]) for link in links]
     deletes = {n: gone for n in live if (log := state.deletes.get(n)) is not None and (gone := log.at(state.at))}
     return TableMeta(
         lake.lake_id, lake.incarnation, state.at, ended, 0 if ended else reading.hot.sizes()[0], next_row_id,
@@ -116,6 +125,12 @@ def table_meta(reading: Reading) -> TableMeta:
         () if state.ranges is None else state.ranges.live, blocks, tuple(links),
         {file_id: positions_to_bytes(gone) for file_id, gone in deletes.items()},
     )  # fmt: skip
+
+
+def _with_bytes(files: Collection[F]) -> tuple[F, ...]:
+    """The same records with their checksums."""
+    checksums = bytes_of([file.checksum for file in files])
+    return tuple(file._replace(checksum=known) for file, known in zip(files, checksums, strict=True))
 
 
 # ---------------------------------------------------------------- what is there

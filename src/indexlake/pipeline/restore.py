@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from indexlake.blocks.delete_vector import positions_from_bytes
 from indexlake.catalog import meta_records, segments, tables
+from indexlake.catalog.checksums import read_checksums
 from indexlake.catalog.owner import write_mark
 from indexlake.display import counted
 from indexlake.hot.registry import open_store
@@ -185,6 +186,9 @@ def _build_key_segments(tx: Transaction, storage: Storage, table_id: int, snapsh
     state = table_state.load(tx, table_id, snapshot)
     assert state.primary is not None
     index, writer = state.primary.index, new_writer_id()
-    for block in uncovered_blocks(state, index.index_id):
+    blocks = list(uncovered_blocks(state, index.index_id))
+    checksums = read_checksums(tx, [block.path for block in blocks])  # only this transaction sees them
+    for block in blocks:
+        block = replace(block, checksum=checksums[block.path])
         task = BuildTask(table_id, writer, snapshot, index, state.current, (block,), {})
         segments.add_segment(tx, table_id, run_task(storage, task, lambda: None), [block.file_id], snapshot)

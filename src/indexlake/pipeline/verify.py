@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, SupportsBytes, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -221,7 +221,7 @@ def run_partition_task(storage: Storage, task: PartitionTask, check: Callable[[]
     return [] if wrong is None else [Problem(task.table, None, wrong)]
 
 
-def _bytes(storage: Storage, path: str, checksum: bytes) -> None:
+def _bytes(storage: Storage, path: str, checksum: SupportsBytes) -> None:
     with storage.open_file(path, Checksums.from_bytes(checksum)) as file:
         file.verify()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from indexlake.blocks.block import BlockRecord
 from indexlake.catalog import table_heads
 from indexlake.errors import IndexLakeError
 from indexlake.partitions.meta import Header, TableMeta, meta_to_bytes
@@ -70,5 +71,9 @@ def wrong_metas(
 def _other_files(meta: TableMeta, state: TableState) -> Iterator[str]:
     for block in meta.blocks:
         known = state.blocks.record(block.data_file_id)
-        if known is not None and (known.path, known.size, known.checksum) != (block.path, block.size, block.checksum):
+        if known is not None and not _is_of_same_file(known, block):
             yield f"knows block {block.data_file_id} as another file than the catalog, which has {known.path}"
+
+
+def _is_of_same_file(one: BlockRecord, other: BlockRecord) -> bool:
+    return (one.path, one.size, bytes(one.checksum)) == (other.path, other.size, bytes(other.checksum))

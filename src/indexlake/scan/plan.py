@@ -1,21 +1,22 @@
 """The scan plan: everything a read needs, fixed at one snapshot.
 
 Hot rows come out of the same catalog transaction as the block list, so no concurrent dump can hide or double a
-row.  After planning nothing depends on the catalog any more.  Tasks are plain values without secrets: they can be
-printed, pickled and run elsewhere.
+row.  After planning nothing depends on the catalog any more: a plan has the checksums of files that are not open.
+Tasks are plain values without secrets: they can be printed, pickled and run elsewhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, SupportsBytes
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from indexlake.blocks.block import BlockRecord
+from indexlake.catalog.checksums import bytes_of
 from indexlake.expr.test import ALWAYS, Test
 from indexlake.hot.rows import HotRows
 from indexlake.scan.access import ByStatistics, choose_path, file_test, places_of_keys, uncovered
@@ -45,7 +46,7 @@ class BlockTask:
     path: str
     format: str
     size: int
-    checksum: bytes
+    checksum: SupportsBytes
     record_count: int
     fields: tuple[Field, ...]  # the columns that the file holds
     begin_snapshot: int
@@ -89,8 +90,8 @@ def plan_scan(
 ) -> ScanPlan:
     """Plan inside the read transaction of ``reading``; ``columns`` are the fields that hot rows must carry.
 
-    ``counting``: if nothing filters the hot rows, only their number is determined.  ``test``: the predicate's test on
-    file columns, if the caller has it already.
+    ``counting``: if nothing filters the hot rows, only their number is determined, and few blocks are opened, if any.
+    ``test``: the predicate's test on file columns, if the caller has it already.
     """
     test = file_test(predicate, reading.schema) if test is None else test
     notes: dict[str, Any] = {"blocks": len(reading.state.blocks)}
@@ -101,17 +102,27 @@ def plan_scan(
             hot.count = reading.hot.count()
         else:
             hot = reading.hot.rows(columns, test)
-        tasks, found = plan_blocks(reading, files, test)
+        tasks, found = plan_blocks(reading, files, test, opening=not counting)
         notes |= found
     return _with_own_writes(reading, hot, tasks, predicate, notes)
 
 
 @without_collection()
-def plan_blocks(reading: Reading, files: OpenFiles, test: Test) -> tuple[list[BlockTask], dict[str, Any]]:
-    """Return tasks for the committed rows in blocks that may satisfy the test, and notes on how they were found."""
+def plan_blocks(
+    reading: Reading, files: OpenFiles, test: Test, *, opening: bool = False
+) -> tuple[list[BlockTask], dict[str, Any]]:
+    """Return tasks for the committed rows in blocks that may satisfy the test, and notes on how they were found.
+
+    ``opening``: the blocks will be opened, so the checksums of those that are not open are read together.
+    """
     path = choose_path(reading, files, test, ByStatistics(reading, test))
     places = list(path.places)
-    tasks = [block_task(reading.state, block, reading.snapshot, only, covered) for block, only, covered in places]
+    closed = [block for block, _, _ in places if files.open_reader(block.path) is None] if opening else []
+    checksums = dict(zip([b.data_file_id for b in closed], bytes_of([b.checksum for b in closed]), strict=True))
+    tasks = [
+        block_task(reading.state, block, reading.snapshot, only, covered, checksums.get(block.data_file_id))
+        for block, only, covered in places
+    ]
     notes: dict[str, Any] = {"found by": path.found_by, "offers": path.offers, "segments": path.segments}
     if reading.state.ranges is not None:
         notes["partitions"] = [b for b, _, _ in places if b.partition_id is not None], reading.state.ranges
@@ -159,8 +170,12 @@ def block_task(
     snapshot: int,
     only: npt.NDArray[np.uint64] | None = None,
     covered: Covered | None = None,
+    checksum: bytes | None = None,
 ) -> BlockTask:
-    """Return a task for the rows of a block that are visible at the snapshot, all or those at some positions."""
+    """Return a task for the rows of a block that are visible at the snapshot, all or those at some positions.
+
+    ``checksum``: the file's checksum, if it has been read already.
+    """
     log = state.deletes.get(block.data_file_id)
     deleted: bytes | None = None
     if log is not None:
@@ -173,9 +188,10 @@ def block_task(
             deleted = gone.serialize() if gone else None
     history = block.role == "history"
     return BlockTask(
-        "history" if history else "block", block.data_file_id, block.path, block.format, block.size, block.checksum,
-        block.record_count, state.schema.at(block.schema_snapshot).fields, block.begin_snapshot, deleted, only,
-        snapshot if history or block.max_snapshot > snapshot else None, state.as_of(snapshot).current.fields, covered,
+        "history" if history else "block", block.data_file_id, block.path, block.format, block.size,
+        checksum or block.checksum, block.record_count, state.schema.at(block.schema_snapshot).fields,
+        block.begin_snapshot, deleted, only, snapshot if history or block.max_snapshot > snapshot else None,
+        state.as_of(snapshot).current.fields, covered,
     )  # fmt: skip
 
 

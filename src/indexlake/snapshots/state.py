@@ -114,7 +114,17 @@ def without_collection() -> Iterator[None]:
             gc.enable()
 
 
-@without_collection()
+@contextmanager
+def _lasting() -> Iterator[None]:
+    """The same for records that stay: they count as old at once, so the next collections leave them alone too."""
+    with without_collection():
+        yield
+        if not gc.get_freeze_count():  # what others have frozen stays so
+            gc.freeze()
+            gc.unfreeze()
+
+
+@_lasting()
 def load(r: ReadTransaction | Transaction, table_id: int, last: int) -> TableState:
     """Read the whole state in one read transaction."""
     table = definitions.read_table(r, table_id)

@@ -11,7 +11,7 @@ import struct
 import sys
 from array import array
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsBytes
 
 from xxhash import xxh3_64, xxh3_64_intdigest
 
@@ -55,7 +55,8 @@ class Checksums:
         return _HEADER.pack(_VERSION, self.chunk_size, self.size) + digests.tobytes()
 
     @staticmethod
-    def from_bytes(data: bytes) -> Checksums:
+    def from_bytes(stored: SupportsBytes) -> Checksums:
+        data = bytes(stored)
         try:
             version, chunk_size, size = _HEADER.unpack_from(data)
             digests = array("Q", data[_HEADER.size :])

@@ -127,6 +127,7 @@ class _Transaction:
             store.turn.release()
             raise
         inner = self._inner
+        self.catalog = inner.catalog
         self.rows, self.rows_again, self.row, self.query = inner.rows, inner.rows_again, inner.row, inner.query
         self.execute, self.send, self.execute_many = inner.execute, inner.send, inner.execute_many
         self.execute_batch, self.insert_rows = inner.execute_batch, inner.insert_rows
