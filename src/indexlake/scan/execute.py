@@ -36,7 +36,6 @@ LOCAL_ROWS = 128
 """and so few in all of blocks on this machine: threads would wait for each other longer than for the disk."""
 
 BATCH_ROWS = 65_536
-NONE = np.zeros(0, np.int64)
 SPREAD_ROWS = 2 * BATCH_ROWS
 """Rows of a block that one thread reads while others read its other rows."""
 FEW_DELETED = 0.1
@@ -101,16 +100,12 @@ def read_task(
     held: Collection[str] = ()
     if dictionaries and pushed is predicate:
         held = {f.column for f in fields if f.name in dictionaries}.intersection(columns)
-    unseen = _Unseen(reader, task.rows, gone) if bound is None and gone is not None else None
-    for batch in reader.read(asked, positions, bound, BATCH_ROWS, held, task.rows, None if bound is None else gone):
+    for batch in reader.read(asked, positions, bound, BATCH_ROWS, held, task.rows, gone):
         keep = _visible(batch, task, hidden)
-        drop = unseen.among(batch.num_rows) if unseen is not None else NONE
-        if keep is not None or (len(drop) and predicate is not None):
-            live = selection.others(batch.num_rows, drop)
-            batch = selection.keep(batch, live if keep is None else pc.and_(keep, live))
-            drop = NONE
-        if not batch.num_rows:
-            continue
+        if keep is not None:
+            batch = selection.keep(batch, keep)
+            if not batch.num_rows:
+                continue
         rows = _dressed(batch, fields, row_id=row_id)
         if version:
             begun = pc.fill_null(batch.column(VERSION), task.begin_snapshot)
@@ -120,22 +115,7 @@ def read_task(
             rows = selection.keep(rows, predicate.mask(dressed))
             if not rows.num_rows:
                 continue
-        yield from selection.without(rows, drop) if len(drop) else (rows,)
-
-
-class _Unseen:
-    """Where deleted rows are among those that a read gives, which are all rows of these chunks."""
-
-    def __init__(self, reader: BlockReader, rows: tuple[int, int] | None, gone: npt.NDArray[np.uint64]) -> None:
-        starts = reader.chunk_starts()
-        self._next = 0 if rows is None else int(starts[np.searchsorted(starts, rows[0])])
-        self._gone = gone.astype(np.int64)
-
-    def among(self, count: int) -> npt.NDArray[np.int64]:
-        """Their places among so many more rows."""
-        start, self._next = self._next, self._next + count
-        first, end = np.searchsorted(self._gone, [start, self._next])
-        return self._gone[first:end] - start
+        yield rows
 
 
 def _in_file_columns(task: BlockTask, predicate: Bound) -> Bound:
@@ -323,7 +303,10 @@ def pieces(
             task, files, fields, plan.predicate, row_id=row_id, hidden=plan.hidden_rows, dictionaries=dictionaries
         )
 
-    tasks = [part for task in plan.tasks for part in _spread(task)] if workers > 1 else plan.tasks
+    tasks: Sequence[BlockTask] = plan.tasks
+    if workers > 1:
+        whole = plan.predicate is not None or not files.storage.is_local
+        tasks = [part for task in tasks for part in _spread(task, vortex_whole=whole)]
     if workers < 2 or len(tasks) < 2 or _is_small(plan, files):
         for task in tasks:
             for batch in read(task):
@@ -335,9 +318,10 @@ def pieces(
     yield from hot_pieces(plan, fields, row_id=row_id)
 
 
-def _spread(task: BlockTask) -> Iterator[BlockTask]:
-    """The task, cut for several threads unless Vortex reads its file, in threads of its own."""
-    if task.only is not None or task.record_count <= SPREAD_ROWS or task.format == "vortex":
+def _spread(task: BlockTask, *, vortex_whole: bool) -> Iterator[BlockTask]:
+    """The task, cut for several threads.  Vortex has its own: they read ahead in a store and leave out parts of a file,
+    but take more time of the processor to give all rows of a local one."""
+    if task.only is not None or task.record_count <= SPREAD_ROWS or (task.format == "vortex" and vortex_whole):
         yield task
         return
     for first in range(0, task.record_count, SPREAD_ROWS):
