@@ -317,8 +317,9 @@ class VortexReader:
                 for field in stored:
                     held = rows.field(field.name)
                     refers = held.id == _DICTIONARY
-                    type = TEXT if field.name in dictionaries and refers else field.type
-                    late = not refers and not pa.types.is_primitive(type)
+                    stays = refers and field.name in dictionaries
+                    type = TEXT if stays else field.type
+                    late = stays or not (refers or pa.types.is_primitive(type))
                     if early is not None and not late:
                         held = held.filter(early)
                     column = held.to_arrow_array(arrow_type=type, combine_chunks=True)
