@@ -25,6 +25,9 @@ VALUE_BYTES = 2**31 - 1
 
 _TURNED_ROWS = 256
 
+_REFERRING = frozenset([pa.lib.Type_DICTIONARY, pa.lib.Type_STRING_VIEW, pa.lib.Type_BINARY_VIEW])
+"""Types of which several rows may have one value in memory: written out, they take more than their buffers."""
+
 Row = TypeVar("Row")
 
 
@@ -131,6 +134,9 @@ def rows_of(row_bytes: int) -> int:
 
 def cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield the rows in batches of at most ``BATCH_BYTES`` each; a value that no column can hold is an error."""
+    if batch.get_total_buffer_size() <= BATCH_BYTES and not any(t.id in _REFERRING for t in batch.schema.types):
+        yield batch
+        return
     rows, size = batch.num_rows, batch_bytes(batch)
     if size > BATCH_BYTES and rows > 1:
         step = max(1, min(rows // 2, rows * BATCH_BYTES // size))

@@ -37,6 +37,9 @@ def encoded(batches: Iterable[pa.RecordBatch], stored: pa.Schema) -> Iterator[pa
 
 def decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Convert a batch of stored types to the logical types and column order of `schema`."""
+    as_it_is = batch.num_rows and batch.schema.equals(schema, check_metadata=True)
+    if as_it_is and not any(map(pa.types.is_nested, schema.types)):
+        return batch
     columns = [convert(batch.column(field.name), field.type) for field in schema]
     return record_batch(columns, schema, batch.num_rows)
 
