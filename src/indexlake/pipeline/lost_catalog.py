@@ -224,7 +224,8 @@ def _nothing_found(
     ]
     if not ids:
         lines.append(
-            "No file there belongs to a lake: is this the storage root? In a lake's own folder, it is `files`."
+            "No file there belongs to a lake: is this the storage root? For a lake in a folder, it is "
+            "`files` inside it."
         )
     return NotFoundError(" ".join(lines), name=storage.root)
 

@@ -20,8 +20,8 @@ from indexlake.errors import ConstraintError
 from indexlake.types.convert import convert, mapped_leaves, without_view
 
 _SLICE_ROWS = 4_096
-"""With at least this many rows between dropped ones, they are returned as slices. Smaller ones would cost consumers more
-than a copy: DuckDB takes twice as long over batches of a thousand rows."""
+"""With at least this many rows between dropped ones, they are returned as slices. Smaller ones would cost consumers
+more than a copy: DuckDB takes twice as long over batches of a thousand rows."""
 
 
 def take(data: Any, indices: Any) -> Any:
