@@ -60,6 +60,8 @@ class BlockIndex:
     def indices_of(self, data_file_ids: Sequence[int]) -> npt.NDArray[np.intp] | None:
         """Return the indices of blocks in the order, or None if any of them is missing."""
         known, wanted = self.numbers("data_file_id"), np.array(data_file_ids, np.int64)
+        if np.array_equal(known, wanted):
+            return np.arange(len(known))  # of a scan of everything
         order = np.argsort(known, kind="stable")
         found = np.searchsorted(known, wanted, sorter=order)
         if len(wanted) and (found.max() == len(known) or (known[order[found]] != wanted).any()):
