@@ -226,6 +226,10 @@ class IndexKind(ABC):
         """Return the best k eligible slots of all parts, or all if there are fewer."""
         raise self._not_searched(index)
 
+    def values(self, segment: Any, slots: Slots, type: pa.DataType) -> pa.Array | None:
+        """The first key column of slots that a search has found, as the rows have it; None: the segment cannot tell."""
+        return None
+
     def _not_searched(self, index: Index) -> SchemaError:
         return SchemaError(
             f"Index {index.name!r} is of kind {self.name}, which t.search cannot use; it makes where=… fast."
