@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, SupportsBytes, TypeVar
 
 import numpy as np
 
@@ -95,7 +95,7 @@ class Recent(Generic[T]):
             return found[0]
 
     def put(self, key: Hashable, item: T, size: int = 0) -> None:
-        """``size``: its bytes, where these are limited."""
+        """Add an item; ``size`` is its size in bytes, if bytes are limited."""
         with self._lock:
             _, before = self._items.pop(key, (None, 0))
             self._items[key] = item, size

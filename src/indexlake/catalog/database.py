@@ -40,7 +40,7 @@ class Database:
         raise OwnershipError("A catalog holds connections and is not pickled. Connect again where it is needed.")
 
     def rows_as_before(self, sql: str, params: Params) -> list[Row] | None:
-        """It cannot tell."""
+        """Return None: this database cannot tell cheaply."""
         return None
 
     def refuse_writes(self) -> None:

@@ -130,13 +130,13 @@ class SqliteCatalog(Database):
         return SqliteRead(self)
 
     def rows_as_before(self, sql: str, params: Params) -> list[Row] | None:
-        """Every session counts the commits of others that it meets."""
+        """Return a remembered result: each session counts the commits of other sessions."""
         if self.read_only:
             return None
         session = self.take()
         try:
             faults.step("sql.query")
-            session.cursor.execute("pragma data_version").fetchall()  # it meets them now
+            session.cursor.execute("pragma data_version").fetchall()  # makes it look for new commits
             return session.remembered(sql, params)
         except (apsw.Error, OSError) as error:
             raise translate(error, self.location, sql) from None

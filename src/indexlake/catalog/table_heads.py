@@ -46,7 +46,7 @@ def read_head(r: ReadTransaction | Transaction, table_id: int) -> Head | None:
 
 
 def last_if_known(catalog: Catalog, table_id: int) -> int | None:
-    """The newest snapshot, if nothing was committed since somebody read the head of the table; None: look."""
+    """Return the newest snapshot if nothing was committed since the table's head was last read; None if unknown."""
     rows = catalog.rows_as_before(_HEAD, (table_id,))
     return int(rows[0][0]) if rows else None
 

@@ -227,7 +227,7 @@ class IndexKind(ABC):
         raise self._not_searched(index)
 
     def values(self, segment: Any, slots: Slots, type: pa.DataType) -> pa.Array | None:
-        """The first key column of slots that a search has found, as the rows have it; None: the segment cannot tell."""
+        """Return the first key column of found slots exactly as the rows have it, or None if the segment lacks it."""
         return None
 
     def _not_searched(self, index: Index) -> SchemaError:

@@ -25,7 +25,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Ranked(NamedTuple):
-    """Rows, best first: where each is, and its score or distance."""
+    """Found rows, best first: where each is, and its score or distance."""
 
     sources: Sequence[Source]
     parts: Numbers
@@ -39,7 +39,7 @@ class Ranked(NamedTuple):
         return ids
 
     def by_source(self) -> Iterator[tuple[Source, Slots, Numbers]]:
-        """Each source with the slots of the rows that lie in it, ascending, and which of the rows these are."""
+        """Yield each source that has rows: their slots, ascending, and their numbers in the ranking."""
         if not len(self.slots):
             return
         order = np.lexsort((self.slots, self.parts))
@@ -50,7 +50,7 @@ class Ranked(NamedTuple):
 
 
 def joined(ranked: Sequence[Ranked], chosen: Sequence[tuple[int, int]], scores: npt.NDArray[np.float64]) -> Ranked:
-    """Some rows of several rankings as one; ``chosen``: a ranking that has the row, and its place there."""
+    """Return selected rows of several rankings as one; ``chosen``: for each row, a ranking and the place there."""
     rankings, places = np.array(chosen, np.int64).reshape(-1, 2).T
     first_source, first_row = (
         np.array([0, *accumulate(map(len, each))])[rankings]
@@ -62,7 +62,7 @@ def joined(ranked: Sequence[Ranked], chosen: Sequence[tuple[int, int]], scores: 
 
 
 def read_rows(found: Ranked, fields: Sequence[Field], exact: Sequence[Field]) -> list[Any]:
-    """The columns of rows, in their order; ``exact``: those whose Python values tell all, except for NaN."""
+    """Return the columns of the found rows; ``exact``: the fields that Python values reproduce, except for NaN."""
     if not fields or not len(found.slots):
         return [pa.array([], f.type) for f in fields]
     few = _few_rows(found, fields, exact) if len(found.slots) <= _FEW else None
@@ -70,7 +70,7 @@ def read_rows(found: Ranked, fields: Sequence[Field], exact: Sequence[Field]) ->
 
 
 def _few_rows(found: Ranked, fields: Sequence[Field], exact: Sequence[Field]) -> list[pa.Array] | None:
-    """Without the blocks' batches; None: these are needed."""
+    """Read a few rows without batches; None if some column needs them."""
     if len(exact) == len(fields):
         return _as_values(found, exact)
     held = {f: _held(found, f) for f in fields if f not in exact}
@@ -81,7 +81,7 @@ def _few_rows(found: Ranked, fields: Sequence[Field], exact: Sequence[Field]) ->
 
 
 def _held(found: Ranked, f: Field) -> pa.Array | None:
-    """A column of values that the sources have at hand, such as the vectors of a segment; None: one has not."""
+    """Return a column from memory, such as the vectors of a segment; None if some source does not have it there."""
     order, pieces = [], []
     for source, slots, here in found.by_source():
         values = source.held(f, slots)
@@ -93,14 +93,14 @@ def _held(found: Ranked, f: Field) -> pa.Array | None:
 
 
 def _as_values(found: Ranked, fields: Sequence[Field]) -> list[pa.Array] | None:
-    """By way of Python values; None: they do not tell everything."""
+    """Read the rows as Python values; None if these would not reproduce the columns exactly."""
     count = len(found.slots)
     columns: list[list[Any]] = []
-    single: dict[Any, tuple[list[int], list[int]]] = {}  # who has rows: as which of its own, and which of ours
+    single: dict[Any, tuple[list[int], list[int]]] = {}  # by holder: positions in it, and row numbers in the result
     for source, slots, here in _together(found):
         numbers = _numbers(source, fields, len(slots))
         if numbers is not None and len(slots) == count:
-            return [pa.array(array[slots], f.type) for array, f in zip(numbers, fields)]  # noqa: B905 (dear)
+            return [pa.array(array[slots], f.type) for array, f in zip(numbers, fields)]  # noqa: B905 (slow)
         columns = columns or [[None] * count for _ in fields]
         if numbers is not None:
             for column, array in zip(columns, numbers, strict=True):
@@ -126,7 +126,7 @@ def _as_values(found: Ranked, fields: Sequence[Field]) -> list[pa.Array] | None:
 
 
 def _together(found: Ranked) -> Iterator[tuple[Source, Slots, Sequence[int]]]:
-    """Each source with the slots of the rows that lie in it, in their order, and which of the rows these are."""
+    """Yield each source that has rows: their slots, best first, and their numbers in the ranking."""
     if len(found.sources) == 1:
         yield found.sources[0], found.slots, range(len(found.slots))
         return

@@ -157,8 +157,7 @@ class Search(Result):
         return pa.Table.from_arrays(arrays, schema=shape.shown)
 
     def _as_before(self) -> Before | None:
-        """The last reading for a search of this form, if nothing was committed since: then all is known that is read in
-        a transaction."""
+        """Return the last reading for a search of this form if nothing has been committed since."""
         table = self._table
         if table._tx is not None or table._snapshot is not None or self._snapshot is not None:
             return None
@@ -168,7 +167,7 @@ class Search(Result):
     def _asked(
         self, reading: Reading, shape: Shape, searched: Sequence[Looked] | None = None
     ) -> tuple[list[Any], Parts]:
-        """The queries, checked, and what they look through."""
+        """Return the checked queries, and the parts to search."""
         queries = [
             kind.query(c.index, fields, asked.query, asked.options)
             for kind, c, fields, asked in zip(shape.kinds, shape.indexes, shape.keys, self._queries, strict=True)
@@ -177,7 +176,7 @@ class Search(Result):
         return queries, Parts(reading, self._table._lake, predicate, shape, searched)
 
     def _best(self, shape: Shape, queries: Sequence[Any], looked: Sequence[Looked]) -> Ranked:
-        """The best rows and the score to show."""
+        """Return the best rows with the scores to show."""
         if len(queries) == 1:
             hits = shape.kinds[0].search(shape.indexes[0].index, queries[0], looked[0].parts, self._k)
             return Ranked(looked[0].sources, *hits)
@@ -218,8 +217,8 @@ class Search(Result):
         )  # fmt: skip
 
 
-class _Asked(NamedTuple):
-    """What is looked for through one index."""
+class _IndexQuery(NamedTuple):
+    """The query for one index."""
 
     name: str
     query: Any

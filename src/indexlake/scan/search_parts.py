@@ -44,8 +44,8 @@ _MASK_BYTES = 64 << 20
 
 
 class Remembered:
-    """What searches of one lake keep for the next ones: hot rows, masks of deleted rows, matches of predicates, columns
-    of numbers, what each index was last searched in, and the shapes and last readings of searches."""
+    """What the searches of one lake keep for later ones: hot rows, masks of deleted rows, matches of predicates,
+    numeric columns, the last sources of each index, and the shapes and last readings of searches."""
 
     def __init__(self) -> None:
         self._mirrors: dict[int, HotMirror] = {}
@@ -69,7 +69,7 @@ class Looked(NamedTuple):
 
 
 class Before(NamedTuple):
-    """The last reading of a search of some form, and what it has led to, whatever ``where`` said."""
+    """The last reading for a form of search, and what follows from it, whatever ``where`` is."""
 
     reading: Reading
     shape: Shape
@@ -77,9 +77,9 @@ class Before(NamedTuple):
 
 
 class Parts:
-    """Made inside a read transaction; files are read after it.
+    """The parts of a search; made inside a read transaction, while files are read after it.
 
-    ``searched``: what is known from a search before, and needs no transaction.
+    ``searched`` is known from an earlier search of the same state; then no transaction is needed.
     """
 
     def __init__(
@@ -87,9 +87,9 @@ class Parts:
     ) -> None:
         self.reading = reading
         self.indexes = shape.indexes
-        self.scanned = 0  # blocks without a segment
+        self.scanned = 0  # how many blocks have no segment
         self.where: Where | None = None
-        self.shared = reading.newest and reading.writes is None  # what is found out holds for other searches
+        self.shared = reading.newest and reading.writes is None  # whether other searches may reuse the parts
         self._remembered = lake._remembered
         self.searched = self._known() if searched is None else searched
         if self.searched is not None and predicate is None:
@@ -97,14 +97,14 @@ class Parts:
         self._view = View(reading, lake._files, lake._remembered)
         self.where = None if predicate is None else Where(self._view, predicate)
         if self.searched is None:
-            self._fields = tuple(dict.fromkeys(shape.read))  # of the result
+            self._fields = tuple(dict.fromkeys(shape.read))  # the columns of the result
             self._hot: list[Chunk] = [] if reading.truncated else self._hot_chunks()
             own = self._own_rows()
             if own is not None:
                 self._hot = [*self._hot, Chunk(own, reading.schema)]
 
     def _known(self) -> list[Looked] | None:
-        """What all indexes were searched in last, if nothing has happened since."""
+        """Return what was searched last if the state is still the same."""
         found = []
         if self.shared:
             for coverage in self.indexes:
@@ -134,7 +134,7 @@ class Parts:
         return one_batch(list(own.batches()))
 
     def looked(self) -> Sequence[Looked]:
-        """For each index, after the read transaction.  In an order that depends on the table alone."""
+        """Return what to search for each index, after the read transaction.  The order depends on the table alone."""
         if self.searched is None:
             self.searched = [self._look(coverage) for coverage in self.indexes]
         if self.where is None:
@@ -151,7 +151,7 @@ class Parts:
         return looked
 
     def _filtered(self, index_id: int, looked: Looked, where: Where) -> Looked:
-        """The same with masks of what satisfies the predicate; kinds may remember what they learn about these."""
+        """Return the same with masks of the rows that satisfy ``where``, from the cache if possible."""
         shared = self.shared and where.form is not None
         key = (index_id, where.key)
         known = self._remembered.filtered.get(key) if shared else None

@@ -37,17 +37,17 @@ class Shape(NamedTuple):
     given: int
     row_id: bool
     shown: pa.Schema
-    exact: Sequence[Field]  # those to read whose Python values tell all, except for NaN
+    exact: Sequence[Field]  # the columns to read that Python values reproduce, except for NaN
 
 
 Form = tuple[int, tuple[str, ...], tuple[str, ...] | None, bool]
-"""The table, the names of the indexes or columns, the columns that users asked for, and whether snippets are shown."""
+"""The table, the names of the indexes or columns, the requested columns, and whether snippets are shown."""
 
 Remembered = tuple["TableState", int, Shape]
 
 
 def shape_of(known: Recent[Remembered], reading: Reading, table: str, form: Form) -> Shape:
-    """Of a search at what was read; ``table``: its name."""
+    """Return the shape of a search of the table with this name."""
     found = known.get(form)
     if found is not None and found[0] is reading.state and found[1] == reading.snapshot:
         return found[2]

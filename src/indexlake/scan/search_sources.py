@@ -133,7 +133,7 @@ class RowsSource:
         return self._numbers[f.column]
 
     def held(self, f: Field, slots: Slots) -> pa.Array | None:
-        """A column of some rows, if it is at hand."""
+        """Return a column of some rows if it is in memory, else None."""
         return take(self._rows.column(f.column), pa.array(slots))
 
     def few_rows(self, slots: Sequence[int], fields: Sequence[Field]) -> list[Row] | None:
@@ -177,7 +177,7 @@ class BlocksSource:
         self._blocks = group.blocks
         self._path = group.segment.path
         self._ids = tuple([block.data_file_id for block, _ in group.blocks])
-        self._numbers: dict[str, weakref.ref[Column]] = {}  # what is remembered may be let go
+        self._numbers: dict[str, weakref.ref[Column]] = {}  # weak, since remembered columns may be dropped
         self._segment = view.files.segment(group.segment, index.open)
         self._live = self._visible()
 

@@ -81,7 +81,7 @@ class Readings:
         return OpenReading(self, table_id, choose)
 
     def unchanged(self, reading: Reading) -> bool:
-        """Whether a reading that was the newest is so for certain: costs less than another one."""
+        """Return whether a reading of the newest snapshot is known to be current; cheaper than another reading."""
         return table_heads.last_if_known(self.catalog, reading.state.table.table_id) == reading.snapshot
 
     def newest(self) -> int:

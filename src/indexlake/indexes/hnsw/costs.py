@@ -13,7 +13,7 @@ def in_order(rows: int, dimension: int) -> float:
 
 
 def packed(rows: int, dimension: int) -> float:
-    """The distances to few rows in one piece, which are asked for again and again: the processor caches them."""
+    """Return the cost of the distances to a few contiguous rows, which stay in the processor's cache."""
     return in_order(rows, dimension) / 2
 
 

@@ -1,8 +1,8 @@
-"""Which rows of a segment may be found, by a mask of its slots.
+"""The rows of a segment that may be found, according to a mask of its slots.
 
-Masks that stay as they are come again with every search of the same form, so what follows from them is remembered with
-the segment.  Where the rows are few and asked for often, a copy of their vectors lies in one piece: distances to it
-take less than half the time.  All that is remembered takes at most an eighth of the memory of the vectors, or 1 MiB.
+Searches of the same form bring the same read-only mask, so what follows from it is kept with the segment.  If the rows
+are few and often asked for, their vectors are copied into one array: distances to them take less than half the time.
+All of this takes at most an eighth of the memory of the vectors, or 1 MiB.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ Mask = npt.NDArray[np.bool_]
 _MASKS = 16
 _LEAST = 1 << 20
 _SHARE = 8
-_OFTEN = 16  # a copy costs as much as about ten searches
+_OFTEN = 16  # a copy costs about as much as ten searches
 
 
 class Findable:
-    """The rows that may be found by one mask."""
+    """The rows that may be found according to one mask."""
 
     def __init__(self, mask: Mask, places: Places) -> None:
         self.mask = mask
         self.live = places.live_rows(mask)
         self.rows: npt.NDArray[np.int64] = np.flatnonzero(self.live)
         self.asked = 0
-        self.packed: Vectors | None = None  # their vectors, in one piece
+        self.packed: Vectors | None = None  # copies of their vectors
 
     @property
     def size(self) -> int:
@@ -43,7 +43,7 @@ class Findable:
 
 
 class FindableRows:
-    """Those of one segment, for the masks that were used last.  Safe to share between threads."""
+    """The findable rows of one segment for the latest masks.  Safe to share between threads."""
 
     def __init__(self, vectors: Vectors) -> None:
         self._vectors = vectors

@@ -23,7 +23,7 @@ _BREADTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _SAMPLE = 200
 _GOOD = 0.98
 _TOP = 10
-_USUAL = 64  # with fewer rows than pay for this breadth no graph is tried
+_USUAL = 64  # no graph is tried for so few rows that it would not pay at this breadth
 _MOST_LEVELS = 64
 _MOST_PARAMETERS = 64
 
@@ -58,7 +58,7 @@ def build(metric: str, vectors: Vectors, m: int, ef_construction: int, breadth: 
     hnsw = index.hnsw
     hnsw.efConstruction = ef_construction
     with threads(max(1, min(4, (os.cpu_count() or 1) // 2))):
-        index.add(vectors)  # at once: the links between distant vectors are made first
+        index.add(vectors)  # at once, because faiss then begins with the upper levels
         breadth = _measured(library, index, vectors) if breadth is None else breadth
     if breadth is None or not may_pay(rows, dimension, breadth):
         return None
@@ -91,14 +91,11 @@ class Graph:
         self._parameters: dict[int, Any] = {}  # by breadth
 
     def search(self, query: Vectors, k: int, ef: int) -> npt.NDArray[np.int64]:
-        """About the k nearest, nearest first; of those after the first `ef`, more are missed.
-
-        The query is one piece of memory.
-        """
+        """Return approximately the k nearest, nearest first.  The query must be contiguous."""
         pointer = self._library.swig_ptr
         far, found = np.empty(k, np.float32), np.empty(k, np.int64)
-        # Without the wrapper in Python, which takes as long as a fifth of the search.
-        self._index.search_c(1, pointer(query), k, pointer(far), pointer(found), self._searched(ef))
+        # Bypasses the Python wrapper.
+        self._index.search_c(1, pointer(query), k, pointer(far), pointer(found), self._searched(max(ef, k)))
         return found if found[-1] >= 0 else found[found >= 0]
 
     def _searched(self, ef: int) -> Any:

@@ -38,7 +38,7 @@ class Places:
         return found
 
     def rows_of(self, slots: Slots) -> Slots:
-        """The row of each of some slots that have one."""
+        """Return the rows of slots that have one."""
         found = slots if self._slots is None else np.searchsorted(self._slots, slots)
         return found if self._groups is None else self._groups[found].astype(np.int64)
 

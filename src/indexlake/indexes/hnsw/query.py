@@ -19,7 +19,7 @@ MAX_EF = 1 << 16
 
 
 class VectorQuery(NamedTuple):
-    """`vector` (float32) finds candidates and `precise` (float64) gives their distances; at length one under cosine.
+    """`vector` (float32) finds candidates, `precise` (float64) gives distances; of length one under cosine.
 
     ``ef``: how broadly to search graphs, overriding the index.  ``exact``: use no graph.  ``is_huge``: the squared
     length overflows float32.
@@ -37,7 +37,6 @@ class VectorQuery(NamedTuple):
 
 
 def vector_query(column: str, dimension: int, metric: str, given: Any, options: Mapping[str, Any]) -> VectorQuery:
-    """A query, checked."""
     ef, exact = _checked(options) if options else (None, False)
     numbers = _numbers(column, dimension, given)
     if len(numbers) != dimension:
@@ -69,7 +68,7 @@ def vector_query(column: str, dimension: int, metric: str, given: Any, options: 
 
 
 def _checked(options: Mapping[str, Any]) -> tuple[int | None, bool]:
-    """The options ``ef`` and ``exact``."""
+    """Return the options ``ef`` and ``exact``."""
     for name in options:
         if name not in _OPTIONS:
             raise ExpressionError(
@@ -86,7 +85,7 @@ def _checked(options: Mapping[str, Any]) -> tuple[int | None, bool]:
 
 
 def _numbers(column: str, dimension: int, given: Any) -> npt.NDArray[Any]:
-    """The numbers of a list, a tuple, an array or an Arrow value."""
+    """Return the numbers of a list, a tuple, an array or an Arrow value."""
     if type(given) is np.ndarray and given.ndim == 1 and given.dtype.kind in "iuf":
         return given
     example = f"a list, tuple, NumPy array or Arrow array of {dimension} numbers"

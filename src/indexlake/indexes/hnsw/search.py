@@ -24,9 +24,8 @@ from indexlake.indexes.hnsw.places import Places
 from indexlake.indexes.hnsw.query import VectorQuery
 from indexlake.indexes.kind import Hits, Part
 
-_MEASURED = 10  # the breadth of a graph is for so many results
-_MORE = 1.5  # a rank further away takes so much more breadth
-_BEYOND = 1.5  # so many times more rows than its breadth are taken from a search: most of what is there, it has seen
+_MEASURED = 10  # a graph's breadth was measured for this many results
+_MORE = 1.5  # the additional breadth per further rank
 
 Rows = npt.NDArray[np.int64]
 
@@ -48,7 +47,7 @@ def search(params: Mapping[str, Any], query: VectorQuery, parts: Sequence[Part],
 def _search_part(
     params: Mapping[str, Any], query: VectorQuery, part: Part, k: int
 ) -> tuple[Rows, npt.NDArray[np.float64]]:
-    """Slots of the k nearest of a part, nearest first, and their distances."""
+    """Return the slots of the k nearest in a part, nearest first, and their distances."""
     segment, mask = part.segment, part.mask
     if segment.facts.dimension != len(query.vector):
         raise wrong(segment.path, f"its vectors have {segment.facts.dimension} numbers and not {len(query.vector)}")
@@ -72,26 +71,26 @@ def _search_part(
 
 
 def _exact(metric: str, vectors: Vectors, some: Findable | None, query: VectorQuery, k: int) -> Rows:
-    """Candidates for the k nearest."""
+    """Return candidates for the k nearest, by their distances."""
     if some is None or some.packed is None:
         return nearest(metric, vectors, None if some is None else some.rows, query, k)
     return some.rows[nearest(metric, some.packed, None, query, k)]
 
 
 def _by_graph(segment: Any, query: Vectors, some: Findable | None, count: int, k: int, breadth: int) -> Rows | None:
-    """Rows by the graph; None: the distances to all of them are computed faster."""
+    """Return rows found by the graph, or None if computing the distances to all of them is faster."""
     rows, dimension = segment.vectors().shape
     exact = costs.in_order(rows, dimension)
     if some is not None:
         cost = costs.chosen if some.packed is None else costs.packed
         exact = min(exact, cost(count, dimension))
-    rank = k * rows / count  # about where the last of them comes among all rows
+    rank = k * rows / count  # the estimated rank of the last of them among all rows
     while costs.by_graph(ef := int(breadth + _MORE * max(rank - _MEASURED, 0)), dimension) < exact:
         graph: Graph = segment.graph()
         if some is None:
-            found = graph.search(query, k, max(ef, k))
+            found = graph.search(query, k, ef)
             return found if len(found) == k else None
-        found = graph.search(query, int(_BEYOND * max(ef, k)), max(ef, k))
+        found = graph.search(query, max(ef, k), ef)
         there = found[some.live[found]]
         if len(there) >= k:
             return there[:k]

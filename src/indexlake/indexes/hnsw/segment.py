@@ -68,11 +68,11 @@ class VectorSegment:
 
     @property
     def is_at_length_one(self) -> bool:
-        """Whether its vectors are not those of the rows, but these at length one."""
+        """Whether it stores the vectors scaled to length one."""
         return self.facts.metric == "cosine" and self.facts.item_size == 4
 
     def findable(self) -> FindableRows:
-        """Which rows may be found, by masks of the slots."""
+        """Return the rows that may be found, by mask."""
         if self._findable is None:
             self._findable = FindableRows(self.vectors())
         return self._findable
