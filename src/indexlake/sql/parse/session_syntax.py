@@ -163,7 +163,7 @@ def pragma(r: TokenReader) -> st.Setting | st.Query | st.Nothing:
         return st.Query(composed([f"from (show {_SHOWN[name]}) as ", r.rest()], r.source))
     if name == "database_list" and after is None:
         return st.Query(composed(["from pragma_", r.rest()], r.source))
-    if name in ("enable_profiling", "disable_profiling", "enable_profile"):
+    if name in ("enable_profiling", "enable_profile"):
         r.fail("There is no profile of every query: EXPLAIN ANALYZE shows one of a query.")
     if name not in _FUNCTIONS:
         r.fail(
@@ -193,6 +193,7 @@ _CHECKS = frozenset({
     "enable_verification", "disable_verification", "verify_parallelism", "disable_verify_parallelism",
     "verify_external", "disable_verify_external", "verify_serializer", "verify_fetch_row", "disable_verify_fetch_row",
     "enable_progress_bar", "disable_progress_bar", "enable_object_cache", "disable_object_cache",
-    "enable_checkpoint_on_shutdown", "disable_checkpoint_on_shutdown", "force_checkpoint",
+    "enable_checkpoint_on_shutdown", "disable_checkpoint_on_shutdown", "force_checkpoint", "disable_profiling",
+    "disable_profile",
 })  # fmt: skip
 """Checks that an engine makes of itself, how it plans, and how it keeps a database of its own: nothing to do here."""

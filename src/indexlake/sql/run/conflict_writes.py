@@ -86,7 +86,7 @@ def _own_merge(
     for fragment in written:
         if fragment.has_word("default") and not fragment.is_default:
             fragment.source.fail("DEFAULT stands alone, as a whole value.", fragment.start)
-    if any(enum_of(f) is not None for f in schema.fields):
+    if not writing.engine.computes_as_usual or any(enum_of(f) is not None for f in schema.fields):
         return None  # which compares them in their own order
     merge = own.merge(given, on=key)
     names = {"excluded": "s"} | writing.named(statement, "t")

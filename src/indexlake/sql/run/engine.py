@@ -1,7 +1,8 @@
 """DuckDB inside a lake: one in-memory database, one cursor per running query.
 
 No extension is installed or loaded, no Python variable is taken for a table, and the only files it can reach are those
-in the lake's exchange folders.  Times are in UTC. Data that does not fit into memory goes to the lake's spill folder.
+in the lake's exchange folders.  Times are in UTC unless a text sets another zone.  Data that does not fit into memory
+goes to the lake's spill folder.
 """
 
 from __future__ import annotations
@@ -43,6 +44,13 @@ _SETTINGS = {
     "python_enable_replacements": "false",
     "arrow_lossless_conversion": "true",
 }
+ORDERINGS = frozenset({"default_null_order", "default_order"})
+MEANINGS = frozenset({
+    "timezone", "calendar", "integer_division", "ieee_floating_point_ops", "default_collation",
+    "old_implicit_casting", "scalar_subquery_error_on_multiple_rows", "order_by_non_integer_literal",
+    "disable_timestamptz_casts", "binary_as_string",
+})  # fmt: skip
+"""Settings that change the order of rows, and what expressions mean."""
 _READS_TWICE = "window_self_join"
 """The optimizer that would read a table twice for one mention of it: our streams are read once."""
 
@@ -72,8 +80,9 @@ class Engine:
         self._database = duckdb.connect(":memory:", config=config)
         self.prepared: dict[str, Prepare] = {}  # by name, in lower case
         self._local: dict[str, str] = {}  # settings and variables of each cursor
-        self._initial: dict[str, str] = {"threads": str(threads)}
-        self._database.execute(f"set disabled_optimizers = '{_READS_TWICE}'")
+        self._initial: dict[str, str] = {"threads": str(threads), "timezone": "'UTC'"}
+        self.changed: frozenset[str] = frozenset()  # orderings and meanings that are not as at the beginning
+        self._database.execute(f"set disabled_optimizers = '{_READS_TWICE}'; set global TimeZone = 'UTC'")
         register(self._database)
         register_sequences(self._database, sequences)
         limit = _memory_bytes()
@@ -114,13 +123,26 @@ class Engine:
                 return self._idle.pop()
             cursor = self._database.cursor()
             local = "".join(f"set {name} = {value};" for name, value in self._local.items())
-        cursor.execute(f"{local}set TimeZone = 'UTC'; set errors_as_json = true; set enable_progress_bar = false")
+        cursor.execute(f"{local}set errors_as_json = true; set enable_progress_bar = false")
         return cursor
 
-    def set(self, name: str, value: str | None) -> None:
-        """Change a setting for every query that begins from now on; None: back to what it was."""
+    @property
+    def computes_as_usual(self) -> bool:
+        """Whether an expression means what it means to us, so that we may compute it instead."""
+        return not self.changed - ORDERINGS
+
+    def set(self, name: str, value: str | None, *, applied: bool = True) -> None:
+        """Change a setting for every query that begins from now on; None: back to what it was.
+
+        ``applied``: else it is only found out whether DuckDB takes it.
+        """
         import duckdb
 
+        if not applied:
+            with duckdb.connect(":memory:") as other:
+                other.execute(f"reset {name}" if value is None else f"set {name} = {value}")
+            return
+        changed = self.changed - {name} if value is None else self.changed | ({name} & (ORDERINGS | MEANINGS))
         value = self._initial.get(name) if value is None else value
         if name == "disabled_optimizers":
             given = "" if value is None else value.strip("'")
@@ -137,6 +159,7 @@ class Engine:
                     self._database.cursor().execute(f"set {name} = {value}").close()
                     self._local[name] = value
             idle, self._idle = self._idle, []
+            self.changed = changed
         for cursor in idle:
             cursor.close()
 

@@ -59,7 +59,7 @@ def _own_merge(
     """The merge in our own expressions; None: DuckDB has to compute it."""
     if any(clause.action == "error" or _takes_defaults_by_row(clause, schema) for clause in statement.clauses):
         return None
-    if any(enum_of(f) is not None for f in schema.fields):
+    if not writing.engine.computes_as_usual or any(enum_of(f) is not None for f in schema.fields):
         return None  # which compares them in their own order
     ours = {f.name.lower() for f in schema.fields}
     theirs = {name.lower() for name in source.schema.names}

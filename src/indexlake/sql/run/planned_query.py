@@ -127,7 +127,8 @@ class PlannedQuery:
     def _begun(self, text: Spliced, *, typed: bool, careful: bool) -> Batches:
         openings = self._engine.openings
         once = [t.reference.once and not careful for t in self.tables]
-        groups = self.query.groups if typed and all(once) and not self._typed else {}
+        numbered = typed and all(once) and not self._typed and self._engine.computes_as_usual
+        groups = self.query.groups if numbered else {}
         streams = [
             TableStream(self.lake, openings, t.scan, t.fields, row_id=t.row_id, limit=t.limit, groups=groups)
             for t in self.tables

@@ -203,6 +203,8 @@ class RowWrites:
     ) -> tuple[str, dict[str, Any] | None, Bound] | None:
         """An expression as ours can compute it, cast to a type if one is given; None: only DuckDB can."""
         params = self._parameters.of(written.parameters) or None
+        if not self._engine.computes_as_usual:
+            return None
         try:
             text = requalified(written, self._writing.named(statement))
             if text is None:

@@ -61,7 +61,7 @@ class ShortCuts:
 
     def answer(self, lake: Lake, engine: Engine, text: str, params: Params, namespace: str) -> SqlResult | None:
         """None: the usual way."""
-        if len(text) > LONGEST or engine.temporary_tables or engine.temporary_views:
+        if len(text) > LONGEST or engine.temporary_tables or engine.temporary_views or engine.changed:
             return None
         key = namespace, "\0".join(_LITERAL.split(text))
         found: Any = self._known.get(key, MISSING)

@@ -300,6 +300,11 @@ class _Session:
         from indexlake.spark import query as spark
 
         inner = statement if isinstance(statement, st.Query) else statement.query
+        if self.engine.changed:
+            names = ", ".join(sorted(self.engine.changed))
+            inner.text.source.fail(
+                f"Spark does not know what {names} is set to: RESET it, or leave engine='spark' out.", inner.text.start
+            )
         for token in inner.text.tokens:
             if token.kind in ("word", "name") and token.value.lower() in self.engine.temporary_tables:
                 inner.text.source.fail("Spark does not know temporary tables: leave engine='spark' out.", token.start)
