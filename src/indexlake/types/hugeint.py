@@ -10,13 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from indexlake.types.marks import mark
+
 HELD_AS = pa.decimal128(38, 0)
 HUGEINT = pa.opaque(pa.binary(16), "hugeint", "DuckDB")
 UHUGEINT = pa.opaque(pa.binary(16), "uhugeint", "DuckDB")
 """How DuckDB takes and gives them: integers in 16 bytes, which are those of the decimal."""
-KEY = b"indexlake:sql_type"
-"""The metadata that says what SQL takes a column for, where that is not what Arrow says."""
-MARK = {KEY: b"HUGEINT"}
+MARK = mark("HUGEINT")
 
 
 def is_hugeint(field: Any) -> bool:
@@ -24,12 +24,6 @@ def is_hugeint(field: Any) -> bool:
     if field.type != HELD_AS or not field.metadata:
         return False
     return all(field.metadata.get(key) == value for key, value in MARK.items())
-
-
-def mark_of(field: Any) -> dict[bytes, bytes] | None:
-    """The metadata of another field that holds the same values."""
-    found = (field.metadata or {}).get(KEY)
-    return None if found is None else {KEY: found}
 
 
 def hugeints(schema: pa.Schema) -> tuple[str, ...]:

@@ -23,8 +23,7 @@ from indexlake.sql.run.inserted_rows import InsertedRows
 from indexlake.sql.run.merge_by_query import merge_by_query
 from indexlake.sql.run.merge_sides import Sides, assigned_default, assigned_field
 from indexlake.sql.run.writing import Writing
-from indexlake.types.enums import enum_of
-from indexlake.types.hugeint import mark_of
+from indexlake.types.marks import cast_type, mark_of
 from indexlake.writes.merge.clauses import bind_clause
 from indexlake.writes.merge.conflicts import Fields, firsts, insert_absent, unique_keys
 from indexlake.writes.merge.source import Source, take_source
@@ -86,7 +85,7 @@ def _own_merge(
     for fragment in written:
         if fragment.has_word("default") and not fragment.is_default:
             fragment.source.fail("DEFAULT stands alone, as a whole value.", fragment.start)
-    if not writing.engine.computes_as_usual or any(enum_of(f) is not None for f in schema.fields):
+    if not writing.engine.computes_as_usual or any(cast_type(f) is not None for f in schema.fields):
         return None  # which compares them in their own order
     merge = own.merge(given, on=key)
     names = {"excluded": "s"} | writing.named(statement, "t")
@@ -144,8 +143,8 @@ def _merged_by_query(
     merge = st.Merge(
         statement.table, statement.alias, first, True, "excluded", None, None, part(on, first), (), clauses, None
     )
-    enums = {f.name: type for f in schema.fields if f.name in given.column_names and (type := enum_of(f)) is not None}
-    return merge_by_query(writing, merge, tx, own._table_id, schema, given.to_reader(), enums)
+    types = {f.name: type for f in schema.fields if f.name in given.column_names and (type := cast_type(f)) is not None}
+    return merge_by_query(writing, merge, tx, own._table_id, schema, given.to_reader(), types)
 
 
 def _set_to_default(schema: TableSchema, conflict: st.Conflict) -> list[Field]:

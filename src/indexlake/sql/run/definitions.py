@@ -27,7 +27,7 @@ from indexlake.sql.run import temporary_tables
 from indexlake.sql.run.column_changes import add_column, alter_type, drop_column
 from indexlake.sql.run.constant_values import constant_value
 from indexlake.sql.run.definitions_in_duckdb import default_text, key_name, unique_name
-from indexlake.sql.run.duckdb_types import check_held
+from indexlake.sql.run.duckdb_types import check_held, held_name
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
 from indexlake.sql.run.index_definitions import create_index, drop_index
@@ -36,7 +36,8 @@ from indexlake.sql.run.planning import plan_query
 from indexlake.sql.run.result import SqlChange
 from indexlake.sql.run.row_writes import RowWrites
 from indexlake.sql.run.rule_texts import generated_texts, rule_text
-from indexlake.sql.run.type_names import declared_field, enum_checks, sql_names, stored_field
+from indexlake.sql.run.type_checks import type_checks
+from indexlake.sql.run.type_names import casts_to, declared_field, sql_names, stored_field
 from indexlake.sql.run.view_definitions import create_view, drop_view, rename_view
 from indexlake.types.outside import python_value
 
@@ -129,7 +130,7 @@ class Definitions:
         table = self._lake.create_table(
             name, pa.schema(fields), primary_key=list(statement.primary_key) or None, layout=layout,
             exist_ok=statement.if_not_exists, config=config, defaults=defaults, replace=statement.replace,
-            generated=generated, checks=[*self._checks(statement), *enum_checks(fields)],
+            generated=generated, checks=[*self._checks(statement), *type_checks(fields)],
         )  # fmt: skip
         try:
             for constraint in statement.constraints:
@@ -155,7 +156,8 @@ class Definitions:
                 with translating(column.generated.source, column.generated.spliced()):
                     (type,) = self._engine.types(text)
                     check_held(type, column.name, declared=True)
-                    found[n] = stored_field(column.name, self._engine.table(text).schema.field(0).type, type)
+                    shown = self._engine.table(f"select cast(c as {held_name(type)}) from ({text})").schema.field(0)
+                    found[n] = stored_field(column.name, shown.type, type)
         return found
 
     def _checks(self, statement: st.CreateTable) -> list[tuple[str | None, str]]:
@@ -210,7 +212,7 @@ class Definitions:
         made_as = f"{name}__{uuid4().hex}" if statement.replace and statement.with_data else name
         table = self._lake.create_table(
             made_as, pa.schema(fields), layout=layout, config=config, replace=statement.replace,
-            checks=enum_checks(fields),
+            checks=type_checks(fields),
         )  # fmt: skip
         if not statement.with_data:
             return _done("create table")
@@ -232,8 +234,8 @@ class Definitions:
             return expr(written.text)
         if written.parameters and len(written.tokens) > 1:
             written.source.fail("A default is a constant or a parameter.", written.start)
-        (name,) = sql_names(self._engine, [field])
-        spliced = written.spliced(prefix="select cast((", suffix=f") as {name}) as c")
+        ((before, after),) = casts_to(self._engine, [field])
+        spliced = written.spliced(prefix=f"select {before}", suffix=f"{after} as c")
         try:
             with translating(written.source, spliced):
                 table = self._engine.table(spliced.text, self._parameters.of(written.parameters))

@@ -23,7 +23,8 @@ from indexlake.sql.parse.tokens import quoted
 from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.run.engine import Engine, confine
 from indexlake.sql.run.engine_errors import translating
-from indexlake.sql.run.type_names import is_enum_check, sql_names
+from indexlake.sql.run.type_checks import is_type_check
+from indexlake.sql.run.type_names import sql_names
 from indexlake.sql.run.types import restored
 from indexlake.types.convert import shown_type
 
@@ -95,7 +96,7 @@ def _define(database: Any, engine: Engine, view: Viewpoint) -> dict[tuple[str, s
             if (word := constraint_of(index, table.name, schema)) is not None:
                 columns.append(f"{word} ({_listed(index.fields(schema))})")
         checks = [
-            f"check ({written(check.condition, schema)})" for check in schema.checks if not is_enum_check(check, schema)
+            f"check ({written(check.condition, schema)})" for check in schema.checks if not is_type_check(check, schema)
         ]
         database.execute(f"create table {name} ({', '.join([*columns, *checks])})")
         for index in state.live_indexes:

@@ -1,65 +1,105 @@
-"""DuckDB's types by name: those that tables can hold and results can return, exactly and with their meaning.
+"""DuckDB's types by name: what tables hold of each, and what results show of it, exactly and with its meaning.
 
-Anything not on the list is refused by name, wherever it is inside a type: nothing is stored as another type that
-happens to hold its bytes.
+What Arrow has no type for is held as another with a mark (see ``types.marks``).  Anything not on the list is refused
+by name, wherever it is inside a type: nothing is stored as another type that happens to hold its bytes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from indexlake.errors import ExpressionError, SchemaError
+from indexlake.sql.parse.tokens import quoted
+from indexlake.types.convert import mapped_leaves, shown_type
 
 _HELD = frozenset({
     "boolean", "tinyint", "smallint", "integer", "bigint", "utinyint", "usmallint", "uinteger", "ubigint", "hugeint",
     "float", "double", "decimal", "varchar", "blob", "uuid", "date", "time", "time_ns", "timestamp", "timestamp_s",
-    "timestamp_ms", "timestamp_ns", "timestamp with time zone", "list", "array", "struct", "map", "enum",
+    "timestamp_ms", "timestamp_ns", "timestamp with time zone", "list", "array", "struct", "map",
 })  # fmt: skip
+_AS_TEXT = frozenset({"enum", "json", "bit", "bignum", "uhugeint", "time with time zone", "interval"})
+"""What a table holds as text that DuckDB casts there and back."""
 _INSTEAD = {
-    "uhugeint": "UBIGINT, DECIMAL(38,0) or VARCHAR",
-    "bignum": "DECIMAL(38,0) or VARCHAR",
-    "time with time zone": "TIME, TIMESTAMPTZ or VARCHAR",
-    "bit": "VARCHAR, for example '0101'",
     "geometry": "BLOB or VARCHAR",
-    "json": "VARCHAR; -> and ->> and the JSON functions take text",
     "variant": "VARCHAR, or a STRUCT",
     "union": "a STRUCT with one field for each case",
-    "interval": "BIGINT, or a duration column made in Python",
 }
-_OUTERMOST = {"hugeint": "DECIMAL(38,0), or BIGINT", "enum": "VARCHAR"}
-"""What is a type of whole columns, and what to use inside of others."""
 _UNSHOWN = frozenset({"time with time zone", "bit", "bignum", "variant"})
+"""What no Arrow type holds: a result gives it as text."""
 
 
 def check_held(type: Any, column: str, *, declared: bool = False, inside: bool = False) -> None:
     """Refuse a column that tables do not hold: one that is declared, or one that a query gives.
 
-    ``inside``: it is a field of a struct.
+    ``inside``: it is a field of a struct, which can have no mark.
     """
     for part, below in _parts(type, False):
-        kind = _kind(part)
-        if kind not in _HELD or (kind in _OUTERMOST and (inside or below)):
-            instead = _OUTERMOST.get(kind) or _INSTEAD.get(kind, "VARCHAR")
+        if _kind(part) not in _HELD | _AS_TEXT:
             where = f"{type} holds {part}, which" if below else f"{part}"
-            what = "is not a type that tables hold" + (" inside another" if kind in _OUTERMOST else "")
+            instead = _INSTEAD.get(_kind(part), "VARCHAR")
             advice = f"Use {instead}" if declared else f"Cast it in the query: use {instead}"
-            raise SchemaError(f"Column {column!r}: {where} {what}. {advice}.", column=column)
+            raise SchemaError(f"Column {column!r}: {where} is not a type that tables hold. {advice}.", column=column)
+    if inside and is_marked(type):
+        raise SchemaError(
+            f"Column {column!r}: a field of type {type} cannot be added to a column that is there. Add a column.",
+            column=column,
+        )
 
 
-def check_storable(type: Any, column: str) -> None:
-    """Refuse a column of a query that no table could hold.  An interval may be a duration of some table."""
-    if str(type) != "INTERVAL":
-        check_held(type, column)
-
-
-def check_shown(type: Any, column: str) -> None:
-    """Refuse a result column whose values cannot be handed out."""
-    for part, _ in _parts(type, False):
-        if _kind(part) in _UNSHOWN:
+def check_shown(columns: Sequence[tuple[str, Any]]) -> None:
+    """Refuse result columns whose values cannot be handed out."""
+    for name, type in columns:
+        if is_unshown(type):
             raise ExpressionError(
-                f"Column {column!r} of the result is of type {type}, and no Arrow type holds a {part} as it is. "
-                "Cast it to VARCHAR in the query."
+                f"Column {name!r} of the result is of type {type}, and no Arrow type holds it as it is. Cast it to "
+                "VARCHAR in the query."
             )
+
+
+def is_unshown(type: Any) -> bool:
+    """Whether Arrow has no type for the values, or for some inside of them."""
+    return any(_kind(part) in _UNSHOWN for part, _ in _parts(type, False))
+
+
+def is_marked(type: Any) -> bool:
+    """Whether a table holds values of another type in its place, or in that of a part of it."""
+    return any(_kind(part) in _AS_TEXT or _kind(part) == "hugeint" for part, _ in _parts(type, False))
+
+
+def needs_text(type: Any) -> bool:
+    """Whether a table holds text in the place of what Arrow has another type for."""
+    return any(_kind(part) in ("interval", "uhugeint") for part, _ in _parts(type, False))
+
+
+def held_name(type: Any) -> str:
+    """The type that a table holds in the place of another, by DuckDB's name."""
+    kind = _kind(type)
+    if kind in _AS_TEXT or kind == "variant":
+        return "VARCHAR"
+    if kind == "hugeint":
+        return "DECIMAL(38,0)"
+    if kind == "list":
+        return f"{held_name(_child(type, 0))}[]"
+    if kind == "array":
+        return f"{held_name(_child(type, 0))}[{type.children[1][1]}]"
+    if kind == "map":
+        return f"MAP({held_name(_child(type, 0))}, {held_name(_child(type, 1))})"
+    if kind == "struct":
+        return f"STRUCT({', '.join(f'{quoted(name)} {held_name(inner)}' for name, inner in type.children)})"
+    return "VARCHAR" if kind == "union" and is_unshown(type) else str(type)
+
+
+def held_type(shown: pa.DataType) -> pa.DataType:
+    """The same of an Arrow type as DuckDB gives it."""
+    return mapped_leaves(shown, _held_leaf)
+
+
+def _held_leaf(type: pa.DataType) -> pa.DataType:
+    type = shown_type(type)
+    return pa.string() if pa.types.is_interval(type) or isinstance(type, pa.OpaqueType) else type
 
 
 def is_hugeint_type(type: Any) -> bool:
@@ -74,11 +114,14 @@ def _kind(type: Any) -> str:
     return "json" if str(type) == "JSON" else str(type.id)
 
 
-def _parts(type: Any, inside: bool) -> list[tuple[Any, bool]]:
+def _child(type: Any, place: int) -> Any:
+    return type.children[place][1]
+
+
+def _parts(type: Any, inside: bool) -> Iterator[tuple[Any, bool]]:
     """A type and all types inside it."""
-    found = [(type, inside)]
+    yield type, inside
     if _kind(type) in ("list", "array", "struct", "map", "union"):
         for name, inner in type.children:
             if not isinstance(inner, int) and not (name == "" and _kind(type) == "union"):
-                found += _parts(inner, True)
-    return found
+                yield from _parts(inner, True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -187,7 +187,7 @@ class Engine:
         sql: str,
         parameters: Mapping[str, Any],
         row_bytes: int,
-        check: Callable[[Any, str], None] = check_shown,
+        check: Callable[[Sequence[tuple[str, Any]]], None] = check_shown,
         *,
         places: Mapping[Place, str] | None = None,
     ) -> Running:
@@ -196,7 +196,7 @@ class Engine:
         ``places``: what stands at each of some places, as a query over the streams and tables.
 
         ``row_bytes`` is about what a row takes: of larger ones fewer are read at a time.  ``check`` refuses columns by
-        their type and name before any row is computed.
+        their names and types before any row is read.
         """
         rows = min(BATCH_ROWS, rows_of(row_bytes))
         cursor = self.take()
@@ -244,6 +244,14 @@ class Engine:
         named = zip(found.column_names, found.columns, strict=True)
         columns = [restored(column, shown_type(column.type), name) for name, column in named]
         return pa.table(columns, found.column_names)
+
+    def as_sql_has_it(self, rows: pa.Table, casts: str) -> pa.Table:
+        """The rows as DuckDB gives them to itself, with some columns cast: ``cast(a as bit) as a, …``"""
+        with self.cursor() as cursor:
+            cursor.register("__il_rows", rows)
+            found: pa.Table = cursor.execute(f"select * replace ({casts}) from __il_rows").to_arrow_table()
+            cursor.unregister("__il_rows")
+        return found
 
     def types(self, sql: str) -> list[Any]:
         """What DuckDB calls the columns of a query about no table of ours."""
@@ -338,12 +346,13 @@ def confine(database: Any, exchange: Exchange) -> None:
     database.execute(f"set allowed_directories = [{folders}]; set enable_external_access = false")
 
 
-def _executed(cursor: Any, sql: str, parameters: Mapping[str, Any], check: Callable[[Any, str], None]) -> list[Any]:
+def _executed(
+    cursor: Any, sql: str, parameters: Mapping[str, Any], check: Callable[[Sequence[tuple[str, Any]]], None]
+) -> list[Any]:
     """The types of the columns that a query gives, as DuckDB calls them, all of them checked."""
-    columns = cursor.execute(sql, dict(parameters) or None).description
-    for name, type, *_ in columns:
-        check(type, name)
-    return [type for _, type, *_ in columns]
+    columns = [(name, type) for name, type, *_ in cursor.execute(sql, dict(parameters) or None).description]
+    check(columns)
+    return [type for _, type in columns]
 
 
 def _memory_bytes() -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,15 @@ from indexlake.sql.plan.row_ids import NAME, names_row_id, with_row_id
 from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.plan.table_plan import TablePlan
 from indexlake.sql.plan.text_groups import TextNumbers
-from indexlake.sql.run.duckdb_types import check_held, check_shown, check_storable, is_enum_type, is_hugeint_type
+from indexlake.sql.run.duckdb_types import (
+    check_held,
+    check_shown,
+    held_name,
+    is_hugeint_type,
+    is_marked,
+    is_unshown,
+    needs_text,
+)
 from indexlake.sql.run.engine import Engine, Place, Running
 from indexlake.sql.run.engine_errors import translated
 from indexlake.sql.run.result import Batches
@@ -30,8 +38,8 @@ from indexlake.sql.run.table_stream import TableStream
 from indexlake.sql.run.type_names import stored_field
 from indexlake.sql.run.types import for_duckdb, restored
 from indexlake.types.convert import shown_type
-from indexlake.types.enums import enum_of
 from indexlake.types.hugeint import MARK
+from indexlake.types.marks import cast_type
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
@@ -46,6 +54,15 @@ _numbers = itertools.count()
 
 class _ReadAgain(Exception):
     """DuckDB reads a table more than once, which its text does not show."""
+
+
+class _AskFor(Exception):
+    """Columns of the result cannot be given as they are: ``select`` asks for what stands for them."""
+
+    def __init__(self, select: str, types: list[Any]) -> None:
+        super().__init__(select)
+        self.select = select
+        self.types = types
 
 
 class PlannedQuery:
@@ -87,6 +104,10 @@ class PlannedQuery:
             prefix, suffix, columns=columns, namespace=self.namespace, careful=careful, places=places, typed=self._typed
         )
 
+    def _constant(self, rows: pa.Table) -> pa.Table:
+        casts = _casts(rows.schema)
+        return self._engine.as_sql_has_it(for_duckdb(rows), casts) if casts else for_duckdb(rows)
+
     @property
     def _typed(self) -> dict[int, str]:
         """The scans with columns that are text to Arrow, with the type that they have in SQL."""
@@ -108,8 +129,13 @@ class PlannedQuery:
         self._pin = self.lake._pins.pin(self.snapshot_id)
         try:
             schema, batches = self._begun(text, typed=typed, careful=False)
+        except _AskFor as instead:
+            return self._begun_as(instead)
         except _ReadAgain:
-            return self._begun(self._text(careful=True), typed=typed, careful=True)
+            try:
+                return self._begun(self._text(careful=True), typed=typed, careful=True)
+            except _AskFor as instead:
+                return self._begun_as(instead)
 
         def rows() -> Iterator[pa.RecordBatch]:
             given = False
@@ -123,6 +149,28 @@ class PlannedQuery:
                 yield from self._begun(self._text(careful=True), typed=typed, careful=True)[1]
 
         return schema, rows()
+
+    def _begun_as(self, instead: _AskFor) -> Batches:
+        found = self._begun(self._text(instead.select, ")", careful=True), typed=True, careful=True)
+        self._types = instead.types
+        return found
+
+    def _check(self, columns: Sequence[tuple[str, Any]]) -> None:
+        """Whether a result can hold the columns, or a table, if one is made of them."""
+        if self.storing:
+            for name, type in columns:
+                check_held(type, name)
+        cast = [is_unshown(type) or (self.storing and needs_text(type)) for _, type in columns]
+        if self.storing and any(cast):  # but for an interval that is a duration in its table
+            spans = pa.schema([(name, pa.month_day_nano_interval()) for name, _ in columns])
+            types = result_types(self.query, self.tables, self.searches, self.constants, spans)
+            cast = [other and not pa.types.is_duration(type) for other, type in zip(cast, types, strict=True)]
+        if any(cast):
+            asked = (
+                (f"cast(#{n} as {held_name(type)})" if other else f"#{n}") + f" as {quoted(name)}"
+                for n, ((name, type), other) in enumerate(zip(columns, cast, strict=True), 1)
+            )
+            raise _AskFor(f"select {', '.join(asked)} from (", [type for _, type in columns])
 
     def _begun(self, text: Spliced, *, typed: bool, careful: bool) -> Batches:
         openings = self._engine.openings
@@ -138,9 +186,9 @@ class PlannedQuery:
             view_name(n): stream.__arrow_c_stream__() if once[n] else stream for n, stream in enumerate(streams)
         }
         views |= {search_name(n): found.for_duckdb() for n, found in enumerate(self.searches)}
-        views |= {name: for_duckdb(rows) for name, rows in self.constants.items()}
+        views |= {name: self._constant(rows) for name, rows in self.constants.items()}
         try:
-            check = check_storable if self.storing else check_shown
+            check = self._check if typed else check_shown
             row_bytes = sum(t.scan.row_bytes for t in self.tables)
             places = {place: self._placed(n) for n, place in self._places().items()}
             running = self._engine.begin(views, text.text, self.parameters, row_bytes, check, places=places)
@@ -232,15 +280,12 @@ class PlannedQuery:
         """The columns of a table that holds the rows of this query, which was run and gave this schema."""
         if self._types is None:
             return [pa.field(f.name, f.type, metadata=f.metadata) for f in schema]
-        for type, f in zip(self._types, schema, strict=True):
-            if pa.types.is_interval(f.type):
-                check_held(type, f.name)
         return [stored_field(f.name, f.type, type) for type, f in zip(self._types, schema, strict=True)]
 
-    def enums(self, schema: pa.Schema) -> dict[str, str]:
-        """The columns of this query, which was run and gave this schema, that are enums, and their types."""
+    def cast_types(self, schema: pa.Schema) -> dict[str, str]:
+        """The columns of this query, which was run and gave this schema, that SQL has to cast, and their types."""
         named = zip(schema.names, self._types or (), strict=False)
-        return {name: str(type) for name, type in named if is_enum_type(type)}
+        return {name: str(type) for name, type in named if is_marked(type) and not is_hugeint_type(type)}
 
     def describe(self) -> pa.Table:
         schema, batches = self._run_in_duckdb(self._text("describe "))
@@ -248,10 +293,14 @@ class PlannedQuery:
 
 
 def _typed(view: str, fields: Sequence[Field]) -> str | None:
-    casts = [
-        f"cast({quoted(f.name)} as {type}) as {quoted(f.name)}" for f in fields if (type := enum_of(f)) is not None
-    ]
-    return f"(select * replace ({', '.join(casts)}) from {quoted(view)})" if casts else None
+    casts = _casts(fields)
+    return f"(select * replace ({casts}) from {quoted(view)})" if casts else None
+
+
+def _casts(fields: Iterable[Any]) -> str:
+    """``cast(a as bit) as a, …`` for the columns that SQL has to cast."""
+    typed = ((quoted(f.name), type) for f in fields if (type := cast_type(f)) is not None)
+    return ", ".join(f"cast({name} as {type}) as {name}" for name, type in typed)
 
 
 def _pinned(pin: Pin, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

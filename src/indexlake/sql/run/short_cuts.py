@@ -21,9 +21,9 @@ from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.parameters import Params
 from indexlake.sql.parse.script import parse
 from indexlake.sql.parse.tokens import Token
-from indexlake.sql.run.inserted_rows import MISSING, cells_of, fitting, literal
+from indexlake.sql.run.inserted_rows import MISSING, cells_of, fitting, literal, takes_a_cast
 from indexlake.sql.run.result import RowResult, SqlChange, SqlResult
-from indexlake.types.hugeint import mark_of
+from indexlake.types.marks import is_shown_as_held, mark_of
 from indexlake.writes.insert import Insert
 
 if TYPE_CHECKING:
@@ -318,6 +318,8 @@ def _select(
     columns = _columns(listed, schema)
     if columns is None or not set(columns) <= schema.plain_names:
         return None
+    if takes_a_cast(schema.field(key[0])) or not all(is_shown_as_held(schema.field(name)) for name in columns):
+        return None
     return _Select(table, record, schema, [value], parameters, prepared, columns)
 
 
@@ -358,6 +360,8 @@ def _insert(
         fields = list(schema.project(statement.columns))
         if len({f.name for f in fields}) < len(fields):
             return None
+    if any(map(takes_a_cast, fields)):
+        return None
     sources: list[Source] = []
     rows: list[list[Field]] = []
     for row in cells:

@@ -50,7 +50,7 @@ from indexlake.sql.run.session_statements import arguments, around, meant
 from indexlake.sql.run.short_cuts import ShortCuts
 from indexlake.sql.run.staged_files import with_files_as_tables
 from indexlake.sql.run.type_names import sql_names
-from indexlake.types.enums import enum_of
+from indexlake.types.marks import cast_type
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
@@ -313,9 +313,11 @@ class _Session:
         planned.file_tables = files
         for table in planned.tables:
             for f in table.fields:
-                if enum_of(f) is not None:
+                if (type := cast_type(f)) not in (None, "JSON"):
                     inner.text.source.fail(
-                        f"Spark has no ENUM, which column {f.name!r} is: leave engine='spark' out.", inner.text.start
+                        f"Spark has no {str(type).partition('(')[0]}, which column {f.name!r} is: leave engine='spark' "
+                        "out.",
+                        inner.text.start,
                     )
         if isinstance(statement, st.Query):
             return spark.run_query(planned)

@@ -8,22 +8,20 @@ from typing import Any
 import pyarrow as pa
 
 from indexlake.errors import ExpressionError, SchemaError
-from indexlake.schema import TableSchema
-from indexlake.schema.rules import Check
 from indexlake.sql.parse.fragment import Fragment
-from indexlake.sql.parse.tokens import quoted
-from indexlake.sql.run.duckdb_types import check_held, is_enum_type, is_hugeint_type
+from indexlake.sql.run.duckdb_types import check_held, held_name, held_type, is_hugeint_type, is_marked
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
 from indexlake.sql.run.types import taken_as, usual
-from indexlake.types.enums import HELD_AS, check_name, enum_mark, enum_of
+from indexlake.types.enums import enum_of
 from indexlake.types.hugeint import MARK, is_hugeint
+from indexlake.types.marks import cast_type, mark
 
 _names: dict[pa.DataType, str] = {}
 
 
 def sql_names(engine: Engine, fields: Sequence[Any]) -> list[str]:
-    """The SQL name of each column's type."""
+    """The SQL name of each column's type: that of its mark, if it has one."""
     unknown = [t for t in dict.fromkeys(f.type for f in fields) if t not in _names]
     if unknown:
         empty = pa.table({f"c{n}": pa.nulls(0, taken_as(pa.field("c", t))) for n, t in enumerate(unknown)})
@@ -32,7 +30,20 @@ def sql_names(engine: Engine, fields: Sequence[Any]) -> list[str]:
             rows = cursor.execute('describe "__il_types"').fetchall()
             cursor.unregister("__il_types")
         _names.update({t: str(row[1]) for t, row in zip(unknown, rows, strict=True)})
-    return ["HUGEINT" if is_hugeint(f) else enum_of(f) or _names[f.type] for f in fields]
+    return ["HUGEINT" if is_hugeint(f) else cast_type(f) or _names[f.type] for f in fields]
+
+
+def casts_to(engine: Engine, fields: Sequence[Any]) -> list[tuple[str, str]]:
+    """What stands before and after a value that a column is to hold.
+
+    One that is held as another type is cast twice: it has to be of its own, and comes as what the table holds.
+    """
+    names = sql_names(engine, fields)
+    twice = [not (enum_of(f) or cast_type(f) is None) for f in fields]
+    return [
+        ("cast(cast((", f") as {name}) as {_names[f.type]})") if both else ("cast((", f") as {name})")
+        for f, name, both in zip(fields, names, twice, strict=True)
+    ]
 
 
 def declared_field(engine: Engine, written: Fragment, column: str, *, inside: bool = False) -> pa.Field:
@@ -42,6 +53,7 @@ def declared_field(engine: Engine, written: Fragment, column: str, *, inside: bo
         with translating(written.source, spliced):
             (type,) = engine.types(spliced.text)
             check_held(type, column, declared=True, inside=inside)
+            spliced = written.spliced(prefix="select cast(cast(null as ", suffix=f") as {held_name(type)}) as c")
             found = engine.table(spliced.text).schema.field(0).type
     except ExpressionError as error:
         raise SchemaError(f"Column {column!r}: {error}", column=column) from None
@@ -50,19 +62,8 @@ def declared_field(engine: Engine, written: Fragment, column: str, *, inside: bo
 
 def stored_field(column: str, found: pa.DataType, type: Any) -> pa.Field:
     """The field of a column that DuckDB gives: of a type that it calls ``type`` and that Arrow has as ``found``."""
-    if is_enum_type(type):
-        return pa.field(column, HELD_AS, metadata=enum_mark(str(type)))
-    return pa.field(column, usual(found), metadata=MARK if is_hugeint_type(type) else None)
-
-
-def enum_checks(fields: Sequence[pa.Field]) -> list[tuple[str, str]]:
-    """The checks that hold the values of ENUM columns together, by their names."""
-    named = ((f.name, enum_of(f)) for f in fields)
-    return [
-        (check_name(name), f"{quoted(name)} in {type.removeprefix('ENUM')}") for name, type in named if type is not None
-    ]
-
-
-def is_enum_check(check: Check, schema: TableSchema) -> bool:
-    columns = [schema.by_root[number] for number in check.condition.columns]
-    return len(columns) == 1 and enum_of(columns[0]) is not None and check.name.endswith(check_name(""))
+    if is_hugeint_type(type):
+        return pa.field(column, usual(found), metadata=MARK)
+    if is_marked(type) and not pa.types.is_duration(found):
+        return pa.field(column, usual(held_type(found)), metadata=mark(str(type)))
+    return pa.field(column, usual(found))
