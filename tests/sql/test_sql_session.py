@@ -80,10 +80,12 @@ def test_a_prepared_statement_sees_a_table_that_has_changed(lake: il.Lake) -> No
 
 def test_errors_show_where_they_are_in_the_prepared_text(lake: il.Lake) -> None:
     lake.sql("create table t (id int)")
-    lake.sql("prepare p as select id,\n nosuch from t where id = $1")
     with pytest.raises(il.ExpressionError) as error:
-        lake.sql("execute p(1)")
+        lake.sql("prepare p as select id,\n nosuch from t where id = $1")
     assert "line 2:  nosuch from t" in str(error.value)
+    lake.sql("prepare p as select id,\n (id || 'x')::int from t where id = $1; insert into t values (1)")
+    with pytest.raises(il.ExpressionError) as error:
+        lake.sql("execute p(1)").fetchall()
     with pytest.raises(il.ExpressionError, match=r"has the parameters \$1; 2 given"):
         lake.sql("execute p(1, 2)")
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from indexlake.sql.parse import statement as st
-from indexlake.sql.parse.fragment import composed
+from indexlake.sql.parse.fragment import composed, edited
 from indexlake.sql.parse.token_reader import TokenReader
+from indexlake.sql.parse.tokens import text_literal
 
 _INSTEAD = {
     "attach": "A text concerns one lake: open another with il.connect, and join their results in Python.",
@@ -98,7 +99,14 @@ def set_setting(r: TokenReader) -> st.Setting | st.Variable:
         name = r.name("the name of a variable")
         if not r.take_symbol("=") and not r.take("to"):
             r.fail("Expected = here.")
+        if r.sees("select") or r.sees("with") or r.sees("from") or r.sees("values"):
+            r.fail("A query stands in parentheses: set variable v = (select …).")
         value = r.rest("a value")
+        word = value.tokens[0]
+        is_bare = len(value.tokens) == 1 and word.kind in ("word", "name") and not word.is_word(*_VALUES)
+        if is_bare:  # which is a text, as DuckDB has it
+            text = text_literal(word.value if word.kind == "name" else word.text)
+            value = edited(value, [(value.start, value.end, text)])
         return st.Variable(name.lower(), st.Query(composed(["select (", value, ") as value"], r.source)))
     if r.sees("transaction"):
         r.fail("SET TRANSACTION is not supported: every transaction reads one snapshot, and the first to commit wins.")
@@ -185,6 +193,10 @@ def nothing(r: TokenReader) -> st.Nothing:
     return st.Nothing()
 
 
+_VALUES = (
+    "null", "true", "false", "default", "current_date", "current_time", "current_timestamp", "localtime",
+    "localtimestamp", "current_user", "session_user", "user",
+)  # fmt: skip
 _FUNCTIONS = ("table_info", "version", "database_size", "show", "collations", "platform", "user_agent")
 _SHOWN = {"show_tables": "tables", "show_tables_expanded": "all tables", "show_databases": "databases"}
 _BUILT_IN = ("parquet", "json", "icu", "core_functions")

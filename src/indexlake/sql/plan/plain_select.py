@@ -48,7 +48,7 @@ def plain_select(query: ParsedQuery, schema: TableSchema, pushed: Pushed) -> Pla
     tree = query.tree
     if not isinstance(tree, exp.Select) or len(query.references) != 1 or not pushed.all_of_where:
         return None
-    if any(value for key, value in tree.args.items() if key not in _CLAUSES):
+    if not tree.expressions or any(value for key, value in tree.args.items() if key not in _CLAUSES):
         return None
     reference = query.references[0]
     first = tree.args.get("from_") or tree.args.get("from")

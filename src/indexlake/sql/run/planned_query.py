@@ -271,6 +271,11 @@ class PlannedQuery:
         schema, batches = self._run_in_duckdb(self._text(prefix, suffix, careful=True))
         return pa.Table.from_batches(list(batches), schema)
 
+    def bind(self) -> None:
+        """Have DuckDB find all that the query names, without running it."""
+        self._used = ()
+        self.execute("prepare __il_bound as ")
+
     def explain(self, analyze: bool) -> str:
         """DuckDB's own plan."""
         _, batches = self._run_in_duckdb(self._text("explain analyze " if analyze else "explain "))

@@ -11,9 +11,11 @@ from indexlake.sql.parse.tokens import Source, quoted
 from indexlake.sql.plan.snapshot import Viewpoint
 from indexlake.sql.run.constant_values import constant_value
 from indexlake.sql.run.engine import Engine
-from indexlake.sql.run.planning import plan_query
+from indexlake.sql.run.named_definitions import with_own_names
+from indexlake.sql.run.planning import parsed_query, plan_query
 from indexlake.sql.run.result import SqlChange
 from indexlake.sql.run.settings import set_setting
+from indexlake.sql.run.temporary_tables import is_temporary
 
 VARIABLES = "__il_variable_"
 
@@ -56,6 +58,7 @@ def _value(engine: Engine, written: Fragment, given: Parameters) -> object:
 
 def around(engine: Engine, view: Viewpoint, statement: st.Around, given: Parameters, source: Source) -> SqlChange:
     if isinstance(statement, st.Prepare):
+        _bind(engine, view, statement)
         engine.prepared[statement.name.lower()] = statement
     elif isinstance(statement, st.Deallocate) and statement.name is None:
         engine.prepared.clear()
@@ -67,6 +70,24 @@ def around(engine: Engine, view: Viewpoint, statement: st.Around, given: Paramet
     elif isinstance(statement, st.Variable):
         _set_variable(engine, view, statement, given)
     return SqlChange(type(statement).__name__.lower(), WriteResult(0))
+
+
+def _bind(engine: Engine, view: Viewpoint, prepared: st.Prepare) -> None:
+    """Find out what is wrong with a statement before it is executed.
+
+    The values of parameters are not known yet, so nothing is found out where a table or a change depends on them.
+    """
+    inner = prepared.statement
+    if not isinstance(inner, st.Meant):
+        return
+    statement, _ = with_own_names(engine, view, inner, prepared.text)
+    if isinstance(statement, st.Query):
+        unknown = Parameters.of_values(dict.fromkeys(prepared.parameters))
+        parsed = parsed_query(engine, statement)
+        if not parsed.searches and not any(r.at is not None for r in parsed.references):
+            plan_query(engine, view, statement, unknown, points=False, scans_only=True).bind()
+    elif isinstance(statement, st.Insert | st.Update | st.Delete) and not is_temporary(engine, statement.table):
+        view.lake._table(statement.table.full(view.namespace), transaction=view.transaction)
 
 
 def _setting(engine: Engine, statement: st.Setting, given: Parameters) -> object:
