@@ -58,7 +58,7 @@ NESTED = {
 REFUSED = {
     "GEOMETRY": ("'POINT(1 2)'", "Use BLOB or VARCHAR."),
     "VARIANT": ("1", "Use VARCHAR, or a STRUCT."),
-    "UNION(n INTEGER, s VARCHAR)": ("1", "Use a STRUCT with one field for each case."),
+    "UNION(union_tag INTEGER, s VARCHAR)": ("1", "Use a STRUCT with one field for each case."),
 }
 FORMATS = ("vortex", "parquet", "ipc")
 

@@ -10,6 +10,7 @@ from typing import Any
 
 KEY = b"indexlake:sql_type"
 _HUGEINT = b"HUGEINT"
+_COLLATED = "VARCHAR COLLATE "
 
 
 def mark(name: str) -> dict[bytes, bytes]:
@@ -29,8 +30,20 @@ def cast_type(field: Any) -> str | None:
     return None if found is None or found == _HUGEINT else found.decode()
 
 
+def collation_of(field: Any) -> str | None:
+    """How SQL compares the texts of a column, if not by their bytes."""
+    found = cast_type(field) or ""
+    return found.removeprefix(_COLLATED) if found.startswith(_COLLATED) else None
+
+
+def collated(collation: str) -> dict[bytes, bytes]:
+    return mark(f"{_COLLATED}{collation}")
+
+
 def is_shown_as_held(field: Any) -> bool:
-    """Whether a result has the values of a column as the table holds them: INTERVAL and UHUGEINT have types in Arrow
-    that text in a table stands for."""
+    """Whether a result has the values of a column as the table holds them: INTERVAL, UHUGEINT and UNION have types in
+    Arrow, which something else stands for in a table."""
     found = cast_type(field)
-    return found is None or found.startswith("ENUM(") or not ("INTERVAL" in found or "UHUGEINT" in found)
+    if found is None or found.startswith("ENUM("):
+        return True
+    return not (found.startswith("UNION(") or "INTERVAL" in found or "UHUGEINT" in found)

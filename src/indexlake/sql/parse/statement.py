@@ -170,6 +170,7 @@ class ColumnDefinition:
     default: Fragment | None
     place: int
     generated: Fragment | None = None
+    collation: Fragment | None = None
 
 
 @dataclass(frozen=True, eq=False)

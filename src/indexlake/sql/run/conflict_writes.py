@@ -19,6 +19,7 @@ from indexlake.sql.parse.fragment import Fragment
 from indexlake.sql.parse.tokens import Source as Text
 from indexlake.sql.parse.tokens import quoted, tokenize
 from indexlake.sql.plan.qualifiers import requalified
+from indexlake.sql.run.held_forms import in_sql
 from indexlake.sql.run.inserted_rows import InsertedRows
 from indexlake.sql.run.merge_by_query import merge_by_query
 from indexlake.sql.run.merge_sides import Sides, assigned_default, assigned_field
@@ -143,8 +144,8 @@ def _merged_by_query(
     merge = st.Merge(
         statement.table, statement.alias, first, True, "excluded", None, None, part(on, first), (), clauses, None
     )
-    types = {f.name: type for f in schema.fields if f.name in given.column_names and (type := cast_type(f)) is not None}
-    return merge_by_query(writing, merge, tx, own._table_id, schema, given.to_reader(), types)
+    forms = {f.name: form for f in schema.fields if f.name in given.column_names and (form := in_sql(f)) is not None}
+    return merge_by_query(writing, merge, tx, own._table_id, schema, given.to_reader(), forms)
 
 
 def _set_to_default(schema: TableSchema, conflict: st.Conflict) -> list[Field]:

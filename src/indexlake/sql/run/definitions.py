@@ -27,7 +27,7 @@ from indexlake.sql.run import temporary_tables
 from indexlake.sql.run.column_changes import add_column, alter_type, drop_column
 from indexlake.sql.run.constant_values import constant_value
 from indexlake.sql.run.definitions_in_duckdb import default_text, key_name, unique_name
-from indexlake.sql.run.duckdb_types import check_held, held_name
+from indexlake.sql.run.duckdb_types import check_held, held_form
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
 from indexlake.sql.run.index_definitions import create_index, drop_index
@@ -37,7 +37,7 @@ from indexlake.sql.run.result import SqlChange
 from indexlake.sql.run.row_writes import RowWrites
 from indexlake.sql.run.rule_texts import generated_texts, rule_text
 from indexlake.sql.run.type_checks import type_checks
-from indexlake.sql.run.type_names import casts_to, declared_field, sql_names, stored_field
+from indexlake.sql.run.type_names import casts_to, column_field, declared_field, sql_names, stored_field
 from indexlake.sql.run.view_definitions import create_view, drop_view, rename_view
 from indexlake.types.outside import python_value
 
@@ -143,7 +143,7 @@ class Definitions:
 
     def _declared(self, statement: st.CreateTable, generated: Mapping[str, str]) -> list[pa.Field]:
         """The columns; one that is generated and has no type has that of what is computed."""
-        found = [c.type and declared_field(self._engine, c.type, c.name) for c in statement.columns]
+        found = [c.type and column_field(self._engine, c) for c in statement.columns]
         typed = [(c.name, f) for c, f in zip(statement.columns, found, strict=True) if f is not None]
         types = sql_names(self._engine, [f for _, f in typed])
         nulls = ", ".join(
@@ -156,7 +156,7 @@ class Definitions:
                 with translating(column.generated.source, column.generated.spliced()):
                     (type,) = self._engine.types(text)
                     check_held(type, column.name, declared=True)
-                    shown = self._engine.table(f"select cast(c as {held_name(type)}) from ({text})").schema.field(0)
+                    shown = self._engine.table(f"select {held_form(type, 'c')} from ({text})").schema.field(0)
                     found[n] = stored_field(column.name, shown.type, type)
         return found
 
@@ -280,7 +280,7 @@ class Definitions:
             if action.if_not_exists and table.alter().has_column(column.name):
                 return _done("alter table")
             assert column.type is not None
-            field = declared_field(self._engine, column.type, column.name, inside="." in column.name)
+            field = column_field(self._engine, column)
             default = None if column.default is None else self._default(column.name, column.default, field)
             fill = f"update {_quoted(name)} set {quoted(column.name)} = default where {quoted(column.name)} is null"
             add_column(table, field, default, lambda: self._change(fill), nullable=column.nullable)

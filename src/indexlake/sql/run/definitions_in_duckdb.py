@@ -27,6 +27,7 @@ from indexlake.sql.run.type_checks import is_type_check
 from indexlake.sql.run.type_names import sql_names
 from indexlake.sql.run.types import restored
 from indexlake.types.convert import shown_type
+from indexlake.types.marks import collation_of
 
 if TYPE_CHECKING:
     from indexlake.indexes.index import Index
@@ -179,7 +180,8 @@ def _define_views(database: Any, views: dict[str, Any]) -> None:
 
 
 def _column(f: Field, type: str, schema: TableSchema) -> str:
-    text = f"{quoted(f.name)} {type}"
+    collation = collation_of(f)
+    text = f"{quoted(f.name)} {type}" + (f" collate {collation}" if collation is not None else "")
     if f.generated is not None:
         return f"{text} generated always as ({written(f.generated, schema)})"
     if (default := default_text(f)) is not None:

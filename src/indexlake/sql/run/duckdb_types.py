@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from indexlake.errors import ExpressionError, SchemaError
 from indexlake.sql.parse.tokens import quoted
+from indexlake.sql.run.held_forms import TAG, held
 from indexlake.types.convert import mapped_leaves, shown_type
 
 _HELD = frozenset({
@@ -37,11 +38,13 @@ def check_held(type: Any, column: str, *, declared: bool = False, inside: bool =
     ``inside``: it is a field of a struct, which can have no mark.
     """
     for part, below in _parts(type, False):
-        if _kind(part) not in _HELD | _AS_TEXT:
+        kind = _kind(part)
+        if kind not in _HELD | _AS_TEXT and (below or not _is_held_union(part)):
             where = f"{type} holds {part}, which" if below else f"{part}"
-            instead = _INSTEAD.get(_kind(part), "VARCHAR")
+            instead = _INSTEAD.get(kind, "VARCHAR")
+            what = "is not a type that tables hold" + (" inside another" if below and kind == "union" else "")
             advice = f"Use {instead}" if declared else f"Cast it in the query: use {instead}"
-            raise SchemaError(f"Column {column!r}: {where} is not a type that tables hold. {advice}.", column=column)
+            raise SchemaError(f"Column {column!r}: {where} {what}. {advice}.", column=column)
     if inside and is_marked(type):
         raise SchemaError(
             f"Column {column!r}: a field of type {type} cannot be added to a column that is there. Add a column.",
@@ -66,12 +69,36 @@ def is_unshown(type: Any) -> bool:
 
 def is_marked(type: Any) -> bool:
     """Whether a table holds values of another type in its place, or in that of a part of it."""
-    return any(_kind(part) in _AS_TEXT or _kind(part) == "hugeint" for part, _ in _parts(type, False))
+    return _is_held_union(type) or any(
+        _kind(part) in _AS_TEXT or _kind(part) == "hugeint" for part, _ in _parts(type, False)
+    )
 
 
-def needs_text(type: Any) -> bool:
-    """Whether a table holds text in the place of what Arrow has another type for."""
-    return any(_kind(part) in ("interval", "uhugeint") for part, _ in _parts(type, False))
+def is_cast(type: Any) -> bool:
+    """Whether a result has something in the place of the type that SQL casts back to it."""
+    return is_marked(type) and not is_hugeint_type(type) and not _is_held_union(type)
+
+
+def _is_held_union(type: Any) -> bool:
+    """Whether it is a UNION that a table can hold, which no cast makes of a struct: it can stand inside nothing."""
+    return _kind(type) == "union" and TAG not in [name.lower() for name in members(type)]
+
+
+def members(type: Any) -> list[str]:
+    """The names of the members of a UNION."""
+    return [name for name, _ in type.children[1:]] if _kind(type) == "union" else []
+
+
+def held_form(type: Any, value: str, *, stored: bool = True) -> str:
+    """A value as a table holds it, or as a result shows it."""
+    name = held_name(type) if stored or not _is_held_union(type) else "VARCHAR"
+    before, after = held(str(type), name, members(type) if stored else ())
+    return f"{before}{value}{after}"
+
+
+def is_held_otherwise(type: Any) -> bool:
+    """Whether a table holds something in the place of what Arrow has another type for."""
+    return _is_held_union(type) or any(_kind(part) in ("interval", "uhugeint") for part, _ in _parts(type, False))
 
 
 def held_name(type: Any) -> str:
@@ -89,7 +116,10 @@ def held_name(type: Any) -> str:
         return f"MAP({held_name(_child(type, 0))}, {held_name(_child(type, 1))})"
     if kind == "struct":
         return f"STRUCT({', '.join(f'{quoted(name)} {held_name(inner)}' for name, inner in type.children)})"
-    return "VARCHAR" if kind == "union" and is_unshown(type) else str(type)
+    if kind == "union":
+        inner = "".join(f", {quoted(name)} {held_name(own)}" for name, own in type.children[1:])
+        return f"STRUCT({TAG} VARCHAR{inner})"
+    return str(type)
 
 
 def held_type(shown: pa.DataType) -> pa.DataType:

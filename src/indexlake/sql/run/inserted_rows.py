@@ -28,7 +28,7 @@ from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.planning import plan_query
 from indexlake.sql.run.type_names import casts_to
 from indexlake.types.enums import enum_of
-from indexlake.types.marks import cast_type
+from indexlake.types.marks import cast_type, collation_of
 from indexlake.types.uuids import is_uuid
 
 _WHOLE = re.compile(r"\d+")
@@ -160,7 +160,7 @@ class InsertedRows:
 
 def takes_a_cast(f: Field) -> bool:
     """Whether the engine has to say how a value is spelt in the table, or that it is none of its type."""
-    return cast_type(f) is not None and enum_of(f) is None
+    return cast_type(f) is not None and enum_of(f) is None and collation_of(f) is None
 
 
 def literal(text: str, negative: bool) -> Any:

@@ -40,12 +40,12 @@ def merge_by_query(
     table_id: int,
     schema: TableSchema,
     source: pa.RecordBatchReader,
-    cast_types: Mapping[str, str] | None = None,
+    forms: Mapping[str, str] | None = None,
 ) -> int:
-    """``cast_types``: of columns of the source that came as others."""
+    """``forms``: the columns of the source that SQL has otherwise than they came."""
     names = source.schema.names
     rows = source.read_all() if statement.source_is_query else None
-    work = _Work(writing, statement, tx, schema, names, rows, cast_types or {})
+    work = _Work(writing, statement, tx, schema, names, rows, forms or {})
     for kind in ("matched", "not matched", "not matched by source"):
         clauses = [clause for clause in statement.clauses if clause.rows == kind]
         if clauses:
@@ -69,7 +69,7 @@ class _Work:
     schema: TableSchema
     names: Sequence[str]  # of the source
     rows: pa.Table | None  # of a source that is a query: it is computed once
-    cast_types: Mapping[str, str]
+    forms: Mapping[str, str]
     updates: list[NewValues] = field(default_factory=list)
     deleted: np.ndarray[tuple[int], np.dtype[np.int64]] = field(default_factory=lambda: np.zeros(0, np.int64))
     inserted: list[pa.Table] = field(default_factory=list)
@@ -129,7 +129,7 @@ class _Work:
         chosen = _Chosen(writing, clauses, values)
         id, shown = ("", "") if kind == "not matched" else (f"{own}.{ROW_ID} as __il_id, ", "distinct __il_id, ")
         parts: Parts = [f"select {shown}{chosen.columns} from (select {id}", *chosen.row, " as __il_row"]
-        typed = ", ".join(f"cast({quoted(name)} as {type}) as {quoted(name)}" for name, type in self.cast_types.items())
+        typed = ", ".join(f"{form} as {quoted(name)}" for name, form in self.forms.items())
         rows = f"(select * replace ({typed}) from {SOURCE})" if typed else SOURCE
         source: Parts = [f"{rows} as {quoted(statement.source_alias)}"]
         if self.rows is None:

@@ -38,9 +38,7 @@ def merge(writing: Writing, statement: st.Merge) -> WriteResult:
         source = pa.RecordBatchReader.from_batches(source_schema, batches)
         made = _own_merge(writing, statement, own, schema, source)
         if made is None:
-            return merge_by_query(
-                writing, statement, tx, own._table_id, schema, source, planned.cast_types(source_schema)
-            )
+            return merge_by_query(writing, statement, tx, own._table_id, schema, source, planned.forms(source_schema))
         return made.execute().rows
 
     return writing.table(statement.table)._write("merge", apply, writing.token)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +23,15 @@ from indexlake.sql.plan.text_groups import TextNumbers
 from indexlake.sql.run.duckdb_types import (
     check_held,
     check_shown,
-    held_name,
+    held_form,
+    is_cast,
+    is_held_otherwise,
     is_hugeint_type,
-    is_marked,
     is_unshown,
-    needs_text,
 )
 from indexlake.sql.run.engine import Engine, Place, Running
 from indexlake.sql.run.engine_errors import translated
+from indexlake.sql.run.held_forms import all_in_sql
 from indexlake.sql.run.result import Batches
 from indexlake.sql.run.result_columns import result_types
 from indexlake.sql.run.searches import FoundRows
@@ -39,7 +40,6 @@ from indexlake.sql.run.type_names import stored_field
 from indexlake.sql.run.types import for_duckdb, restored
 from indexlake.types.convert import shown_type
 from indexlake.types.hugeint import MARK
-from indexlake.types.marks import cast_type
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
@@ -105,7 +105,7 @@ class PlannedQuery:
         )
 
     def _constant(self, rows: pa.Table) -> pa.Table:
-        casts = _casts(rows.schema)
+        casts = all_in_sql(rows.schema)
         return self._engine.as_sql_has_it(for_duckdb(rows), casts) if casts else for_duckdb(rows)
 
     @property
@@ -160,14 +160,14 @@ class PlannedQuery:
         if self.storing:
             for name, type in columns:
                 check_held(type, name)
-        cast = [is_unshown(type) or (self.storing and needs_text(type)) for _, type in columns]
+        cast = [is_unshown(type) or (self.storing and is_held_otherwise(type)) for _, type in columns]
         if self.storing and any(cast):  # but for an interval that is a duration in its table
             spans = pa.schema([(name, pa.month_day_nano_interval()) for name, _ in columns])
             types = result_types(self.query, self.tables, self.searches, self.constants, spans)
             cast = [other and not pa.types.is_duration(type) for other, type in zip(cast, types, strict=True)]
         if any(cast):
             asked = (
-                (f"cast(#{n} as {held_name(type)})" if other else f"#{n}") + f" as {quoted(name)}"
+                (held_form(type, f"#{n}", stored=self.storing) if other else f"#{n}") + f" as {quoted(name)}"
                 for n, ((name, type), other) in enumerate(zip(columns, cast, strict=True), 1)
             )
             raise _AskFor(f"select {', '.join(asked)} from (", [type for _, type in columns])
@@ -287,10 +287,10 @@ class PlannedQuery:
             return [pa.field(f.name, f.type, metadata=f.metadata) for f in schema]
         return [stored_field(f.name, f.type, type) for type, f in zip(self._types, schema, strict=True)]
 
-    def cast_types(self, schema: pa.Schema) -> dict[str, str]:
-        """The columns of this query, which was run and gave this schema, that SQL has to cast, and their types."""
+    def forms(self, schema: pa.Schema) -> dict[str, str]:
+        """The columns of this query, which was run and gave this schema, as SQL has them, where they are not that."""
         named = zip(schema.names, self._types or (), strict=False)
-        return {name: str(type) for name, type in named if is_marked(type) and not is_hugeint_type(type)}
+        return {name: f"cast({quoted(name)} as {type})" for name, type in named if is_cast(type)}
 
     def describe(self) -> pa.Table:
         schema, batches = self._run_in_duckdb(self._text("describe "))
@@ -298,14 +298,8 @@ class PlannedQuery:
 
 
 def _typed(view: str, fields: Sequence[Field]) -> str | None:
-    casts = _casts(fields)
+    casts = all_in_sql(fields)
     return f"(select * replace ({casts}) from {quoted(view)})" if casts else None
-
-
-def _casts(fields: Iterable[Any]) -> str:
-    """``cast(a as bit) as a, …`` for the columns that SQL has to cast."""
-    typed = ((quoted(f.name), type) for f in fields if (type := cast_type(f)) is not None)
-    return ", ".join(f"cast({name} as {type}) as {name}" for name, type in typed)
 
 
 def _pinned(pin: Pin, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

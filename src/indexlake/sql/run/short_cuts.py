@@ -23,7 +23,7 @@ from indexlake.sql.parse.script import parse
 from indexlake.sql.parse.tokens import Token
 from indexlake.sql.run.inserted_rows import MISSING, cells_of, fitting, literal, takes_a_cast
 from indexlake.sql.run.result import RowResult, SqlChange, SqlResult
-from indexlake.types.marks import is_shown_as_held, mark_of
+from indexlake.types.marks import collation_of, is_shown_as_held, mark_of
 from indexlake.writes.insert import Insert
 
 if TYPE_CHECKING:
@@ -318,7 +318,12 @@ def _select(
     columns = _columns(listed, schema)
     if columns is None or not set(columns) <= schema.plain_names:
         return None
-    if takes_a_cast(schema.field(key[0])) or not all(is_shown_as_held(schema.field(name)) for name in columns):
+    own = schema.field(key[0])
+    if (
+        takes_a_cast(own)
+        or collation_of(own) is not None
+        or not all(is_shown_as_held(schema.field(name)) for name in columns)
+    ):
         return None
     return _Select(table, record, schema, [value], parameters, prepared, columns)
 

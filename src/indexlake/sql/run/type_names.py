@@ -8,14 +8,16 @@ from typing import Any
 import pyarrow as pa
 
 from indexlake.errors import ExpressionError, SchemaError
+from indexlake.sql.parse import statement as st
 from indexlake.sql.parse.fragment import Fragment
-from indexlake.sql.run.duckdb_types import check_held, held_name, held_type, is_hugeint_type, is_marked
+from indexlake.sql.run.duckdb_types import check_held, held_form, held_type, is_hugeint_type, is_marked
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.engine_errors import translating
+from indexlake.sql.run.held_forms import held
 from indexlake.sql.run.types import taken_as, usual
 from indexlake.types.enums import enum_of
 from indexlake.types.hugeint import MARK, is_hugeint
-from indexlake.types.marks import cast_type, mark
+from indexlake.types.marks import cast_type, collated, collation_of, mark
 
 _names: dict[pa.DataType, str] = {}
 
@@ -30,7 +32,11 @@ def sql_names(engine: Engine, fields: Sequence[Any]) -> list[str]:
             rows = cursor.execute('describe "__il_types"').fetchall()
             cursor.unregister("__il_types")
         _names.update({t: str(row[1]) for t, row in zip(unknown, rows, strict=True)})
-    return ["HUGEINT" if is_hugeint(f) else cast_type(f) or _names[f.type] for f in fields]
+    return ["HUGEINT" if is_hugeint(f) else _cast_name(f) or _names[f.type] for f in fields]
+
+
+def _cast_name(field: Any) -> str | None:
+    return None if collation_of(field) is not None else cast_type(field)
 
 
 def casts_to(engine: Engine, fields: Sequence[Any]) -> list[tuple[str, str]]:
@@ -38,12 +44,28 @@ def casts_to(engine: Engine, fields: Sequence[Any]) -> list[tuple[str, str]]:
 
     One that is held as another type is cast twice: it has to be of its own, and comes as what the table holds.
     """
-    names = sql_names(engine, fields)
-    twice = [not (enum_of(f) or cast_type(f) is None) for f in fields]
-    return [
-        ("cast(cast((", f") as {name}) as {_names[f.type]})") if both else ("cast((", f") as {name})")
-        for f, name, both in zip(fields, names, twice, strict=True)
-    ]
+    found = []
+    for f, name in zip(fields, sql_names(engine, fields), strict=True):
+        if enum_of(f) is not None or _cast_name(f) is None:
+            found.append(("cast((", f") as {name})"))
+        else:
+            inner = [member.name for member in f.type][1:] if pa.types.is_struct(f.type) else ()
+            found.append(held(name, _names[f.type], inner))
+    return found
+
+
+def column_field(engine: Engine, column: st.ColumnDefinition) -> pa.Field:
+    """The Arrow field of a column of a table, with its collation."""
+    assert column.type is not None
+    field = declared_field(engine, column.type, column.name, inside="." in column.name)
+    collation = column.collation
+    if collation is None:
+        return field
+    if not pa.types.is_string(field.type) or field.metadata:
+        collation.source.fail("Only a VARCHAR column can have a collation.", collation.start)
+    with translating(collation.source, collation.spliced(prefix="select '' collate ")):
+        engine.types(f"select '' collate {collation.text}")
+    return field.with_metadata(collated(collation.text))
 
 
 def declared_field(engine: Engine, written: Fragment, column: str, *, inside: bool = False) -> pa.Field:
@@ -53,8 +75,7 @@ def declared_field(engine: Engine, written: Fragment, column: str, *, inside: bo
         with translating(written.source, spliced):
             (type,) = engine.types(spliced.text)
             check_held(type, column, declared=True, inside=inside)
-            spliced = written.spliced(prefix="select cast(cast(null as ", suffix=f") as {held_name(type)}) as c")
-            found = engine.table(spliced.text).schema.field(0).type
+            found = engine.table(f"select {held_form(type, 'null')} as c").schema.field(0).type
     except ExpressionError as error:
         raise SchemaError(f"Column {column!r}: {error}", column=column) from None
     return stored_field(column, found, type)
