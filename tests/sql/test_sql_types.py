@@ -41,6 +41,7 @@ HELD = {
     "TIMESTAMP_MS": ["'1900-01-01'", "'2024-02-29 12:34:56.789'"],
     "TIMESTAMP_NS": ["'1900-01-01'", "'2024-02-29 12:34:56.789012345'"],
     "ENUM('z', 'b', 'it''s')": ["'b'", "'z'", "'it''s'"],
+    "GEOMETRY": ["'POINT (1 2)'", "'LINESTRING (0 0, 1 1)'"],
     "JSON": ["'{}'", "'[1, {\"a\": null}]'", "'\"x\"'"],
     "BIT": ["'0101'", "'1'", "'00000000000000001'"],
     "UHUGEINT": ["7", "99999999999999999999999999999999999999", "340282366920938463463374607431768211455"],
@@ -56,7 +57,6 @@ NESTED = {
     "MAP": ("MAP(UUID, INTEGER)", [f"map {{'{uuid.UUID(int=1)}': 1}}"]),
 }
 REFUSED = {
-    "GEOMETRY": ("'POINT(1 2)'", "Use BLOB or VARCHAR."),
     "VARIANT": ("1", "Use VARCHAR, or a STRUCT."),
     "UNION(union_tag INTEGER, s VARCHAR)": ("1", "Use a STRUCT with one field for each case."),
 }

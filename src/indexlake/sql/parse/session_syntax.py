@@ -162,9 +162,12 @@ def pragma(r: TokenReader) -> st.Setting | st.Query | st.Nothing:
     if first is None or first.kind != "word":
         r.fail("Expected the name of a pragma here.")
     after = r.tokens[r.place + 1] if r.place + 1 < len(r.tokens) else None
-    if after is not None and after.is_symbol("="):
-        return _assigned(r)
     name = first.value
+    if after is not None and after.is_symbol("="):
+        if name not in _FUNCTIONS:
+            return _assigned(r)
+        r.place += 2
+        return st.Query(composed([f"from pragma_{name}(", r.rest("a value"), ")"], r.source))
     if name in _CHECKS and after is None:
         return nothing(r)
     if name in _SHOWN and after is None:

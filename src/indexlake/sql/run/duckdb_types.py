@@ -24,7 +24,7 @@ _HELD = frozenset({
 _AS_TEXT = frozenset({"enum", "json", "bit", "bignum", "uhugeint", "time with time zone", "interval"})
 """What a table holds as text that DuckDB casts there and back."""
 _INSTEAD = {
-    "geometry": "BLOB or VARCHAR",
+    "geometry": "BLOB, for WKB",
     "variant": "VARCHAR, or a STRUCT",
     "union": "a STRUCT with one field for each case",
 }
@@ -39,10 +39,10 @@ def check_held(type: Any, column: str, *, declared: bool = False, inside: bool =
     """
     for part, below in _parts(type, False):
         kind = _kind(part)
-        if kind not in _HELD | _AS_TEXT and (below or not _is_held_union(part)):
+        if kind not in _HELD | _AS_TEXT and (below or not _is_outermost(part)):
             where = f"{type} holds {part}, which" if below else f"{part}"
             instead = _INSTEAD.get(kind, "VARCHAR")
-            what = "is not a type that tables hold" + (" inside another" if below and kind == "union" else "")
+            what = "is not a type that tables hold" + (" inside another" if kind in ("union", "geometry") else "")
             advice = f"Use {instead}" if declared else f"Cast it in the query: use {instead}"
             raise SchemaError(f"Column {column!r}: {where} {what}. {advice}.", column=column)
     if inside and is_marked(type):
@@ -69,19 +69,21 @@ def is_unshown(type: Any) -> bool:
 
 def is_marked(type: Any) -> bool:
     """Whether a table holds values of another type in its place, or in that of a part of it."""
-    return _is_held_union(type) or any(
+    return _is_outermost(type) or any(
         _kind(part) in _AS_TEXT or _kind(part) == "hugeint" for part, _ in _parts(type, False)
     )
 
 
 def is_cast(type: Any) -> bool:
-    """Whether a result has something in the place of the type that SQL casts back to it."""
-    return is_marked(type) and not is_hugeint_type(type) and not _is_held_union(type)
+    """Whether a result has something in the place of the type that SQL makes it of again."""
+    return is_marked(type) and not is_hugeint_type(type) and _kind(type) != "union"
 
 
-def _is_held_union(type: Any) -> bool:
-    """Whether it is a UNION that a table can hold, which no cast makes of a struct: it can stand inside nothing."""
-    return _kind(type) == "union" and TAG not in [name.lower() for name in members(type)]
+def _is_outermost(type: Any) -> bool:
+    """Whether a table can hold it by an expression that is no cast, so that it can stand inside nothing."""
+    if _kind(type) == "union":
+        return TAG not in [name.lower() for name in members(type)]
+    return str(type) == "GEOMETRY"
 
 
 def members(type: Any) -> list[str]:
@@ -91,14 +93,14 @@ def members(type: Any) -> list[str]:
 
 def held_form(type: Any, value: str, *, stored: bool = True) -> str:
     """A value as a table holds it, or as a result shows it."""
-    name = held_name(type) if stored or not _is_held_union(type) else "VARCHAR"
+    name = held_name(type) if stored or not _is_outermost(type) else "VARCHAR"
     before, after = held(str(type), name, members(type) if stored else ())
     return f"{before}{value}{after}"
 
 
 def is_held_otherwise(type: Any) -> bool:
     """Whether a table holds something in the place of what Arrow has another type for."""
-    return _is_held_union(type) or any(_kind(part) in ("interval", "uhugeint") for part, _ in _parts(type, False))
+    return _is_outermost(type) or any(_kind(part) in ("interval", "uhugeint") for part, _ in _parts(type, False))
 
 
 def held_name(type: Any) -> str:
@@ -119,7 +121,7 @@ def held_name(type: Any) -> str:
     if kind == "union":
         inner = "".join(f", {quoted(name)} {held_name(own)}" for name, own in type.children[1:])
         return f"STRUCT({TAG} VARCHAR{inner})"
-    return str(type)
+    return "BLOB" if kind == "geometry" else str(type)
 
 
 def held_type(shown: pa.DataType) -> pa.DataType:

@@ -1,7 +1,7 @@
 """How a marked column becomes what it is in SQL, and a value of SQL what a table holds: the text of both expressions.
 
-Most types are cast to one that Arrow has, and back.  A UNION is held as a struct of its tag and its members, and a text
-with a collation is the same text.
+Most types are cast to one that Arrow has, and back.  A UNION is held as a struct of its tag and its members, a
+GEOMETRY as WKB, and a text with a collation is the same text.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ def in_sql(field: Any) -> str | None:
         return None
     if (collation := collation_of(field)) is not None:
         return f"{name} collate {collation}"
+    if type == "GEOMETRY":
+        return f"system.main.st_geomfromwkb({name})"  # and not the function of ours, which gives WKB
     if type.startswith("UNION("):
         members = [member.name for member in field.type][1:]
         cases = (
@@ -44,6 +46,8 @@ def held(type: str, held_as: str, members: Sequence[str]) -> tuple[str, str]:
 
     ``members``: of a UNION.
     """
+    if type == "GEOMETRY":
+        return "st_aswkb(cast((", ") as GEOMETRY))"
     if type.startswith("UNION(") and members:
         fields = "".join(f", {text_literal(m)}: union_extract(u, {text_literal(m)})" for m in members)
         struct = f"cast({{'{TAG}': union_tag(u)::varchar{fields}}} as {held_as})"

@@ -31,7 +31,7 @@ from indexlake.sql.run.duckdb_types import (
 )
 from indexlake.sql.run.engine import Engine, Place, Running
 from indexlake.sql.run.engine_errors import translated
-from indexlake.sql.run.held_forms import all_in_sql
+from indexlake.sql.run.held_forms import all_in_sql, in_sql
 from indexlake.sql.run.result import Batches
 from indexlake.sql.run.result_columns import result_types
 from indexlake.sql.run.searches import FoundRows
@@ -40,6 +40,7 @@ from indexlake.sql.run.type_names import stored_field
 from indexlake.sql.run.types import for_duckdb, restored
 from indexlake.types.convert import shown_type
 from indexlake.types.hugeint import MARK
+from indexlake.types.marks import mark
 
 if TYPE_CHECKING:
     from indexlake.lake import Lake
@@ -289,8 +290,9 @@ class PlannedQuery:
 
     def forms(self, schema: pa.Schema) -> dict[str, str]:
         """The columns of this query, which was run and gave this schema, as SQL has them, where they are not that."""
-        named = zip(schema.names, self._types or (), strict=False)
-        return {name: f"cast({quoted(name)} as {type})" for name, type in named if is_cast(type)}
+        named = zip(schema, self._types or (), strict=False)
+        marked = {f.name: in_sql(f.with_metadata(mark(str(type)))) for f, type in named if is_cast(type)}
+        return {name: form for name, form in marked.items() if form is not None}
 
     def describe(self) -> pa.Table:
         schema, batches = self._run_in_duckdb(self._text("describe "))
