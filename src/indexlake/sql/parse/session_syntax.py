@@ -107,7 +107,8 @@ def set_setting(r: TokenReader) -> st.Setting | st.Variable:
         if is_bare:  # which is a text, as DuckDB has it
             text = text_literal(word.value if word.kind == "name" else word.text)
             value = edited(value, [(value.start, value.end, text)])
-        return st.Variable(name.lower(), st.Query(composed(["select (", value, ") as value"], r.source)))
+        one = composed(["select (select (", value, ")) as value"], r.source)  # which is an error if it is several
+        return st.Variable(name.lower(), st.Query(one))
     if r.sees("transaction"):
         r.fail("SET TRANSACTION is not supported: every transaction reads one snapshot, and the first to commit wins.")
     for scope in ("session", "global", "local"):

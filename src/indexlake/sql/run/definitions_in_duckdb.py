@@ -5,8 +5,8 @@ Tables have their columns, types, defaults, keys and indexes there, but no rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from indexlake.indexes.index import Index
     from indexlake.schema import Field, TableSchema
     from indexlake.sql.parse.fragment import Fragment
+    from indexlake.sql.parse.parameters import Parameters
 
 
 _ASKED = 1_000_000
@@ -40,19 +41,33 @@ _ASKED = 1_000_000
 
 def answers(engine: Engine, view: Viewpoint, fragment: Fragment, mentions: Sequence[Mention]) -> Mapping[str, pa.Table]:
     """What stands at each mention, by the name that it has in the query."""
-    import duckdb
-
     found: dict[str, pa.Table] = {}
-    with duckdb.connect(":memory:", config={"python_enable_replacements": "false"}) as database:
-        confine(database, engine.exchange)
-        last = _define(database, engine, view)
-        database.execute(f"use {quoted(view.namespace)}")
+    with _defined(engine, view) as (database, last):
         for number, mention in enumerate(mentions):
             with translating(fragment.source, fragment.spliced()):
                 rows = _with_last(database.execute(f"select * from {mention.text}").to_arrow_table(), last)
             arrays = [restored(c, shown_type(c.type), n) for n, c in zip(rows.column_names, rows.columns, strict=True)]
             found[mention.name(number)] = pa.table(arrays, rows.column_names)
     return found
+
+
+def explained(engine: Engine, view: Viewpoint, text: Fragment, parameters: Parameters) -> str:
+    """What DuckDB would do for a statement, if the tables were its own; they are empty here."""
+    spliced = text.spliced(prefix="explain ")
+    with _defined(engine, view) as (database, _), translating(text.source, spliced):
+        return "\n".join(row[-1] for row in database.execute(spliced.text, parameters.of(text.parameters)).fetchall())
+
+
+@contextmanager
+def _defined(engine: Engine, view: Viewpoint) -> Iterator[tuple[Any, dict[tuple[str, str], int]]]:
+    """A database with the definitions of the lake, and the last numbers of sequences."""
+    import duckdb
+
+    with duckdb.connect(":memory:", config={"python_enable_replacements": "false"}) as database:
+        confine(database, engine.exchange)
+        last = _define(database, engine, view)
+        database.execute(f"use {quoted(view.namespace)}")
+        yield database, last
 
 
 def _with_last(rows: pa.Table, last: Mapping[tuple[str, str], int]) -> pa.Table:

@@ -277,9 +277,10 @@ class PlannedQuery:
         self._used = ()
         self.execute("prepare __il_bound as ")
 
-    def explain(self, analyze: bool) -> str:
+    def explain(self, analyze: bool, format: str | None = None) -> str:
         """DuckDB's own plan."""
-        _, batches = self._run_in_duckdb(self._text("explain analyze " if analyze else "explain "))
+        options = ["analyze"] * analyze + ([] if format is None else [f"format {quoted(format)}"])
+        _, batches = self._run_in_duckdb(self._text(f"explain ({', '.join(options)}) " if options else "explain "))
         return "\n".join(str(row["explain_value"]) for batch in batches for row in batch.to_pylist())
 
     def stored_fields(self, schema: pa.Schema) -> list[pa.Field]:

@@ -38,7 +38,7 @@ from indexlake.sql.plan.views import View, ViewsNamed
 from indexlake.sql.run import temporary_tables
 from indexlake.sql.run.copies import copy_to
 from indexlake.sql.run.definitions import Definitions
-from indexlake.sql.run.definitions_in_duckdb import constraint_of, default_text
+from indexlake.sql.run.definitions_in_duckdb import constraint_of, default_text, explained
 from indexlake.sql.run.engine import Engine
 from indexlake.sql.run.index_definitions import shown_indexes
 from indexlake.sql.run.named_definitions import takes_numbers, with_own_names
@@ -339,9 +339,15 @@ class _Session:
             planned = plan_query(
                 self.engine, self.view, statement.query, self.parameters, points=False, scans_only=statement.analyze
             )
+            if statement.format is not None:
+                return SqlText([("duckdb", planned.explain(statement.analyze, statement.format))], planned.snapshot_id)
             if planned.without_duckdb is not None and not statement.analyze:
                 return _plan(planned, "indexlake", "answered by the scan alone")
             return _plan(planned, "duckdb", planned.explain(statement.analyze))
+        if isinstance(statement, st.ExplainOther):
+            return SqlText(
+                [("duckdb", explained(self.engine, self.view, statement.text, self.parameters))], self._read_at
+            )
         if isinstance(statement, st.DescribeQuery):
             planned = plan_query(
                 self.engine, self.view, statement.query, self.parameters, points=False, scans_only=True
